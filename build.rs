@@ -1,0 +1,2 @@
+//! Placeholder until the proto is compiled.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The operator binary.
+fn main() {}

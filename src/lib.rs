@@ -1,0 +1,1 @@
+//! CSI attacher operator.
