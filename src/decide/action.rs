@@ -1,0 +1,202 @@
+//! What can be decided, and the reasons: each "no" carries its cause, which becomes a log field, a status message and
+//! the name of a test.
+
+use std::sync::Arc;
+use thiserror::Error;
+
+use super::patch::Write;
+use crate::objects::{SecretReference, StringMap};
+
+/// The next step for a VolumeAttachment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action<'a> {
+    /// Nothing to do.
+    Ignore(Ignored),
+    /// Put our finalizer on the PersistentVolume, so that it cannot vanish while it is attached.
+    ProtectVolume(Write),
+    /// Read the publish secret. It comes before the claim: a claimed attachment cannot be deleted without an Unpublish,
+    /// which would need the very secret that is missing.
+    LoadCredentials(&'a SecretReference),
+    /// Put our finalizer and the node ID on the attachment, in one write.
+    Claim(Write),
+    /// Call ControllerPublishVolume.
+    Publish(PublishRequest<'a>),
+    /// Call ControllerUnpublishVolume.
+    Unpublish(UnpublishRequest<'a>),
+    /// Record as attached without a call: the driver has none.
+    MarkAttached(Write),
+    /// Let go of an attachment that a driver claimed while it still had the calls, and has not any more.
+    Release(Write),
+    /// It cannot be done as things are; recorded on the attachment and tried again.
+    Refuse(Refusal),
+}
+
+/// Why nothing is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// `spec.attacher` names another driver.
+    OtherAttacher,
+    /// It is attached.
+    AlreadyAttached,
+    /// It is being deleted and does not carry our finalizer: nothing was published, or it was detached before.
+    NothingToDetach,
+}
+
+/// `VolumeCapability` of the CSI spec, as far as a PersistentVolume can express it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability<'a> {
+    /// How the volume is accessed on the node.
+    pub access: Access<'a>,
+    /// By how many, and how.
+    pub mode: AccessMode,
+}
+
+/// How a volume is accessed on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// As a block device.
+    Block,
+    /// As a filesystem.
+    Mount {
+        /// Filesystem type, may be empty.
+        fs_type: &'a str,
+        /// Mount options.
+        flags: &'a [Box<str>],
+    },
+}
+
+/// `VolumeCapability.AccessMode.Mode` of the CSI spec, as far as Kubernetes uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// SINGLE_NODE_WRITER.
+    SingleNodeWriter,
+    /// SINGLE_NODE_SINGLE_WRITER.
+    SingleNodeSingleWriter,
+    /// SINGLE_NODE_MULTI_WRITER.
+    SingleNodeMultiWriter,
+    /// MULTI_NODE_READER_ONLY.
+    MultiNodeReaderOnly,
+    /// MULTI_NODE_MULTI_WRITER.
+    MultiNodeMultiWriter,
+}
+
+/// What ControllerPublishVolume is called with, but for the secret's contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRequest<'a> {
+    /// `volume_id`.
+    pub volume_id: &'a str,
+    /// `node_id`.
+    pub node_id: &'a str,
+    /// `volume_capability`.
+    pub capability: Capability<'a>,
+    /// `readonly`.
+    pub read_only: bool,
+    /// `volume_context`.
+    pub volume_context: &'a StringMap,
+}
+
+/// What ControllerUnpublishVolume is called with, but for the secret's contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpublishRequest<'a> {
+    /// `volume_id`.
+    pub volume_id: &'a str,
+    /// `node_id`.
+    pub node_id: &'a str,
+}
+
+/// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
+/// search for; they are kept word for word.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The source names a PersistentVolume and carries a spec.
+    #[error("both InlineCSIVolumeSource and PersistentVolumeName specified in VA source")]
+    SourceTwice,
+    /// The source is empty.
+    #[error("neither InlineCSIVolumeSource nor PersistentVolumeName specified in VA source")]
+    SourceMissing,
+    /// The PersistentVolume is not there.
+    #[error("persistentvolume {0:?} not found")]
+    VolumeNotFound(Arc<str>),
+    /// The PersistentVolume is being deleted.
+    #[error("PersistentVolume {0:?} is marked for deletion")]
+    VolumeDeleting(Arc<str>),
+    /// The PersistentVolume is not a CSI volume.
+    #[error("pv spec contained non-csi source that was not migrated")]
+    NotCsi,
+    /// The in-line spec is not a CSI volume.
+    #[error("inline volume spec contains nil CSI source")]
+    InlineNotCsi,
+    /// There is no CSINode for the node.
+    #[error("csinode.storage.k8s.io {0:?} not found")]
+    NodeNotFound(Arc<str>),
+    /// The driver did not register on the node.
+    #[error("CSINode {node} does not contain driver {driver}")]
+    DriverNotOnNode {
+        /// The node.
+        node: Arc<str>,
+        /// The driver.
+        driver: Arc<str>,
+    },
+    /// The access modes cannot be expressed in CSI.
+    #[error("CSI does not support the combination of access modes of this volume: {0}")]
+    AccessModes(&'static str),
+    /// The volume belongs to an in-tree plug-in.
+    #[error("{0} volumes of the in-tree plug-in are not translated to CSI by this version of the operator")]
+    NotTranslated(&'static str),
+    /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
+    /// hand the handle to the wrong backend.
+    #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
+    OtherDriver {
+        /// Driver in the volume's source.
+        volume: Arc<str>,
+        /// Driver in the attachment.
+        attacher: Arc<str>,
+    },
+}
+
+impl Refusal {
+    /// Stable name for metrics and `error.type` on spans.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::VolumeNotFound(_) => "pv_not_found",
+            Self::VolumeDeleting(_) => "pv_deleting",
+            Self::NodeNotFound(_) | Self::DriverNotOnNode { .. } => "csinode_missing",
+            Self::SourceTwice
+            | Self::SourceMissing
+            | Self::NotCsi
+            | Self::InlineNotCsi
+            | Self::AccessModes(_)
+            | Self::NotTranslated(_)
+            | Self::OtherDriver { .. } => "invalid_spec",
+        }
+    }
+}
+
+/// Something that did not work, in the words that go onto the attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The text, free of secrets.
+    pub message: String,
+    /// The gRPC status number when the driver answered one.
+    pub code: Option<i32>,
+}
+
+impl Failure {
+    /// A failure that is no gRPC status.
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: None }
+    }
+}
+
+/// How an effect ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// ControllerPublishVolume answered OK with this publish context.
+    Published(StringMap),
+    /// ControllerUnpublishVolume answered OK.
+    Unpublished,
+    /// An attach could not be done.
+    AttachFailed(Failure),
+    /// A detach could not be done.
+    DetachFailed(Failure),
+}

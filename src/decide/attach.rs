@@ -1,0 +1,123 @@
+//! Attaching: an early-return ladder in the order of the Go sidecar's checks.
+//!
+//! As much as possible is checked before our finalizer goes onto the attachment, because from then on it cannot be
+//! deleted without a ControllerUnpublishVolume.
+
+use std::sync::Arc;
+
+use super::action::{Action, Ignored, PublishRequest, Refusal};
+use super::observed::{Credentials, NodeEntry, Observed};
+use super::{patch, volume};
+use crate::objects::{CsiSource, Source, Volume, VolumeSource, VolumeSpec};
+
+pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
+    if observed.attachment.attached {
+        return Action::Ignore(Ignored::AlreadyAttached);
+    }
+    match steps(observed) {
+        Ok(action) => action,
+        Err(refusal) => Action::Refuse(refusal),
+    }
+}
+
+fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
+    let attachment = observed.attachment;
+    let spec = match &attachment.source {
+        Source::Both(_) => return Err(Refusal::SourceTwice),
+        Source::Neither => return Err(Refusal::SourceMissing),
+        Source::Inline(spec) => spec,
+        Source::PersistentVolume(name) => {
+            let volume = live_volume(observed, name)?;
+            if !volume.finalizers.contains(&observed.driver.finalizer) {
+                return Ok(Action::ProtectVolume(patch::protect_volume(volume, &observed.driver.finalizer)));
+            }
+            &volume.spec
+        }
+    };
+    let source = csi_source(observed, spec)?;
+    same_driver(observed, source)?;
+    let capability = volume::capability(spec, source, observed)?;
+    if let (Some(secret), Credentials::NotLoaded) = (&source.publish_secret, observed.credentials) {
+        return Ok(Action::LoadCredentials(secret));
+    }
+    let node_id = attach_node_id(observed)?;
+    let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
+    if !claimed || attachment.node_id.as_deref() != Some(node_id) {
+        return Ok(Action::Claim(patch::claim(attachment, &observed.driver.finalizer, node_id, source)));
+    }
+    Ok(Action::Publish(PublishRequest {
+        volume_id: &source.handle,
+        node_id,
+        capability,
+        read_only: source.read_only && observed.driver.capabilities.publish_readonly,
+        volume_context: &source.attributes,
+    }))
+}
+
+/// The PersistentVolume, if it may be attached.
+///
+/// That it belongs to this driver is checked before our finalizer goes onto it: a volume of another driver must not be
+/// held by us. (Detaching does not ask: whatever was claimed under our finalizer went through this driver.)
+fn live_volume<'a>(observed: &Observed<'a>, name: &Arc<str>) -> Result<&'a Volume, Refusal> {
+    let volume = observed.volume.ok_or_else(|| Refusal::VolumeNotFound(name.clone()))?;
+    if volume.deleting {
+        return Err(Refusal::VolumeDeleting(name.clone()));
+    }
+    if let VolumeSource::Csi(source) = &volume.spec.source {
+        same_driver(observed, source)?;
+    }
+    Ok(volume)
+}
+
+fn same_driver(observed: &Observed<'_>, source: &CsiSource) -> Result<(), Refusal> {
+    if source.driver == observed.driver.name {
+        return Ok(());
+    }
+    Err(Refusal::OtherDriver { volume: source.driver.clone(), attacher: observed.driver.name.clone() })
+}
+
+/// The CSI source of a volume, whoever its driver is.
+pub(super) fn csi_source<'a>(observed: &Observed<'a>, spec: &'a VolumeSpec) -> Result<&'a CsiSource, Refusal> {
+    let inline = matches!(observed.attachment.source, Source::Inline(_));
+    match &spec.source {
+        VolumeSource::Csi(source) => Ok(source),
+        VolumeSource::Migratable(plugin) => Err(Refusal::NotTranslated(plugin)),
+        VolumeSource::Other if inline => Err(Refusal::InlineNotCsi),
+        VolumeSource::Other => Err(Refusal::NotCsi),
+    }
+}
+
+/// Attaching takes the node ID from the CSINode alone: an annotation may name a node that was replaced since.
+fn attach_node_id<'a>(observed: &Observed<'a>) -> Result<&'a str, Refusal> {
+    match observed.node {
+        NodeEntry::Registered(node_id) => Ok(node_id),
+        entry => Err(node_refusal(observed, entry)),
+    }
+}
+
+pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Refusal {
+    let node = observed.attachment.node.clone();
+    match entry {
+        NodeEntry::Missing => Refusal::NodeNotFound(node),
+        NodeEntry::WithoutDriver | NodeEntry::Registered(_) => {
+            Refusal::DriverNotOnNode { node, driver: observed.driver.name.clone() }
+        }
+    }
+}
+
+/// A driver without ControllerPublishVolume: everything is attached, nothing is held.
+pub(super) fn trivial<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let attachment = observed.attachment;
+    if attachment.deleting.is_some() {
+        // The driver has no ControllerUnpublishVolume (any more), so a finalizer from a time when it had would hold
+        // the attachment for ever.
+        return match patch::release(attachment, &observed.driver.finalizer) {
+            Some(write) => Action::Release(write),
+            None => Action::Ignore(Ignored::NothingToDetach),
+        };
+    }
+    if attachment.attached {
+        return Action::Ignore(Ignored::AlreadyAttached);
+    }
+    Action::MarkAttached(patch::attached(attachment, None))
+}

@@ -1,0 +1,69 @@
+//! A hash of what a decision reads, to tell a change that may help from an echo that cannot.
+//!
+//! A failed attempt is tried again after its backoff; an event wakes it earlier only when the fingerprint changed. What
+//! we write ourselves on the way to an attach (our finalizers, the node ID, errors) is therefore not part of it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::observed::{DriverFacts, NodeEntry, Observed};
+use crate::objects::{Source, Volume, VolumeSource, VolumeSpec};
+
+/// Fingerprint of everything that decides about an attachment.
+pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let attachment = observed.attachment;
+    attachment.uid.hash(&mut hasher);
+    attachment.attacher.hash(&mut hasher);
+    attachment.attached.hash(&mut hasher);
+    attachment.retry_now.hash(&mut hasher);
+    attachment.deleting.is_some().hash(&mut hasher);
+    if attachment.deleting.is_some() {
+        // We write these only on the way to an attach, so that a change now is somebody else's.
+        attachment.finalizers.contains(&observed.driver.finalizer).hash(&mut hasher);
+        attachment.node_id.hash(&mut hasher);
+    }
+    match &attachment.source {
+        Source::Inline(spec) => hash_spec(spec, &mut hasher),
+        Source::PersistentVolume(name) | Source::Both(name) => name.hash(&mut hasher),
+        Source::Neither => {}
+    }
+    if let Some(volume) = observed.volume {
+        volume.uid.hash(&mut hasher);
+        volume.deleting.hash(&mut hasher);
+        hash_spec(&volume.spec, &mut hasher);
+    }
+    match observed.node {
+        NodeEntry::Missing => 0_u8.hash(&mut hasher),
+        NodeEntry::WithoutDriver => 1_u8.hash(&mut hasher),
+        NodeEntry::Registered(node_id) => node_id.hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// Fingerprint of everything that decides about a PersistentVolume.
+pub fn volume_fingerprint(volume: &Volume, attachments: usize, driver: &DriverFacts) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    volume.uid.hash(&mut hasher);
+    volume.deleting.hash(&mut hasher);
+    volume.finalizers.contains(&driver.finalizer).hash(&mut hasher);
+    (attachments > 0).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn hash_spec(spec: &VolumeSpec, hasher: &mut DefaultHasher) {
+    spec.access_modes.hash(hasher);
+    spec.block.hash(hasher);
+    spec.mount_options.hash(hasher);
+    match &spec.source {
+        VolumeSource::Csi(source) => {
+            source.driver.hash(hasher);
+            source.handle.hash(hasher);
+            source.read_only.hash(hasher);
+            source.fs_type.hash(hasher);
+            source.attributes.hash(hasher);
+            source.publish_secret.hash(hasher);
+        }
+        VolumeSource::Migratable(plugin) => plugin.hash(hasher),
+        VolumeSource::Other => {}
+    }
+}

@@ -1,0 +1,61 @@
+//! The decision core: what to do next about one VolumeAttachment or PersistentVolume, and why.
+//!
+//! It is pure: no async, no client, no clock. [`attachment`] takes the observed objects and returns one [`Action`];
+//! the effect layer ([`crate::driver`]) performs it, puts the object that the API server returned into the cache and
+//! asks again, until the answer is [`Action::Ignore`]. [`settle`] turns the outcome of an effect into the writes that
+//! record it, in the order in which they must happen. Progress is kept in the objects alone, so that a crash at any
+//! point is continued from what was saved.
+//!
+//! Invariants, each held by a property in `tests/properties.rs`:
+//! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
+//!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
+//! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
+//!   `ControllerUnpublishVolume` (or for a driver that has no such call), and before the status is cleared.
+//! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it.
+//! * Finalizers and annotations of others survive every patch.
+
+mod action;
+mod attach;
+mod detach;
+mod fingerprint;
+mod message;
+mod observed;
+pub mod patch;
+mod protect;
+mod settle;
+mod volume;
+
+pub use action::{
+    Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, PublishRequest, Refusal, UnpublishRequest,
+};
+pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
+pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
+pub use observed::{Capabilities, Credentials, DriverFacts, NodeEntry, Observed, Policy};
+pub use patch::Write;
+pub use protect::{VolumeAction, VolumeKept, volume};
+pub use settle::{check_publish_context, settle};
+
+#[cfg(test)]
+mod tests;
+
+/// The next step for a VolumeAttachment.
+pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
+    if observed.attachment.attacher != observed.driver.name {
+        return Action::Ignore(Ignored::OtherAttacher);
+    }
+    if !observed.driver.capabilities.publish_unpublish {
+        return attach::trivial(observed);
+    }
+    if observed.attachment.deleting.is_some() { detach::decide(observed) } else { attach::decide(observed) }
+}
+
+/// Whether an attachment may need work, told from the object alone.
+///
+/// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
+pub fn needs_work(attachment: &crate::objects::Attachment, driver: &DriverFacts) -> bool {
+    let ours = attachment.finalizers.contains(&driver.finalizer);
+    match (attachment.deleting.is_some(), driver.capabilities.publish_unpublish) {
+        (true, _) => ours,
+        (false, _) => !attachment.attached,
+    }
+}

@@ -1,0 +1,186 @@
+//! Patches as values: what is written, where and in which form.
+//!
+//! Finalizers are written by JSON patch (RFC 6902) with `test` operations, so that a write from a stale copy is refused
+//! (422) where a merge patch of the list would silently drop or bring back the finalizers of others. On a
+//! VolumeAttachment the UID is tested too: its name is a hash of volume, driver and node, and comes back.
+//! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs).
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+use super::action::Failure;
+use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
+use crate::objects::{Attachment, CsiSource, Finalizers, StringMap, Volume, VolumeNote};
+
+/// The object that a write goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A PersistentVolume.
+    Volume(Arc<str>),
+    /// A VolumeAttachment: metadata only, the API server ignores its status here.
+    Attachment(Arc<str>),
+    /// The `status` subresource of a VolumeAttachment.
+    AttachmentStatus(Arc<str>),
+}
+
+/// The form of a patch body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+}
+
+/// One write to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Where.
+    pub target: Target,
+    /// In which form.
+    pub form: Form,
+    /// What.
+    pub body: Value,
+}
+
+/// Puts our finalizer on a PersistentVolume, after those of others.
+pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
+    Write {
+        target: Target::Volume(volume.name.clone()),
+        form: Form::Json,
+        body: Value::Array(add_finalizer(&volume.finalizers, finalizer)),
+    }
+}
+
+/// Takes our finalizer from a PersistentVolume; none when it is not there.
+pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
+    let at = volume.finalizers.position(finalizer)?;
+    Some(Write {
+        target: Target::Volume(volume.name.clone()),
+        form: Form::Json,
+        body: Value::Array(remove_finalizer(at, finalizer)),
+    })
+}
+
+/// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
+pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &CsiSource) -> Write {
+    let mut operations = vec![same_uid(attachment)];
+    if !attachment.finalizers.contains(finalizer) {
+        operations.extend(add_finalizer(&attachment.finalizers, finalizer));
+    }
+    let note = VolumeNote { handle: source.handle.clone(), secret: source.publish_secret.clone() };
+    let note = serde_json::to_string(&note).unwrap_or_default();
+    if attachment.has_annotations {
+        for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
+            operations.push(json!({"op": "add", "path": annotation_path(key), "value": value}));
+        }
+    } else {
+        operations.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
+        let both = json!({NODE_ID_ANNOTATION: node_id, VOLUME_ANNOTATION: note});
+        operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
+    }
+    Write { target: Target::Attachment(attachment.name.clone()), form: Form::Json, body: Value::Array(operations) }
+}
+
+/// Takes our finalizer from an attachment; none when it is not there.
+pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
+    let at = attachment.finalizers.position(finalizer)?;
+    let mut operations = vec![same_uid(attachment)];
+    operations.extend(remove_finalizer(at, finalizer));
+    Some(Write {
+        target: Target::Attachment(attachment.name.clone()),
+        form: Form::Json,
+        body: Value::Array(operations),
+    })
+}
+
+/// Status: attached, with the publish context that the kubelet will read.
+///
+/// `attachError` is cleared by an explicit null even when the cached copy has none: the copy may be stale, and an error
+/// left on an attached volume misleads whoever looks. Keys of an older publish context are cleared one by one, as a
+/// merge patch would keep them.
+pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
+    let mut status = Map::new();
+    status.insert("attached".into(), true.into());
+    status.insert("attachError".into(), Value::Null);
+    let mut metadata = Map::new();
+    for (key, _) in attachment.publish_context.iter() {
+        metadata.insert(key.into(), Value::Null);
+    }
+    for (key, value) in context.into_iter().flat_map(StringMap::iter) {
+        metadata.insert(key.into(), value.into());
+    }
+    if !metadata.is_empty() {
+        status.insert("attachmentMetadata".into(), metadata.into());
+    }
+    write_status(attachment, status)
+}
+
+/// Status: detached. Needed only where another finalizer keeps the object after ours is gone.
+pub fn detached(attachment: &Attachment) -> Write {
+    let mut status = Map::new();
+    status.insert("attached".into(), false.into());
+    status.insert("attachmentMetadata".into(), Value::Null);
+    status.insert("detachError".into(), Value::Null);
+    write_status(attachment, status)
+}
+
+/// Status: the attach failed. The code is what tells the kubelet of a full node (KEP-4876); an older code is cleared by
+/// an explicit null.
+pub fn attach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
+    let mut error = error_body(failure, now);
+    error.insert("errorCode".into(), failure.code.map_or(Value::Null, Value::from));
+    write_status(attachment, Map::from_iter([("attachError".to_owned(), error.into())]))
+}
+
+/// Status: the detach failed. It carries no code, as the Go sidecar's never does.
+pub fn detach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
+    let error = error_body(failure, now);
+    write_status(attachment, Map::from_iter([("detachError".to_owned(), error.into())]))
+}
+
+fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
+    // `metav1.Time` is written in whole seconds.
+    let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Map::from_iter([
+        ("message".to_owned(), failure.message.as_str().into()),
+        ("time".to_owned(), whole.to_string().into()),
+    ])
+}
+
+fn write_status(attachment: &Attachment, status: Map<String, Value>) -> Write {
+    Write {
+        target: Target::AttachmentStatus(attachment.name.clone()),
+        form: Form::Merge,
+        body: json!({"metadata": {"uid": &*attachment.uid}, "status": status}),
+    }
+}
+
+fn same_uid(attachment: &Attachment) -> Value {
+    json!({"op": "test", "path": "/metadata/uid", "value": &*attachment.uid})
+}
+
+fn add_finalizer(present: &Finalizers, finalizer: &str) -> Vec<Value> {
+    const PATH: &str = "/metadata/finalizers";
+    if present.is_empty() {
+        return vec![
+            json!({"op": "test", "path": PATH, "value": null}),
+            json!({"op": "add", "path": PATH, "value": [finalizer]}),
+        ];
+    }
+    let all: Vec<&str> = present.iter().collect();
+    vec![
+        json!({"op": "test", "path": PATH, "value": all}),
+        json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}),
+    ]
+}
+
+fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {
+    let path = format!("/metadata/finalizers/{at}");
+    vec![json!({"op": "test", "path": path, "value": finalizer}), json!({"op": "remove", "path": path})]
+}
+
+fn annotation_path(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"))
+}

@@ -1,0 +1,197 @@
+//! `storage.k8s.io/v1` VolumeAttachment.
+
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::meta::{boxed, slim};
+use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
+use super::{Finalizers, ResourceVersion};
+use crate::api::names::{NODE_ID_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
+
+/// A VolumeAttachment as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = VolumeAttachment)]
+pub struct VolumeAttachmentWire {
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// What to attach where.
+    pub spec: SpecWire,
+    /// What was done.
+    #[serde(default)]
+    pub status: StatusWire,
+}
+
+/// `VolumeAttachmentSpec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpecWire {
+    attacher: String,
+    node_name: String,
+    #[serde(default)]
+    source: SourceWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SourceWire {
+    persistent_volume_name: Option<String>,
+    inline_volume_spec: Option<VolumeSpecWire>,
+}
+
+/// `VolumeAttachmentStatus`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusWire {
+    #[serde(default)]
+    attached: bool,
+    attachment_metadata: Option<BTreeMap<String, String>>,
+    attach_error: Option<ErrorWire>,
+    detach_error: Option<ErrorWire>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorWire {
+    time: Option<Time>,
+    message: Option<String>,
+    error_code: Option<i32>,
+}
+
+/// Where the volume of an attachment is described (`VolumeAttachmentSource`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By a PersistentVolume of this name.
+    PersistentVolume(Arc<str>),
+    /// Inside the attachment; the attach/detach controller does so for migrated in-line volumes only.
+    Inline(Box<VolumeSpec>),
+    /// Both, which the API forbids and no attacher can serve.
+    Both(Arc<str>),
+    /// Neither.
+    Neither,
+}
+
+/// A `VolumeError` of the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorNote {
+    /// When it was written.
+    pub time: Option<Timestamp>,
+    /// What went wrong.
+    pub message: Box<str>,
+    /// gRPC status number, on attach errors only.
+    pub code: Option<i32>,
+}
+
+/// What the annotation `attacher.csi.dev/volume` holds as JSON: enough of the volume to detach it when its
+/// PersistentVolume was removed by force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeNote {
+    /// The volume's ID for the driver.
+    pub handle: Box<str>,
+    /// Where the publish secret is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretReference>,
+}
+
+/// A cached VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`: names are deterministic and come back, UIDs never do.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    /// `metadata.creationTimestamp`, whole seconds.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`: set means "detach".
+    pub deleting: Option<Timestamp>,
+    /// `metadata.finalizers`.
+    pub finalizers: Finalizers,
+    /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish.
+    pub node_id: Option<Box<str>>,
+    /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read, as it is only a fall-back.
+    pub volume_note: Option<Box<VolumeNote>>,
+    /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
+    pub retry_now: Option<Box<str>>,
+    /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
+    pub has_annotations: bool,
+    /// `spec.attacher`: the CSI driver's name.
+    pub attacher: Arc<str>,
+    /// `spec.nodeName`.
+    pub node: Arc<str>,
+    /// `spec.source`.
+    pub source: Source,
+    /// `status.attached`.
+    pub attached: bool,
+    /// `status.attachmentMetadata`: the publish context handed to the kubelet.
+    pub publish_context: StringMap,
+    /// `status.attachError`.
+    pub attach_error: Option<Box<ErrorNote>>,
+    /// `status.detachError`.
+    pub detach_error: Option<Box<ErrorNote>>,
+}
+
+impl Attachment {
+    /// Name of the PersistentVolume that the source refers to, also when the source is malformed.
+    pub fn volume_name(&self) -> Option<&Arc<str>> {
+        match &self.source {
+            Source::PersistentVolume(name) | Source::Both(name) => Some(name),
+            Source::Inline(_) | Source::Neither => None,
+        }
+    }
+
+    /// Whether the API server has let the object go: it was deleted and nobody holds it any more.
+    pub fn is_gone(&self) -> bool {
+        self.deleting.is_some() && self.finalizers.is_empty()
+    }
+}
+
+impl From<SourceWire> for Source {
+    fn from(wire: SourceWire) -> Self {
+        match (wire.persistent_volume_name, wire.inline_volume_spec) {
+            (Some(name), Some(_)) => Self::Both(name.into()),
+            (Some(name), None) => Self::PersistentVolume(name.into()),
+            (None, Some(spec)) => Self::Inline(Box::new(spec.into())),
+            (None, None) => Self::Neither,
+        }
+    }
+}
+
+fn note(wire: Option<ErrorWire>) -> Option<Box<ErrorNote>> {
+    wire.map(|wire| {
+        Box::new(ErrorNote { time: wire.time.map(|time| time.0), message: boxed(wire.message), code: wire.error_code })
+    })
+}
+
+impl From<VolumeAttachmentWire> for Attachment {
+    fn from(wire: VolumeAttachmentWire) -> Self {
+        let resource_version = ResourceVersion::of(&wire.metadata);
+        let has_annotations = wire.metadata.annotations.is_some();
+        let mut annotations = wire.metadata.annotations.unwrap_or_default();
+        Self {
+            resource_version,
+            has_annotations,
+            name: wire.metadata.name.unwrap_or_default().into(),
+            uid: boxed(wire.metadata.uid),
+            created: wire.metadata.creation_timestamp.map(|time| time.0),
+            deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
+            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
+            node_id: annotations.remove(NODE_ID_ANNOTATION).map(String::into_boxed_str),
+            volume_note: annotations.get(VOLUME_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
+            retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
+            attacher: wire.spec.attacher.into(),
+            node: wire.spec.node_name.into(),
+            source: wire.spec.source.into(),
+            attached: wire.status.attached,
+            publish_context: StringMap::from(wire.status.attachment_metadata.unwrap_or_default()),
+            attach_error: note(wire.status.attach_error),
+            detach_error: note(wire.status.detach_error),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Object metadata: what is kept of `metav1.ObjectMeta`, and resource versions that can be compared.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::api::names::{GROUP_PREFIX, NODE_ID_ANNOTATION};
+
+/// Annotation by which kube-controller-manager marks a volume whose in-tree plug-in was migrated to a CSI driver.
+pub const MIGRATED_TO_ANNOTATION: &str = "pv.kubernetes.io/migrated-to";
+
+/// An object's `metadata.resourceVersion` as a number.
+///
+/// Built-in objects of one kind have comparable versions (KEP-5504): of two copies with the same UID the one with the
+/// larger version is newer. A version that is no number reads as 0, which every copy is newer than.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceVersion(pub u64);
+
+impl ResourceVersion {
+    /// Reads the version out of object metadata.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self(meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
+}
+
+/// An object's `metadata.finalizers`, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finalizers(Box<[Box<str>]>);
+
+impl Finalizers {
+    /// Builds the list; an absent and an empty list are the same, as the API server stores neither.
+    pub fn new<S: Into<Box<str>>>(entries: impl IntoIterator<Item = S>) -> Self {
+        Self(entries.into_iter().map(Into::into).collect())
+    }
+
+    /// Position of `name` in the list.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|entry| &**entry == name)
+    }
+
+    /// Whether `name` is in the list.
+    pub fn contains(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|entry| &**entry)
+    }
+}
+
+/// Decodes metadata but keeps only what an attacher reads.
+///
+/// Managed fields alone double the size of a `VolumeAttachment`; they are skipped without being built.
+pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let meta = SlimMeta::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: meta.name,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        creation_timestamp: meta.creation_timestamp,
+        deletion_timestamp: meta.deletion_timestamp,
+        finalizers: meta.finalizers,
+        annotations: meta.annotations.and_then(|kept| kept.0),
+        ..ObjectMeta::default()
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimMeta {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    annotations: Option<KeptAnnotations>,
+}
+
+/// Absent when the object has no annotation at all; empty when it has some but none that is kept. A JSON patch must
+/// know the difference: it can add to a map only where there is one.
+struct KeptAnnotations(Option<BTreeMap<String, String>>);
+
+fn is_kept(key: &str) -> bool {
+    key == NODE_ID_ANNOTATION || key == MIGRATED_TO_ANNOTATION || key.starts_with(GROUP_PREFIX)
+}
+
+impl<'de> Deserialize<'de> for KeptAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keep;
+        impl<'de> Visitor<'de> for Keep {
+            type Value = KeptAnnotations;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a map of annotations")
+            }
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(KeptAnnotations(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut kept = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    let kept = kept.get_or_insert_with(BTreeMap::new);
+                    if is_kept(&key) {
+                        kept.insert(key, map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(KeptAnnotations(kept))
+            }
+        }
+        deserializer.deserialize_any(Keep)
+    }
+}
+
+pub(super) fn boxed(text: Option<String>) -> Box<str> {
+    text.unwrap_or_default().into_boxed_str()
+}

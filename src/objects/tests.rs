@@ -1,0 +1,95 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
+    let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": {
+            "name": "csi-1", "uid": "u1", "resourceVersion": "42",
+            "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:05:05Z",
+            "finalizers": ["a/b", "external-attacher/csi-test"],
+            "annotations": {"csi.alpha.kubernetes.io/node-id": "node-7", "noise": "x".repeat(1000)},
+            "managedFields": [{"manager": "kcm", "fieldsV1": {"f:spec": {}}}]
+        },
+        "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true, "attachmentMetadata": {"devicePath": "/dev/x"},
+                   "attachError": {"message": "no", "errorCode": 8, "time": "2026-01-02T03:04:06Z"}}
+    }))
+    .unwrap();
+    let record = Attachment::from(wire);
+    assert_eq!((&*record.name, &*record.uid, record.resource_version), ("csi-1", "u1", ResourceVersion(42)));
+    assert_eq!(record.finalizers.position("external-attacher/csi-test"), Some(1));
+    assert_eq!(record.node_id.as_deref(), Some("node-7"));
+    assert_eq!(record.volume_name().map(|name| &**name), Some("pv1"));
+    assert!(record.attached && record.deleting.is_some() && record.has_annotations && !record.is_gone());
+    assert_eq!(record.publish_context.get("devicePath"), Some("/dev/x"));
+    assert_eq!(record.attach_error.and_then(|note| note.code), Some(8));
+}
+
+#[test]
+fn annotations_that_are_all_foreign_still_count_as_present() {
+    let decode = |annotations: serde_json::Value| {
+        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+            "metadata": {"name": "a", "annotations": annotations},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {}}
+        }))
+        .unwrap();
+        Attachment::from(wire).has_annotations
+    };
+    assert!(decode(json!({"someone": "else"})));
+    assert!(!decode(json!({})));
+    assert!(!decode(json!(null)));
+}
+
+#[test]
+fn an_object_that_was_created_a_moment_ago_has_no_status() {
+    let wire: VolumeAttachmentWire =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}})).unwrap();
+    let record = Attachment::from(wire);
+    assert_eq!((record.attached, record.source), (false, Source::Neither));
+}
+
+#[test]
+fn a_persistent_volume_is_read_with_its_csi_source() {
+    let wire: PersistentVolumeWire = serde_json::from_value(json!({
+        "metadata": {"name": "pv1", "uid": "u", "resourceVersion": "7", "finalizers": ["kubernetes.io/pv-protection"]},
+        "spec": {
+            "accessModes": ["ReadWriteOnce", "ReadWriteOnce"], "volumeMode": "Block", "mountOptions": ["noatime"],
+            "claimRef": {"name": "data", "namespace": "default", "uid": "c"}, "storageClassName": "fast",
+            "csi": {"driver": "csi.test", "volumeHandle": "h", "readOnly": true, "volumeAttributes": {"b": "2", "a": "1"},
+                    "controllerPublishSecretRef": {"name": "s", "namespace": "kube-system"}}
+        }
+    }))
+    .unwrap();
+    let record = Volume::from(wire);
+    let VolumeSource::Csi(source) = &record.spec.source else { panic!("not a CSI source") };
+    assert_eq!((&*source.handle, source.read_only, &*source.fs_type), ("h", true, ""));
+    assert_eq!(source.attributes.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
+    assert_eq!(source.publish_secret.as_ref().map(|secret| &*secret.name), Some("s"));
+    assert!(record.spec.block && record.spec.access_modes.read_write_once && !record.spec.access_modes.unknown);
+    assert_eq!(record.claim.map(|claim| claim.name), Some("data".into()));
+}
+
+#[test]
+fn in_tree_sources_are_told_apart_from_unknown_ones() {
+    let source = |spec: serde_json::Value| {
+        let wire: VolumeSpecWire = serde_json::from_value(spec).unwrap();
+        VolumeSpec::from(wire).source
+    };
+    assert_eq!(source(json!({"cinder": {"volumeID": "x"}})), VolumeSource::Migratable("cinder"));
+    assert_eq!(source(json!({"nfs": {"server": "x", "path": "/"}})), VolumeSource::Other);
+}
+
+#[test]
+fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
+    let wire: CsiNodeWire = serde_json::from_value(json!({
+        "metadata": {"name": "n1"},
+        "spec": {"drivers": [{"name": "a", "nodeID": "1", "topologyKeys": null}, {"name": "a", "nodeID": "2"}]}
+    }))
+    .unwrap();
+    let record = CsiNode::from(wire);
+    assert_eq!((record.node_id("a"), record.node_id("A")), (Some("1"), None));
+    let empty: CsiNodeWire = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).unwrap();
+    assert_eq!(CsiNode::from(empty).drivers().count(), 0);
+}

@@ -1,0 +1,285 @@
+//! `v1` PersistentVolume, and the volume spec that an attachment may also carry in line.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::meta::{boxed, slim};
+use super::{Finalizers, ResourceVersion};
+
+/// A PersistentVolume as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = PersistentVolume)]
+pub struct PersistentVolumeWire {
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// What the volume is.
+    #[serde(default)]
+    pub spec: VolumeSpecWire,
+}
+
+/// The part of `PersistentVolumeSpec` that attaching needs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSpecWire {
+    csi: Option<CsiWire>,
+    access_modes: Option<Vec<String>>,
+    volume_mode: Option<String>,
+    mount_options: Option<Vec<String>>,
+    claim_ref: Option<ClaimWire>,
+    storage_class_name: Option<String>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CsiWire {
+    driver: String,
+    volume_handle: String,
+    #[serde(default)]
+    read_only: bool,
+    fs_type: Option<String>,
+    volume_attributes: Option<BTreeMap<String, String>>,
+    controller_publish_secret_ref: Option<SecretWire>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SecretWire {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ClaimWire {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+}
+
+/// A small sorted map of strings: an eighth of the memory of a `BTreeMap` when it is empty, which is the usual case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StringMap(Box<[(Box<str>, Box<str>)]>);
+
+impl StringMap {
+    /// The value under `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok().map(|at| &*self.0[at].1)
+    }
+
+    /// Entries sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<BTreeMap<String, String>> for StringMap {
+    fn from(map: BTreeMap<String, String>) -> Self {
+        Self(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
+
+/// The access modes of a volume as a set; order and repetition carry no meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AccessModes {
+    /// ReadWriteOnce.
+    pub read_write_once: bool,
+    /// ReadOnlyMany.
+    pub read_only_many: bool,
+    /// ReadWriteMany.
+    pub read_write_many: bool,
+    /// ReadWriteOncePod.
+    pub read_write_once_pod: bool,
+    /// A mode that this version does not know.
+    pub unknown: bool,
+}
+
+impl AccessModes {
+    /// Reads the API's names.
+    pub fn parse<S: AsRef<str>>(names: &[S]) -> Self {
+        let mut modes = Self::default();
+        for name in names {
+            match name.as_ref() {
+                "ReadWriteOnce" => modes.read_write_once = true,
+                "ReadOnlyMany" => modes.read_only_many = true,
+                "ReadWriteMany" => modes.read_write_many = true,
+                "ReadWriteOncePod" => modes.read_write_once_pod = true,
+                _ => modes.unknown = true,
+            }
+        }
+        modes
+    }
+}
+
+/// Name and namespace of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SecretReference {
+    /// Namespace.
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+}
+
+/// The claim that a PersistentVolume is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimReference {
+    /// Namespace.
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+    /// UID.
+    pub uid: Box<str>,
+}
+
+/// `CSIPersistentVolumeSource`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiSource {
+    /// The driver that owns the volume.
+    pub driver: Arc<str>,
+    /// The volume's ID for that driver.
+    pub handle: Box<str>,
+    /// Whether to publish read-only.
+    pub read_only: bool,
+    /// Filesystem type; empty when the volume names none.
+    pub fs_type: Box<str>,
+    /// `volumeAttributes`, sent as volume context.
+    pub attributes: StringMap,
+    /// `controllerPublishSecretRef`.
+    pub publish_secret: Option<SecretReference>,
+}
+
+/// Which plug-in a volume belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeSource {
+    /// A CSI driver.
+    Csi(Box<CsiSource>),
+    /// An in-tree plug-in that has a CSI successor, by the name of its field.
+    Migratable(&'static str),
+    /// Any other plug-in; no attacher serves it.
+    Other,
+}
+
+/// What has to be known of a volume to attach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Where it comes from.
+    pub source: VolumeSource,
+    /// `accessModes`.
+    pub access_modes: AccessModes,
+    /// Whether `volumeMode` is Block.
+    pub block: bool,
+    /// `mountOptions`.
+    pub mount_options: Box<[Box<str>]>,
+}
+
+/// A cached PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Finalizers,
+    /// `spec`.
+    pub spec: VolumeSpec,
+    /// `spec.claimRef`.
+    pub claim: Option<Box<ClaimReference>>,
+    /// `spec.storageClassName`.
+    pub storage_class: Option<Arc<str>>,
+}
+
+impl Volume {
+    /// Whether the API server has let the object go.
+    pub fn is_gone(&self) -> bool {
+        self.deleting && self.finalizers.is_empty()
+    }
+}
+
+impl From<CsiWire> for CsiSource {
+    fn from(wire: CsiWire) -> Self {
+        Self {
+            driver: wire.driver.into(),
+            handle: wire.volume_handle.into(),
+            read_only: wire.read_only,
+            fs_type: boxed(wire.fs_type),
+            attributes: wire.volume_attributes.unwrap_or_default().into(),
+            publish_secret: wire
+                .controller_publish_secret_ref
+                .map(|secret| SecretReference { namespace: boxed(secret.namespace), name: boxed(secret.name) }),
+        }
+    }
+}
+
+impl VolumeSpecWire {
+    fn migratable(&self) -> Option<&'static str> {
+        let present = [
+            (self.gce_persistent_disk.is_some(), "gcePersistentDisk"),
+            (self.aws_elastic_block_store.is_some(), "awsElasticBlockStore"),
+            (self.cinder.is_some(), "cinder"),
+            (self.azure_disk.is_some(), "azureDisk"),
+            (self.azure_file.is_some(), "azureFile"),
+            (self.vsphere_volume.is_some(), "vsphereVolume"),
+            (self.portworx_volume.is_some(), "portworxVolume"),
+        ];
+        present.into_iter().find(|(found, _)| *found).map(|(_, name)| name)
+    }
+}
+
+impl From<VolumeSpecWire> for VolumeSpec {
+    fn from(wire: VolumeSpecWire) -> Self {
+        let migratable = wire.migratable();
+        let source = match (wire.csi, migratable) {
+            (Some(csi), _) => VolumeSource::Csi(Box::new(csi.into())),
+            (None, Some(plugin)) => VolumeSource::Migratable(plugin),
+            (None, None) => VolumeSource::Other,
+        };
+        Self {
+            source,
+            access_modes: AccessModes::parse(&wire.access_modes.unwrap_or_default()),
+            block: wire.volume_mode.as_deref() == Some("Block"),
+            mount_options: wire.mount_options.unwrap_or_default().into_iter().map(String::into_boxed_str).collect(),
+        }
+    }
+}
+
+impl From<PersistentVolumeWire> for Volume {
+    fn from(mut wire: PersistentVolumeWire) -> Self {
+        let claim = wire.spec.claim_ref.take().map(|claim| {
+            Box::new(ClaimReference {
+                namespace: boxed(claim.namespace),
+                name: boxed(claim.name),
+                uid: boxed(claim.uid),
+            })
+        });
+        Self {
+            resource_version: ResourceVersion::of(&wire.metadata),
+            name: wire.metadata.name.unwrap_or_default().into(),
+            uid: boxed(wire.metadata.uid),
+            deleting: wire.metadata.deletion_timestamp.is_some(),
+            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
+            storage_class: wire.spec.storage_class_name.take().map(Into::into),
+            claim,
+            spec: wire.spec.into(),
+        }
+    }
+}
