@@ -1,1 +1,3 @@
 //! CSI attacher operator.
+
+pub mod csi;

@@ -1,0 +1,21 @@
+//! The Container Storage Interface: generated messages, clients and servers, and the redaction of what must not be shown.
+//!
+//! Must not hold policy: what to call when is decided elsewhere.
+
+pub mod redact;
+
+/// Package `csi.v1`, generated from `proto/csi.proto`.
+///
+/// The `Debug` of every message with credentials shows how many entries there are and nothing else (see [`redact`]).
+#[allow(missing_docs, clippy::all, clippy::pedantic, rustdoc::all)]
+pub mod v1 {
+    include!(concat!(env!("OUT_DIR"), "/csi.v1.rs"));
+    include!(concat!(env!("OUT_DIR"), "/csi.v1.redacted.rs"));
+}
+
+/// The compiled descriptor of `proto/csi.proto` and its imports, an encoded `google.protobuf.FileDescriptorSet`. Keeps the options
+/// declared in the proto, such as `csi_secret`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptor.bin"));
+
+#[cfg(test)]
+mod tests;
