@@ -1,3 +1,28 @@
-//! CSI attacher operator.
+//! A Kubernetes operator that attaches and detaches CSI volumes: one pod for many drivers, each configured by an
+//! [`api::AttacherConfig`].
+//!
+//! ```text
+//!  AttacherConfig watch -> supervisor: validate, compare with what runs -> one driver task each
+//!  VolumeAttachment, PersistentVolume, CSINode watches -> store (slim records) -> the driver's queue
+//!  queue -> driver::attempt: observe -> decide (pure) -> execute one effect -> take in the answer -> decide again
+//!  effects: kubernetes::Requests (patches), csi::CsiClient (ControllerPublishVolume, ControllerUnpublishVolume)
+//! ```
+//!
+//! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
+//! The rules that keep the first of these are in [`decide`].
 
+pub mod admin;
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod clock;
 pub mod csi;
+pub mod decide;
+pub mod driver;
+pub mod kubernetes;
+pub mod mock;
+pub mod objects;
+pub mod queue;
+pub mod store;
+pub mod supervisor;
+pub mod telemetry;

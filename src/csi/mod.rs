@@ -2,7 +2,13 @@
 //!
 //! Must not hold policy: what to call when is decided elsewhere.
 
+mod client;
+mod connection;
+mod convert;
 pub mod redact;
+
+pub use client::{CallError, CapabilityReport, CsiClient, PluginInfo};
+pub use connection::{Connection, DialError};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.
 ///

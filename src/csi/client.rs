@@ -1,0 +1,270 @@
+//! The seven calls that an attacher makes, each with a deadline around the whole exchange, a CLIENT span, a metric, and
+//! an error that is free of the call's secrets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tonic::{Code, Request, Response, Status};
+
+use super::connection::Connection;
+use super::v1::controller_client::ControllerClient;
+use super::v1::identity_client::IdentityClient;
+use super::{convert, v1};
+use crate::decide::{self, Failure, PublishRequest, UnpublishRequest, plain, scrub};
+use crate::kubernetes::SecretData;
+use crate::objects::StringMap;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::names::{self, attr};
+use crate::telemetry::trace::{Span, SpanKind};
+
+/// Longest driver text that is carried on; the API server takes a quarter of it.
+const MAX_MESSAGE_BYTES: usize = 4096;
+/// Largest answer that is read. What the calls here answer is small; a driver gone wild must not fill our memory.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
+
+/// A call that did not answer OK.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("rpc error: code = {} desc = {message}", names::code_camel(*.code))]
+pub struct CallError {
+    /// The gRPC code; our own deadline reads DEADLINE_EXCEEDED.
+    pub code: Code,
+    /// The driver's words, free of secrets and control characters.
+    pub message: String,
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        Self { message: error.to_string(), code: Some(i32::from(error.code)) }
+    }
+}
+
+/// What `GetPluginInfo` answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// The driver's name.
+    pub name: String,
+    /// The driver's version.
+    pub vendor_version: String,
+}
+
+/// What a driver can do: the bits that matter here, and all names for status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapabilityReport {
+    /// The bits.
+    pub bits: decide::Capabilities,
+    /// Every controller capability by its name in the CSI spec, sorted.
+    pub names: Vec<String>,
+}
+
+/// Calls one driver over one connection.
+#[derive(Clone, Debug)]
+pub struct CsiClient {
+    connection: Connection,
+    metrics: Metrics,
+    /// Label of the metrics. Before the name is known it is the configured one, or empty.
+    driver: Arc<str>,
+}
+
+/// What surrounds a call.
+struct Frame<'a> {
+    method: &'static str,
+    deadline: Duration,
+    parent: &'a Span,
+    secrets: Option<&'a SecretData>,
+}
+
+impl CsiClient {
+    /// Calls over `connection`, counted for `driver`.
+    pub fn new(connection: Connection, driver: Arc<str>, metrics: Metrics) -> Self {
+        Self { connection, metrics, driver }
+    }
+
+    /// The same connection, counted for the name that the driver told.
+    #[must_use]
+    pub fn named(&self, driver: Arc<str>) -> Self {
+        Self { driver, ..self.clone() }
+    }
+
+    /// The connection under the calls.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn identity(&self) -> IdentityClient<tonic::transport::Channel> {
+        IdentityClient::new(self.connection.channel()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    fn controller(&self) -> ControllerClient<tonic::transport::Channel> {
+        ControllerClient::new(self.connection.channel()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    /// Probe: whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
+    pub async fn probe(&self, deadline: Duration, parent: &Span) -> Result<bool, CallError> {
+        let frame = Frame { method: "/csi.v1.Identity/Probe", deadline, parent, secrets: None };
+        let mut client = self.identity();
+        let (mut span, answer) =
+            self.call(&frame, v1::ProbeRequest {}, |_| {}, async move |request| client.probe(request).await).await?;
+        let ready = answer.ready.unwrap_or(true);
+        span.set("attacher.driver.ready", ready);
+        Ok(ready)
+    }
+
+    /// GetPluginInfo.
+    pub async fn plugin_info(&self, deadline: Duration, parent: &Span) -> Result<PluginInfo, CallError> {
+        let frame = Frame { method: "/csi.v1.Identity/GetPluginInfo", deadline, parent, secrets: None };
+        let mut client = self.identity();
+        let request = v1::GetPluginInfoRequest {};
+        let (_, answer) =
+            self.call(&frame, request, |_| {}, async move |request| client.get_plugin_info(request).await).await?;
+        Ok(PluginInfo { name: answer.name, vendor_version: answer.vendor_version })
+    }
+
+    /// GetPluginCapabilities and, for a driver with a controller service, ControllerGetCapabilities.
+    pub async fn capabilities(&self, deadline: Duration, parent: &Span) -> Result<CapabilityReport, CallError> {
+        let frame = Frame { method: "/csi.v1.Identity/GetPluginCapabilities", deadline, parent, secrets: None };
+        let mut client = self.identity();
+        let request = v1::GetPluginCapabilitiesRequest {};
+        let call = async move |request| client.get_plugin_capabilities(request).await;
+        let (_, answer) = self.call(&frame, request, |_| {}, call).await?;
+        if !convert::has_controller_service(&answer) {
+            return Ok(CapabilityReport::default());
+        }
+        let frame = Frame { method: "/csi.v1.Controller/ControllerGetCapabilities", deadline, parent, secrets: None };
+        let mut client = self.controller();
+        let request = v1::ControllerGetCapabilitiesRequest {};
+        let call = async move |request| client.controller_get_capabilities(request).await;
+        let (_, answer) = self.call(&frame, request, |_| {}, call).await?;
+        Ok(convert::report(&answer))
+    }
+
+    /// ControllerPublishVolume; answers the publish context.
+    pub async fn publish(
+        &self,
+        plan: &PublishRequest<'_>,
+        secrets: Option<&SecretData>,
+        deadline: Duration,
+        parent: &Span,
+    ) -> Result<StringMap, CallError> {
+        let frame = Frame { method: "/csi.v1.Controller/ControllerPublishVolume", deadline, parent, secrets };
+        let request = convert::publish(plan, exposed(secrets));
+        let describe = |span: &mut Span| {
+            span.set(attr::CSI_VOLUME_ID, plan.volume_id);
+            span.set(attr::CSI_NODE_ID, plan.node_id);
+            span.set(attr::READ_ONLY, plan.read_only);
+            span.set(attr::ACCESS_MODE, convert::mode_name(plan.capability.mode));
+            if let decide::Access::Mount { fs_type, .. } = plan.capability.access {
+                span.set(attr::VOLUME_FS_TYPE, fs_type);
+            }
+        };
+        let mut client = self.controller();
+        let call = async move |request| client.controller_publish_volume(request).await;
+        let (mut span, answer) = self.call(&frame, request, describe, call).await?;
+        let context = StringMap::from(answer.publish_context);
+        if span.is_recording() {
+            let keys: Vec<&str> = context.iter().map(|(key, _)| key).collect();
+            span.set(attr::PUBLISH_CONTEXT_KEYS, keys.as_slice());
+        }
+        Ok(context)
+    }
+
+    /// ControllerUnpublishVolume.
+    pub async fn unpublish(
+        &self,
+        plan: &UnpublishRequest<'_>,
+        secrets: Option<&SecretData>,
+        deadline: Duration,
+        parent: &Span,
+    ) -> Result<(), CallError> {
+        let frame = Frame { method: "/csi.v1.Controller/ControllerUnpublishVolume", deadline, parent, secrets };
+        let request = v1::ControllerUnpublishVolumeRequest {
+            volume_id: plan.volume_id.to_owned(),
+            node_id: plan.node_id.to_owned(),
+            secrets: exposed(secrets),
+        };
+        let describe = |span: &mut Span| {
+            span.set(attr::CSI_VOLUME_ID, plan.volume_id);
+            span.set(attr::CSI_NODE_ID, plan.node_id);
+        };
+        let mut client = self.controller();
+        let call = async move |request| client.controller_unpublish_volume(request).await;
+        self.call(&frame, request, describe, call).await.map(|_| ())
+    }
+
+    /// One exchange. The deadline goes to the driver as `grpc-timeout` and bounds everything here: waiting for the
+    /// connection, the call and the whole answer. tonic's own timer covers less and reports CANCELLED.
+    async fn call<M, A>(
+        &self,
+        frame: &Frame<'_>,
+        message: M,
+        describe: impl FnOnce(&mut Span),
+        exchange: impl AsyncFnOnce(Request<M>) -> Result<Response<A>, Status>,
+    ) -> Result<(Span, A), CallError> {
+        let mut span = self.span(frame);
+        if span.is_recording() {
+            describe(&mut span);
+        }
+        let mut request = Request::new(message);
+        request.set_timeout(frame.deadline);
+        span.inject_metadata(request.metadata_mut());
+        let started = Instant::now();
+        let answer = match tokio::time::timeout(frame.deadline, exchange(request)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.error(&status, frame, started.elapsed())),
+            Err(_) => Err(deadline_exceeded(frame.deadline)),
+        };
+        let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
+        self.metrics.csi_call(&self.driver, frame.method, code, started.elapsed(), span.trace_id().as_deref());
+        span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
+        match answer {
+            Ok(answer) => Ok((span, answer)),
+            Err(error) => {
+                span.fail(names::code_upper_snake(code), &error.message);
+                Err(error)
+            }
+        }
+    }
+
+    fn span(&self, frame: &Frame<'_>) -> Span {
+        let method = names::csi_method(frame.method);
+        let mut span = frame.parent.child(method.to_owned(), SpanKind::Client);
+        if span.is_recording() {
+            span.set(attr::RPC_SYSTEM_NAME, names::RPC_SYSTEM_GRPC);
+            span.set(attr::RPC_METHOD, method);
+            span.set(attr::SERVER_ADDRESS, self.connection.address());
+            span.set(attr::NETWORK_PEER_ADDRESS, self.connection.address());
+            span.set(attr::TIMEOUT, frame.deadline.as_secs_f64());
+            span.set(attr::CSI_PLUGIN_NAME, &*self.driver);
+            if let Some(secrets) = frame.secrets {
+                span.set(attr::SECRETS_COUNT, i64::try_from(secrets.expose().len()).unwrap_or(i64::MAX));
+            }
+        }
+        span
+    }
+
+    /// The driver's answer in our words: the dial error instead of "transport error", and no secret.
+    fn error(&self, status: &Status, frame: &Frame<'_>, elapsed: Duration) -> CallError {
+        // tonic's timer may win the race against ours, and says CANCELLED.
+        if status.code() == Code::Cancelled && elapsed >= frame.deadline {
+            return deadline_exceeded(frame.deadline);
+        }
+        let message = match (status.code(), self.connection.dial_error()) {
+            (Code::Unavailable, Some(error)) => error.to_string(),
+            _ => status.message().to_owned(),
+        };
+        let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
+        let message = scrub(&message, values.map(String::as_str));
+        CallError { code: status.code(), message: decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned() }
+    }
+}
+
+fn deadline_exceeded(deadline: Duration) -> CallError {
+    CallError {
+        code: Code::DeadlineExceeded,
+        message: format!("context deadline exceeded: no answer from the driver within {} s", deadline.as_secs_f64()),
+    }
+}
+
+fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {
+    secrets.map(|secrets| secrets.expose().clone()).unwrap_or_default()
+}

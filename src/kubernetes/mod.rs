@@ -1,0 +1,12 @@
+//! Access to the API server: the HTTP/2 connection, and the few requests that an attacher sends.
+//!
+//! Must not decide anything: it sends what it is given, once, within a deadline, and says exactly how it ended. It never
+//! retries by itself; a write that timed out may have happened, and only the caller can look.
+
+mod connect;
+mod error;
+mod requests;
+
+pub use connect::{ConnectError, connect, load_config};
+pub use error::{ApiError, ApiErrorKind};
+pub use requests::{Requests, SecretData};

@@ -1,0 +1,265 @@
+//! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::error::{ApiError, ApiErrorKind};
+use crate::api::names::FIELD_MANAGER;
+use crate::decide::patch::{Form, Target};
+use crate::decide::{Write, plain};
+use crate::objects::{
+    Attachment, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
+};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::names::attr;
+use crate::telemetry::trace::{Span, SpanKind};
+
+const VOLUMES: Resource = Resource { name: "persistentvolumes", path: "/api/v1/persistentvolumes/{:name}" };
+const ATTACHMENTS: Resource =
+    Resource { name: "volumeattachments", path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}" };
+const ATTACHMENT_STATUS: Resource =
+    Resource { name: "volumeattachments/status", path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status" };
+const SECRETS: Resource = Resource { name: "secrets", path: "/api/v1/namespaces/{:namespace}/secrets/{:name}" };
+
+/// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
+
+#[derive(Clone, Copy)]
+struct Resource {
+    name: &'static str,
+    path: &'static str,
+}
+
+impl Resource {
+    fn url(self, name: &str) -> String {
+        self.path.replace("{:name}", name)
+    }
+}
+
+/// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretData(BTreeMap<String, String>);
+
+impl SecretData {
+    /// Wraps contents.
+    pub fn new(data: BTreeMap<String, String>) -> Self {
+        Self(data)
+    }
+
+    /// The contents, for the one call that they are for.
+    pub fn expose(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "<{} redacted>", self.0.len())
+    }
+}
+
+/// An object as the API server returned it.
+#[derive(Clone, Debug)]
+pub enum Returned {
+    /// A VolumeAttachment.
+    Attachment(Box<Attachment>),
+    /// A PersistentVolume.
+    Volume(Box<Volume>),
+}
+
+/// Sends requests over one client, each with a deadline, a CLIENT span and a metric.
+#[derive(Clone)]
+pub struct Requests {
+    client: Client,
+    metrics: Metrics,
+    host: String,
+    deadline: Duration,
+}
+
+impl Requests {
+    /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`.
+    pub fn new(client: Client, host: impl Into<String>, deadline: Duration, metrics: Metrics) -> Self {
+        Self { client, metrics, host: host.into(), deadline }
+    }
+
+    /// Sends a patch; the object that the API server made of it comes back.
+    pub async fn write(&self, write: &Write, parent: &Span) -> Result<Returned, ApiError> {
+        let (resource, name) = match &write.target {
+            Target::Volume(name) => (VOLUMES, name),
+            Target::Attachment(name) => (ATTACHMENTS, name),
+            Target::AttachmentStatus(name) => (ATTACHMENT_STATUS, name),
+        };
+        let content_type = match write.form {
+            Form::Json => "application/json-patch+json",
+            Form::Merge => "application/merge-patch+json",
+        };
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{}?fieldManager={FIELD_MANAGER}", resource.url(name)))
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Body::from(write.body.to_string().into_bytes()));
+        match &write.target {
+            Target::Volume(_) => self.send::<PersistentVolumeWire>(request, resource, parent).await.map(volume),
+            Target::Attachment(_) | Target::AttachmentStatus(_) => {
+                self.send::<VolumeAttachmentWire>(request, resource, parent).await.map(attachment)
+            }
+        }
+    }
+
+    /// Reads the object that a write goes to, after that write was found to be stale.
+    pub async fn read(&self, target: &Target, parent: &Span) -> Result<Returned, ApiError> {
+        match target {
+            Target::Volume(name) => {
+                let request = Request::get(VOLUMES.url(name)).body(Body::empty());
+                self.send::<PersistentVolumeWire>(request, VOLUMES, parent).await.map(volume)
+            }
+            Target::Attachment(name) | Target::AttachmentStatus(name) => {
+                let request = Request::get(ATTACHMENTS.url(name)).body(Body::empty());
+                self.send::<VolumeAttachmentWire>(request, ATTACHMENTS, parent).await.map(attachment)
+            }
+        }
+    }
+
+    /// Reads a Secret, live: secrets are never cached.
+    pub async fn secret(&self, reference: &SecretReference, parent: &Span) -> Result<SecretData, ApiError> {
+        #[derive(Deserialize)]
+        struct Wire {
+            #[serde(default)]
+            data: BTreeMap<String, k8s_openapi::ByteString>,
+        }
+        let url = SECRETS.url(&reference.name).replace("{:namespace}", &reference.namespace);
+        let wire: Wire = self.send(Request::get(url).body(Body::empty()), SECRETS, parent).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
+        Ok(SecretData(wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect()))
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: http::Result<Request<Body>>,
+        resource: Resource,
+        parent: &Span,
+    ) -> Result<T, ApiError> {
+        let mut request =
+            request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
+        let method = request.method().clone();
+        let mut span = self.span(&request, &method, resource, parent);
+        span.inject(request.headers_mut());
+        let started = Instant::now();
+        let outcome = match tokio::time::timeout(self.deadline, self.exchange(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let waited = format!("no answer from the API server within {} s", self.deadline.as_secs_f32());
+                Err(ApiError::without_answer(ApiErrorKind::Unknown, waited))
+            }
+        };
+        let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
+        let status = outcome.as_ref().map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
+        self.metrics.rest_request(method.as_str(), &self.host, status, started.elapsed());
+        finish(&mut span, status, outcome.as_ref().err());
+        outcome.map(|(_, object)| object)
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
+        let broken = |error: String| ApiError::without_answer(ApiErrorKind::Unknown, error);
+        let response = self.client.send(request).await.map_err(|error| broken(chain(&error)))?;
+        let retry_after = retry_after(&response);
+        let status = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+        let body = body.collect().await.map_err(|error| broken(error.to_string()))?.to_bytes();
+        if status.is_success() {
+            return Ok((status, body.to_vec()));
+        }
+        Err(ApiError {
+            kind: ApiErrorKind::of_status(status.as_u16()),
+            message: status_message(status, &body),
+            status: Some(status.as_u16()),
+            retry_after,
+        })
+    }
+
+    fn span(&self, request: &Request<Body>, method: &Method, resource: Resource, parent: &Span) -> Span {
+        let mut span = parent.child(&format!("{method} {}", resource.path), SpanKind::Client);
+        if span.is_recording() {
+            span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
+            span.set(attr::URL_TEMPLATE, resource.path);
+            span.set(attr::URL_FULL, format!("https://{}{}", self.host, request.uri().path()).as_str());
+            span.set(attr::SERVER_ADDRESS, self.host.as_str());
+            span.set(attr::K8S_VERB, if *method == Method::GET { "get" } else { "patch" });
+            span.set(attr::K8S_RESOURCE, resource.name);
+        }
+        span
+    }
+}
+
+fn volume(wire: PersistentVolumeWire) -> Returned {
+    Returned::Volume(Box::new(wire.into()))
+}
+
+fn attachment(wire: VolumeAttachmentWire) -> Returned {
+    Returned::Attachment(Box::new(wire.into()))
+}
+
+/// A Secret may hold bytes that are no text; CSI carries text only, so they are carried as near to it as can be.
+fn lossy(error: &std::string::FromUtf8Error) -> String {
+    String::from_utf8_lossy(error.as_bytes()).into_owned()
+}
+
+/// The error of a body that cannot be read never quotes it: it may be a Secret.
+fn decode<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError {
+        kind: ApiErrorKind::Garbled,
+        message: format!("cannot read the API server's answer (line {}, column {})", error.line(), error.column()),
+        status: Some(status.as_u16()),
+        retry_after: None,
+    })
+}
+
+fn finish(span: &mut Span, status: Option<u16>, error: Option<&ApiError>) {
+    if let Some(status) = status {
+        span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status));
+    }
+    if let Some(error) = error {
+        let kind = error.status.map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
+        span.fail(&kind, &error.message);
+    }
+    span.end();
+}
+
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
+    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// The `message` of a `metav1.Status`, else the bare HTTP status.
+fn status_message(status: StatusCode, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Wire {
+        message: Option<String>,
+    }
+    let parsed: Option<Wire> = serde_json::from_slice(body).ok();
+    match parsed.and_then(|wire| wire.message).filter(|message| !message.is_empty()) {
+        Some(message) => plain(&message).into_owned(),
+        None => format!("the API server answered {status}"),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! How long a failed key is held.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+/// A checked exponential backoff: `min(initial * factor^failures, max)`, spread by plus or minus `jitter_percent`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    initial: Duration,
+    max: Duration,
+    factor: f64,
+    jitter_percent: u8,
+}
+
+/// Why numbers make no [`Backoff`].
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum BackoffError {
+    /// A zero delay would retry without a pause.
+    #[error("the initial delay must be longer than zero")]
+    ZeroInitial,
+    /// The bound is below the start.
+    #[error("the initial delay ({initial:?}) must not be longer than the maximum ({max:?})")]
+    InitialAboveMax {
+        /// The initial delay that was given.
+        initial: Duration,
+        /// The maximum that was given.
+        max: Duration,
+    },
+    /// A factor below one shrinks the delay; NaN and infinity are no factors.
+    #[error("the factor ({0}) must be a finite number of at least 1")]
+    BadFactor(f64),
+    /// More than the whole delay cannot be taken away.
+    #[error("the jitter ({0} percent) must not be above 100 percent")]
+    BadJitter(u8),
+}
+
+impl Backoff {
+    /// A backoff from its parts.
+    ///
+    /// # Errors
+    /// A zero `initial`, an `initial` above `max`, a `factor` that is not finite or below 1, a `jitter_percent` above 100.
+    pub fn new(initial: Duration, max: Duration, factor: f64, jitter_percent: u8) -> Result<Self, BackoffError> {
+        if initial.is_zero() {
+            return Err(BackoffError::ZeroInitial);
+        }
+        if initial > max {
+            return Err(BackoffError::InitialAboveMax { initial, max });
+        }
+        if !factor.is_finite() || factor < 1.0 {
+            return Err(BackoffError::BadFactor(factor));
+        }
+        if jitter_percent > 100 {
+            return Err(BackoffError::BadJitter(jitter_percent));
+        }
+        Ok(Self {
+            initial,
+            max,
+            factor,
+            jitter_percent,
+        })
+    }
+
+    /// The delay of the first failure, without jitter.
+    pub const fn initial(&self) -> Duration {
+        self.initial
+    }
+
+    /// The longest delay, without jitter.
+    pub const fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// The delay after `failures` earlier failures, without jitter: from `initial` (0 failures) up to `max`.
+    pub fn base(&self, failures: u32) -> Duration {
+        let seconds = self.initial.as_secs_f64() * self.factor.powf(f64::from(failures));
+        // An infinite or huge product is no Duration: the cap holds.
+        Duration::try_from_secs_f64(seconds).map_or(self.max, |delay| delay.clamp(self.initial, self.max))
+    }
+
+    /// [`Self::base`] with the jitter drawn from `rng`: never zero, and at most `max * (1 + jitter)`.
+    pub fn delay(&self, failures: u32, rng: &mut Rng) -> Duration {
+        let base = self.base(failures);
+        if self.jitter_percent == 0 {
+            return base;
+        }
+        // In whole nanoseconds, so that rounding cannot pass the bound.
+        let nanos = base.as_nanos();
+        let spread = nanos * u128::from(self.jitter_percent) / 100;
+        let drawn = nanos - spread + rng.u128(0..=spread * 2);
+        duration_from_nanos(drawn.max(1))
+    }
+}
+
+/// The duration of so many nanoseconds, [`Duration::MAX`] when it cannot hold them.
+pub(super) fn duration_from_nanos(nanos: u128) -> Duration {
+    const NANOS_PER_SECOND: u128 = 1_000_000_000;
+    let rest = u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or_default();
+    u64::try_from(nanos / NANOS_PER_SECOND).map_or(Duration::MAX, |seconds| Duration::new(seconds, rest))
+}

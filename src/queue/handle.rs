@@ -1,0 +1,268 @@
+//! The shared handle: locks the state and wakes those who wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::observer::{HeldKey, NoObserver, Observer, Stats};
+use super::state::{Next, State};
+use super::{Admission, Backoff, Item, Key, Limits, Run, Ticket, Verdict, later};
+
+/// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
+/// [`Queue::next`] and [`Queue::drained`] waits.
+pub struct Queue<K: Key> {
+    shared: Arc<Shared<K>>,
+}
+
+/// What the handles and the tickets share.
+pub(super) struct Shared<K> {
+    state: Mutex<State<K>>,
+    pub(super) observer: Arc<dyn Observer>,
+    /// Told once for each change that may let a key run. Who takes the word and leaves [`Queue::next`] passes it on, so that
+    /// one word is enough for any number of keys and consumers.
+    work: Notify,
+    /// Told when no run is in flight.
+    idle: Notify,
+}
+
+/// Makes a [`Queue`].
+pub struct Builder {
+    backoff: Backoff,
+    limits: Limits,
+    observer: Arc<dyn Observer>,
+    rng: Rng,
+}
+
+impl Builder {
+    /// Starts with these limits (default: none).
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Tells this observer (default: nobody).
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// Draws the jitter from this generator (default: seeded by chance).
+    #[must_use]
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.rng = rng;
+        self
+    }
+
+    /// The queue, empty and running.
+    pub fn build<K: Key>(self) -> Queue<K> {
+        let Self {
+            backoff,
+            limits,
+            observer,
+            rng,
+        } = self;
+        let state = State::new(backoff, limits, rng, Arc::clone(&observer), Instant::now());
+        let shared = Shared {
+            state: Mutex::new(state),
+            observer,
+            work: Notify::new(),
+            idle: Notify::new(),
+        };
+        Queue {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+impl<K: Key> Queue<K> {
+    /// A queue with this backoff, without limits and observer.
+    pub fn new(backoff: Backoff) -> Self {
+        Self::builder(backoff).build()
+    }
+
+    /// A builder for a queue with this backoff.
+    pub fn builder(backoff: Backoff) -> Builder {
+        Builder {
+            backoff,
+            limits: Limits::default(),
+            observer: Arc::new(NoObserver),
+            rng: Rng::new(),
+        }
+    }
+
+    /// Queues a key at once, unless it is held after a failure with the same fingerprint.
+    pub fn add(&self, item: Item<K>) -> Admission {
+        self.shared.change(|state, now| state.add(item, None, now))
+    }
+
+    /// Queues a key after `delay`. The earlier time wins when the key is held already, also after a failure with the same
+    /// fingerprint; a key that is ready stays ready.
+    pub fn add_after(&self, item: Item<K>, delay: Duration) -> Admission {
+        self.shared
+            .change(|state, now| state.add(item, Some(later(now, delay)), now))
+    }
+
+    /// Queues a held key now; its failure count stays. A key that runs is queued at once if that run fails or asks for a
+    /// delay. Returns whether the key was held or runs.
+    pub fn wake(&self, key: &K) -> bool {
+        self.shared.change(|state, now| state.wake(key, now))
+    }
+
+    /// [`Self::wake`] for all keys; returns how many were held or run.
+    pub fn wake_all(&self) -> usize {
+        self.shared.change(State::wake_all)
+    }
+
+    /// Drops all state of a key. A run in flight is not ended, but whatever its verdict, the key is queued again only if it
+    /// is added after this call. Returns whether the key was known.
+    pub fn forget(&self, key: &K) -> bool {
+        self.shared.change(|state, _| state.forget(key))
+    }
+
+    /// Waits for a key that may run. Nothing after [`Self::close`]. Cancelling the future loses no key.
+    pub async fn next(&self) -> Option<Ticket<K>> {
+        let _baton = Baton(&self.shared.work);
+        loop {
+            // A long row of ready keys must not keep other tasks from running. Before a key is taken: the future may be
+            // dropped here.
+            tokio::task::coop::consume_budget().await;
+            let changed = self.shared.work.notified();
+            let next = {
+                let mut state = self.shared.state.lock();
+                state.next(Instant::now())
+            };
+            match next {
+                Next::Run(run) => return Some(Ticket::new(run, Arc::clone(&self.shared))),
+                Next::Closed => return None,
+                Next::Wait(None) => changed.await,
+                Next::Wait(Some(at)) => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(at) => {}
+                },
+            }
+        }
+    }
+
+    /// Takes over other limits at once. Runs in flight go on.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared.change(|state, now| state.set_limits(limits, now));
+    }
+
+    /// Takes over another backoff for the runs that start from now on.
+    pub fn set_backoff(&self, backoff: Backoff) {
+        self.shared.change(|state, _| state.set_backoff(backoff));
+    }
+
+    /// Hands out nothing until [`Self::resume`]. All state is kept and adds are taken.
+    pub fn pause(&self) {
+        self.shared.change(|state, _| state.set_paused(true));
+    }
+
+    /// Ends [`Self::pause`].
+    pub fn resume(&self) {
+        self.shared.change(|state, _| state.set_paused(false));
+    }
+
+    /// Hands out nothing any more and takes no adds; runs in flight go on and may finish. Cannot be taken back.
+    pub fn close(&self) {
+        self.shared.change(|state, _| state.close());
+        self.shared.work.notify_waiters();
+    }
+
+    /// Waits until no run is in flight. Lasting only after [`Self::close`]; before it, new runs may start at once.
+    pub async fn drained(&self) {
+        loop {
+            let idle = self.shared.idle.notified();
+            if self.shared.state.lock().running() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// The failures in a row of a key; 0 for an unknown one.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.shared.state.lock().failures(key)
+    }
+
+    /// Whether a key is held until a time.
+    pub fn is_held(&self, key: &K) -> bool {
+        self.shared.state.lock().is_held(key)
+    }
+
+    /// The held keys in the order of their times, as they are now. Costs time for each of them.
+    pub fn held(&self) -> std::vec::IntoIter<HeldKey<K>> {
+        self.shared.state.lock().held().into_iter()
+    }
+
+    /// The figures of all lanes, as they are now. Costs time for each unsettled key.
+    pub fn stats(&self) -> Stats<K> {
+        let state = self.shared.state.lock();
+        state.stats(Instant::now())
+    }
+
+    /// The number of unsettled keys: ready, held or running.
+    pub fn len(&self) -> usize {
+        self.shared.state.lock().len()
+    }
+
+    /// Whether all keys are settled.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Key> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<K: Key> fmt::Debug for Queue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Key> Shared<K> {
+    pub(super) fn finish(&self, run: &Run<K>, verdict: Verdict) {
+        let idle = self.change(|state, now| {
+            state.finish(run, verdict, now);
+            state.running() == 0
+        });
+        if idle {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Changes the state, then gives the word that a key may be able to run.
+    fn change<T>(&self, change: impl FnOnce(&mut State<K>, Instant) -> T) -> T {
+        let result = {
+            let mut state = self.state.lock();
+            change(&mut state, Instant::now())
+        };
+        self.work.notify_one();
+        result
+    }
+}
+
+/// Gives the word on when a consumer leaves [`Queue::next`], be it with a key or because its future is dropped: another
+/// consumer may have to take over the next key or the next time to wake at.
+struct Baton<'a>(&'a Notify);
+
+impl Drop for Baton<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}

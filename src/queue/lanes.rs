@@ -1,0 +1,276 @@
+//! The ready keys: who is next under the limits.
+//!
+//! Each lane keeps its groups in the order of their turns. A group that is at its limit is taken out of that order and comes
+//! back with the turn it had, so finding the next key never walks over blocked ones.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use tokio::time::Instant;
+
+use super::limits::Bucket;
+use super::{Group, Key, Lane, Limits};
+
+/// The ready keys of all lanes and the counts of what runs.
+#[derive(Debug)]
+pub(super) struct Lanes<K> {
+    all: Vec<ReadyLane<K>>,
+    /// Runs of each group, over all lanes; groups without runs are not in it.
+    busy: HashMap<Group, usize>,
+    limits: Limits,
+    bucket: Bucket,
+    /// The lane that is asked first.
+    cursor: usize,
+    next_place: u64,
+    running: usize,
+}
+
+#[derive(Debug)]
+struct ReadyLane<K> {
+    groups: HashMap<Option<Group>, Waiting<K>>,
+    /// The groups that may run, by their turn.
+    turns: BTreeMap<u64, Option<Group>>,
+    next_turn: u64,
+    depth: usize,
+    running: usize,
+}
+
+/// The ready keys of one group in one lane, by their place. Never empty.
+#[derive(Debug)]
+struct Waiting<K> {
+    turn: u64,
+    keys: BTreeMap<u64, K>,
+}
+
+/// The answer to who is next.
+#[derive(Debug)]
+pub(super) enum Pick<K> {
+    /// This key; its lane and group are already counted as running.
+    Key(K),
+    /// Nobody under the limits; when a token is all that is missing, the time of the next one.
+    Nobody(Option<Instant>),
+}
+
+impl<K: Key> Lanes<K> {
+    pub(super) fn new(limits: Limits, now: Instant) -> Self {
+        let bucket = Bucket::new(limits.starts_per_second, now);
+        let mut lanes = Self {
+            lanes: Vec::new(),
+            busy: HashMap::new(),
+            limits,
+            bucket,
+            cursor: 0,
+            next_place: 0,
+            running: 0,
+        };
+        lanes.grow(lanes.limits.lanes.len().min(usize::from(u8::MAX) + 1));
+        lanes
+    }
+
+    pub(super) fn set_limits(&mut self, limits: Limits, now: Instant) {
+        self.bucket.set_rate(limits.starts_per_second, now);
+        let regroup = self.limits.per_group != limits.per_group;
+        self.limits = limits;
+        self.grow(self.limits.lanes.len().min(usize::from(u8::MAX) + 1));
+        if regroup {
+            let Self {
+                lanes, busy, limits, ..
+            } = self;
+            for lane in all {
+                lane.turns = lane
+                    .groups
+                    .iter()
+                    .filter(|(group, _)| !at_limit(busy, limits, group.as_ref()))
+                    .map(|(group, waiting)| (waiting.turn, group.clone()))
+                    .collect();
+            }
+        }
+    }
+
+    /// Puts a key at the end of its group and returns its place there.
+    pub(super) fn push(&mut self, key: K, lane: Lane, group: Option<&Group>) -> u64 {
+        self.grow(lane.index() + 1);
+        let place = self.next_place;
+        self.next_place += 1;
+        let blocked = at_limit(&self.busy, &self.limits, group);
+        let lane = &mut self.all[lane.index()];
+        let group = group.cloned();
+        let waiting = lane.groups.entry(group.clone()).or_insert_with(|| {
+            let turn = lane.next_turn;
+            lane.next_turn += 1;
+            if !blocked {
+                lane.turns.insert(turn, group);
+            }
+            Waiting {
+                turn,
+                keys: BTreeMap::new(),
+            }
+        });
+        waiting.keys.insert(place, key);
+        lane.depth += 1;
+        place
+    }
+
+    /// Takes a ready key out by the place that [`Self::push`] returned.
+    pub(super) fn remove(&mut self, lane: Lane, group: Option<&Group>, place: u64) -> Option<K> {
+        let lane = self.all.get_mut(lane.index())?;
+        let group = group.cloned();
+        let waiting = lane.groups.get_mut(&group)?;
+        let key = waiting.keys.remove(&place)?;
+        lane.depth -= 1;
+        if waiting.keys.is_empty() {
+            lane.turns.remove(&waiting.turn);
+            lane.groups.remove(&group);
+            shrink(&mut lane.groups);
+        }
+        Some(key)
+    }
+
+    /// Takes the next key that may run now and counts its run.
+    pub(super) fn pop(&mut self, now: Instant) -> Pick<K> {
+        let mut token_at = None;
+        for step in 0..self.all.len() {
+            let index = (self.cursor + step) % self.all.len();
+            let limit = self.limits.lanes.get(index).copied().unwrap_or_default();
+            let lane = &self.all[index];
+            if lane.turns.is_empty() || (limit.max_running > 0 && lane.running >= limit.max_running) {
+                continue;
+            }
+            if limit.rate_limited {
+                token_at = self.bucket.wait_until(now);
+                if token_at.is_some() {
+                    continue;
+                }
+            }
+            let Some((key, group)) = self.all[index].pop() else {
+                continue;
+            };
+            if limit.rate_limited {
+                self.bucket.take(now);
+            }
+            self.cursor = index + 1;
+            self.running += 1;
+            self.start(group.as_ref());
+            return Pick::Key(key);
+        }
+        Pick::Nobody(token_at)
+    }
+
+    /// Counts the end of a run.
+    pub(super) fn release(&mut self, lane: Lane, group: Option<&Group>) {
+        if let Some(lane) = self.all.get_mut(lane.index()) {
+            lane.running = lane.running.saturating_sub(1);
+        }
+        self.running = self.running.saturating_sub(1);
+        let Some(group) = group else { return };
+        let was_blocked = at_limit(&self.busy, &self.limits, Some(group));
+        if let Some(runs) = self.busy.get_mut(group) {
+            *runs = runs.saturating_sub(1);
+            if *runs == 0 {
+                self.busy.remove(group);
+                shrink(&mut self.busy);
+            }
+        }
+        if was_blocked && !at_limit(&self.busy, &self.limits, Some(group)) {
+            let group = Some(group.clone());
+            for lane in &mut self.all {
+                if let Some(waiting) = lane.groups.get(&group) {
+                    lane.turns.insert(waiting.turn, group.clone());
+                }
+            }
+        }
+    }
+
+    /// The number of ready keys of a lane.
+    pub(super) fn depth(&self, lane: Lane) -> usize {
+        self.all.get(lane.index()).map_or(0, |lane| lane.depth)
+    }
+
+    /// The number of runs of a lane.
+    pub(super) fn running_in(&self, lane: Lane) -> usize {
+        self.all.get(lane.index()).map_or(0, |lane| lane.running)
+    }
+
+    /// The number of runs of all lanes.
+    pub(super) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// The number of lanes that were ever used or limited.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether no key and no group is remembered.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.busy.is_empty()
+            && self.running == 0
+            && self
+                .lanes
+                .iter()
+                .all(|lane| lane.groups.is_empty() && lane.turns.is_empty() && lane.depth == 0 && lane.running == 0)
+    }
+
+    fn start(&mut self, group: Option<&Group>) {
+        let Some(name) = group else { return };
+        *self.busy.entry(name.clone()).or_default() += 1;
+        if at_limit(&self.busy, &self.limits, group) {
+            let group = group.cloned();
+            for lane in &mut self.all {
+                if let Some(waiting) = lane.groups.get(&group) {
+                    lane.turns.remove(&waiting.turn);
+                }
+            }
+        }
+    }
+
+    fn grow(&mut self, count: usize) {
+        if self.all.len() < count {
+            self.all.resize_with(count, ReadyLane::new);
+        }
+    }
+}
+
+impl<K> ReadyLane<K> {
+    fn new() -> Self {
+        Self {
+            groups: HashMap::new(),
+            turns: BTreeMap::new(),
+            next_turn: 0,
+            depth: 0,
+            running: 0,
+        }
+    }
+
+    /// Takes the first key of the group whose turn it is; the group goes to the end of the order.
+    fn pop(&mut self) -> Option<(K, Option<Group>)> {
+        let (_, group) = self.turns.pop_first()?;
+        let waiting = self.groups.get_mut(&group)?;
+        let (_, key) = waiting.keys.pop_first()?;
+        self.depth -= 1;
+        self.running += 1;
+        if waiting.keys.is_empty() {
+            self.groups.remove(&group);
+            shrink(&mut self.groups);
+        } else {
+            waiting.turn = self.next_turn;
+            self.next_turn += 1;
+            self.turns.insert(waiting.turn, group.clone());
+        }
+        Some((key, group))
+    }
+}
+
+/// Whether a group has all the runs it may have.
+fn at_limit(busy: &HashMap<Group, usize>, limits: &Limits, group: Option<&Group>) -> bool {
+    limits.per_group > 0 && group.is_some_and(|group| busy.get(group).is_some_and(|runs| *runs >= limits.per_group))
+}
+
+/// Gives memory back after a burst: a map keeps its capacity otherwise. Amortised over the removals before it.
+pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    const KEEP: usize = 256;
+    if map.capacity() > KEEP && map.len() < map.capacity() / 8 {
+        map.shrink_to((map.len() * 2).max(KEEP / 2));
+    }
+}

@@ -1,0 +1,142 @@
+//! How much may run at once and how often a run may start.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::backoff::duration_from_nanos;
+use super::{Lane, later};
+
+/// The longest time between two starts that is told apart from never: about 30 years.
+const SLOWEST: Duration = Duration::from_secs(1_000_000_000);
+
+/// All limits of a queue; 0 and the default mean no limit. They may change while the queue works: runs in flight are never
+/// ended, a lowered limit takes hold as they finish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The limits of each lane, by its index. A lane that is not named has none.
+    pub lanes: Vec<LaneLimits>,
+    /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
+    pub per_group: usize,
+    /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`].
+    pub starts_per_second: Rate,
+}
+
+impl Limits {
+    /// The limits of one lane.
+    pub fn lane(&self, lane: Lane) -> LaneLimits {
+        self.lanes.get(lane.index()).copied().unwrap_or_default()
+    }
+}
+
+/// The limits of one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneLimits {
+    /// The most runs at once; 0: no limit.
+    pub max_running: usize,
+    /// Whether a start takes a token of [`Limits::starts_per_second`].
+    pub rate_limited: bool,
+}
+
+/// Starts per second as a token bucket that holds `max(1, rate)` tokens. The default is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Nanoseconds between two starts, rounded up; 0: no limit.
+    interval: u64,
+    /// Nanoseconds by which a start may be ahead of even spacing: `burst - 1` intervals.
+    tolerance: u64,
+}
+
+/// Why a number is no [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the rate ({0} per second) must be a finite number of at least 0")]
+pub struct RateError(f64);
+
+impl Rate {
+    /// No limit.
+    pub const UNLIMITED: Self = Self {
+        interval: 0,
+        tolerance: 0,
+    };
+
+    /// So many starts per second, with fractions (0.5: one start in two seconds); 0 is no limit.
+    ///
+    /// # Errors
+    /// A number that is negative, infinite or NaN.
+    pub fn per_second(rate: f64) -> Result<Self, RateError> {
+        if !rate.is_finite() || rate < 0.0 {
+            return Err(RateError(rate));
+        }
+        if rate == 0.0 {
+            return Ok(Self::UNLIMITED);
+        }
+        let mut interval = Duration::from_secs_f64((1.0 / rate).min(SLOWEST.as_secs_f64()));
+        if interval.as_secs_f64() * rate < 1.0 && interval < SLOWEST {
+            // Rounded down: never be faster than asked for.
+            interval += Duration::from_nanos(1);
+        }
+        // Above one start in a nanosecond there is nothing to tell apart, so a second of starts is burst enough.
+        let ahead = ((rate - 1.0).max(0.0) * interval.as_secs_f64()).min(1.0);
+        Ok(Self {
+            interval: nanos(interval),
+            tolerance: nanos(Duration::from_secs_f64(ahead)),
+        })
+    }
+}
+
+impl From<u32> for Rate {
+    fn from(rate: u32) -> Self {
+        // A u32 is finite and not negative.
+        Self::per_second(f64::from(rate)).unwrap_or_default()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The token bucket, kept as the theoretical time of the next start (generic cell rate algorithm): no timer refills it, and
+/// whole nanoseconds leave no rounding error to add up.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    rate: Rate,
+    origin: Instant,
+    /// Nanoseconds after `origin` at which the bucket would be full again.
+    full_at: u128,
+}
+
+impl Bucket {
+    pub(super) fn new(rate: Rate, origin: Instant) -> Self {
+        Self {
+            rate,
+            origin,
+            full_at: 0,
+        }
+    }
+
+    /// Takes over another rate. A debt from a slower rate shrinks to one interval of the new one.
+    pub(super) fn set_rate(&mut self, rate: Rate, now: Instant) {
+        if self.rate != rate {
+            self.rate = rate;
+            let most = self.nanos(now) + u128::from(self.rate.tolerance) + u128::from(rate.interval);
+            self.full_at = self.full_at.min(most);
+        }
+    }
+
+    /// When the next start is allowed; nothing when it is allowed now.
+    pub(super) fn wait_until(&self, now: Instant) -> Option<Instant> {
+        let next = self.full_at.saturating_sub(u128::from(self.rate.tolerance));
+        (self.rate != Rate::UNLIMITED && next > self.nanos(now)).then(|| later(self.origin, duration_from_nanos(next)))
+    }
+
+    /// Takes one token. The caller has seen that [`Self::wait_until`] is nothing.
+    pub(super) fn take(&mut self, now: Instant) {
+        if self.rate != Rate::UNLIMITED {
+            self.full_at = self.full_at.max(self.nanos(now)) + u128::from(self.rate.interval);
+        }
+    }
+
+    fn nanos(&self, now: Instant) -> u128 {
+        now.saturating_duration_since(self.origin).as_nanos()
+    }
+}

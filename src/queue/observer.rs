@@ -1,0 +1,123 @@
+//! What a queue tells others about itself: events as they happen, and snapshots.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Group, Lane, Trigger};
+
+/// Told about each event of a queue, for counters, histograms and gauges.
+///
+/// All methods but [`Observer::panicked`] are called while the queue is locked, so that gauges arrive in order: they must be
+/// quick, must not panic and must not call the queue.
+pub trait Observer: Send + Sync + 'static {
+    /// A key became ready in this lane (an add, the end of a hold, a requeue, a move from another lane). Adds of a key that
+    /// is ready already do not count.
+    fn added(&self, lane: Lane) {
+        let _ = lane;
+    }
+
+    /// A run ended with a wish for another one ([`super::Verdict`] other than `Done`).
+    fn retried(&self, lane: Lane) {
+        let _ = lane;
+    }
+
+    /// The number of ready keys of this lane is now `depth`.
+    fn depth(&self, lane: Lane, depth: usize) {
+        let _ = (lane, depth);
+    }
+
+    /// The number of runs of this lane is now `running`.
+    fn in_flight(&self, lane: Lane, running: usize) {
+        let _ = (lane, running);
+    }
+
+    /// A key was handed out so long after it became ready.
+    fn waited(&self, lane: Lane, waited: Duration) {
+        let _ = (lane, waited);
+    }
+
+    /// A run ended after so long.
+    fn worked(&self, lane: Lane, worked: Duration) {
+        let _ = (lane, worked);
+    }
+
+    /// A handler panicked; its key is held as after any failure.
+    fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
+        let _ = (lane, key, message);
+    }
+}
+
+/// The observer of a queue that has none.
+#[derive(Debug)]
+pub(super) struct NoObserver;
+
+impl Observer for NoObserver {}
+
+/// A snapshot of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats<K> {
+    /// One for each lane that was ever used or limited, by [`Lane::index`].
+    pub lanes: Vec<LaneStats<K>>,
+    /// Whether [`super::Queue::pause`] holds.
+    pub paused: bool,
+    /// Whether [`super::Queue::close`] was called.
+    pub closed: bool,
+}
+
+/// A snapshot of one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneStats<K> {
+    /// Keys that are ready and wait for a slot.
+    pub ready: usize,
+    /// Keys that run.
+    pub running: usize,
+    /// Keys that are held until a time.
+    pub held: usize,
+    /// Keys whose last attempt failed, whether they are ready, held or running.
+    pub failing: usize,
+    /// Since when the longest waiting ready key is ready.
+    pub oldest_ready_since: Option<Instant>,
+    /// The key that is unsettled for the longest time, and since when: the first add after its last `Done`.
+    pub oldest_pending: Option<(K, Instant)>,
+    /// How long the longest run lasts by now.
+    pub longest_running: Option<Duration>,
+    /// The sum of how long all runs last by now.
+    pub unfinished: Duration,
+}
+
+impl<K> LaneStats<K> {
+    pub(super) const fn empty() -> Self {
+        Self {
+            ready: 0,
+            running: 0,
+            held: 0,
+            failing: 0,
+            oldest_ready_since: None,
+            oldest_pending: None,
+            longest_running: None,
+            unfinished: Duration::ZERO,
+        }
+    }
+}
+
+/// A key that is held until a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldKey<K> {
+    /// The key.
+    pub key: K,
+    /// The lane that it will wait in.
+    pub lane: Lane,
+    /// Its group.
+    pub group: Option<Group>,
+    /// When it becomes ready; in the past while the queue is paused.
+    pub until: Instant,
+    /// Its failures in a row.
+    pub failures: u32,
+    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::Verdict::After`], `Event` after a
+    /// delayed add.
+    pub trigger: Trigger,
+    /// Since when it is unsettled.
+    pub pending_since: Instant,
+}

@@ -1,0 +1,386 @@
+//! The rules of the queue, without locks, tasks or a clock of their own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use tokio::time::Instant;
+
+use super::entry::{Active, Course, Entry, Phase};
+use super::lanes::{Lanes, Pick, shrink};
+use super::observer::{HeldKey, LaneStats, Observer, Stats};
+use super::places::Places;
+use super::ticket::Run;
+use super::{Admission, Backoff, Item, Key, Limits, Trigger, Verdict};
+
+/// All unsettled keys. Each is in exactly one place: ready, held or running.
+pub(super) struct State<K> {
+    entries: HashMap<K, Entry>,
+    places: Places<K>,
+    backoff: Backoff,
+    rng: Rng,
+    paused: bool,
+    closed: bool,
+}
+
+/// The answer to a consumer.
+#[derive(Debug)]
+pub(super) enum Next<K> {
+    /// Run this.
+    Run(Run<K>),
+    /// Ask again after a change, or at this time.
+    Wait(Option<Instant>),
+    /// There will be no more.
+    Closed,
+}
+
+impl<K: Key> State<K> {
+    pub(super) fn new(backoff: Backoff, limits: Limits, rng: Rng, observer: Arc<dyn Observer>, now: Instant) -> Self {
+        Self {
+            entries: HashMap::new(),
+            places: Places::new(Lanes::new(limits, now), observer),
+            backoff,
+            rng,
+            paused: false,
+            closed: false,
+        }
+    }
+
+    /// Adds a key, ready at `due` or at once.
+    pub(super) fn add(&mut self, item: Item<K>, due: Option<Instant>, now: Instant) -> Admission {
+        if self.closed {
+            return Admission::Closed;
+        }
+        let due = due.filter(|due| *due > now);
+        if let Some(entry) = self.entries.get_mut(&item.key) {
+            return readd(&mut self.places, entry, item, due, now);
+        }
+        let Item {
+            key,
+            lane,
+            group,
+            fingerprint,
+        } = item;
+        let (phase, admission) = match due {
+            None => (
+                self.places
+                    .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event),
+                Admission::Queued,
+            ),
+            Some(due) => (self.places.hold(key.clone(), due, Trigger::Event), Admission::Delayed),
+        };
+        let entry = Entry {
+            lane,
+            group,
+            fingerprint,
+            failures: 0,
+            failed: 0,
+            pending_since: now,
+            phase,
+        };
+        self.entries.insert(key, entry);
+        admission
+    }
+
+    /// Hands out the next key that may run.
+    pub(super) fn next(&mut self, now: Instant) -> Next<K> {
+        if self.closed {
+            return Next::Closed;
+        }
+        if self.paused {
+            return Next::Wait(None);
+        }
+        self.promote(now);
+        loop {
+            match self.places.pop(now) {
+                Pick::Key(key) => {
+                    if let Some(run) = self.start(key, now) {
+                        return Next::Run(run);
+                    }
+                }
+                Pick::Nobody(token_at) => {
+                    return Next::Wait(token_at.into_iter().chain(self.places.next_due()).min());
+                }
+            }
+        }
+    }
+
+    /// Takes the verdict of a run.
+    pub(super) fn finish(&mut self, run: &Run<K>, verdict: Verdict, now: Instant) {
+        self.places
+            .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
+        let Some((key, mut entry)) = self.entries.remove_entry(&run.key) else {
+            return;
+        };
+        let Phase::Running(active) = entry.phase else {
+            self.entries.insert(key, entry);
+            return;
+        };
+        let course = entry.settle(active, verdict, run.fingerprint, run.retry_delay, now);
+        if course != Course::Gone && verdict != Verdict::Done {
+            self.places.retried(entry.lane);
+        }
+        entry.phase = match course {
+            Course::Gone => {
+                shrink(&mut self.entries);
+                return;
+            }
+            Course::Held(until, trigger) if until > now => self.places.hold(key.clone(), until, trigger),
+            Course::Held(_, trigger) | Course::Ready(trigger) => {
+                self.places
+                    .ready(key.clone(), entry.lane, entry.group.as_ref(), now, trigger)
+            }
+        };
+        self.entries.insert(key, entry);
+    }
+
+    /// Runs a held key now. Returns whether there was anything to wake.
+    pub(super) fn wake(&mut self, key: &K, now: Instant) -> bool {
+        self.entries
+            .get_mut(key)
+            .is_some_and(|entry| wake(&mut self.places, entry, now))
+    }
+
+    /// Runs all held keys now, in the order of their times. Returns how many keys were woken.
+    pub(super) fn wake_all(&mut self, now: Instant) -> usize {
+        let held: Vec<K> = self.places.held().cloned().collect();
+        let woken = held.iter().filter(|key| self.wake(key, now)).count();
+        let running = self.entries.values_mut().filter_map(|entry| match &mut entry.phase {
+            Phase::Running(active) => Some(active),
+            _ => None,
+        });
+        woken + running.map(|active| active.woken = true).count()
+    }
+
+    /// Drops a key that waits; a key that runs is dropped when it finishes. Returns whether it was known.
+    pub(super) fn forget(&mut self, key: &K) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return false;
+        };
+        if let Phase::Running(active) = &mut entry.phase {
+            active.forgotten = true;
+            active.dirty = None;
+            return true;
+        }
+        self.places.leave(entry);
+        self.entries.remove(key);
+        shrink(&mut self.entries);
+        true
+    }
+
+    pub(super) fn set_limits(&mut self, limits: Limits, now: Instant) {
+        self.places.lanes_mut().set_limits(limits, now);
+    }
+
+    pub(super) fn set_backoff(&mut self, backoff: Backoff) {
+        self.backoff = backoff;
+    }
+
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.places.lanes().running()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn failures(&self, key: &K) -> u32 {
+        self.entries.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    pub(super) fn is_held(&self, key: &K) -> bool {
+        self.entries
+            .get(key)
+            .is_some_and(|entry| matches!(entry.phase, Phase::Held(_)))
+    }
+
+    pub(super) fn held(&self) -> Vec<HeldKey<K>> {
+        self.places
+            .held()
+            .filter_map(|key| {
+                let entry = self.entries.get(key)?;
+                let Phase::Held(hold) = &entry.phase else { return None };
+                Some(HeldKey {
+                    key: key.clone(),
+                    lane: entry.lane,
+                    group: entry.group.clone(),
+                    until: hold.until,
+                    failures: entry.failures,
+                    trigger: hold.trigger,
+                    pending_since: entry.pending_since,
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn stats(&self, now: Instant) -> Stats<K> {
+        let count = self
+            .entries
+            .values()
+            .map(|entry| entry.lane.index() + 1)
+            .max()
+            .unwrap_or_default();
+        let count = count.max(self.places.lanes().count());
+        let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::empty()).collect();
+        let mut oldest: Vec<Option<(&K, Instant)>> = vec![None; count];
+        for (key, entry) in &self.entries {
+            let index = match &entry.phase {
+                Phase::Running(active) => active.lane.index(),
+                _ => entry.lane.index(),
+            };
+            let since = entry.pending_since;
+            if oldest[index].is_none_or(|(_, earlier)| since < earlier) {
+                oldest[index] = Some((key, since));
+            }
+            count_entry(&mut lanes[index], entry, now);
+        }
+        for (lane, oldest) in lanes.iter_mut().zip(oldest) {
+            lane.oldest_pending = oldest.map(|(key, since)| (key.clone(), since));
+        }
+        Stats {
+            lanes,
+            paused: self.paused,
+            closed: self.closed,
+        }
+    }
+
+    /// Whether nothing is remembered.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.places.is_empty()
+    }
+
+    /// Moves the held keys whose time has come to their lanes.
+    fn promote(&mut self, now: Instant) {
+        while let Some(key) = self.places.pop_due(now) {
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            let Phase::Held(hold) = &entry.phase else { continue };
+            let (until, trigger) = (hold.until, hold.trigger);
+            entry.phase = self.places.ready(key, entry.lane, entry.group.as_ref(), until, trigger);
+        }
+    }
+
+    fn start(&mut self, key: K, now: Instant) -> Option<Run<K>> {
+        let entry = self.entries.get_mut(&key)?;
+        let Phase::Ready(ready) = &entry.phase else { return None };
+        let run = Run {
+            lane: entry.lane,
+            group: entry.group.clone(),
+            fingerprint: entry.fingerprint,
+            failures: entry.failures,
+            trigger: ready.trigger,
+            ready_since: ready.since,
+            pending_since: entry.pending_since,
+            started: now,
+            retry_delay: self.backoff.delay(entry.failures, &mut self.rng),
+            key,
+        };
+        entry.phase = Phase::Running(Active::new(run.lane, now));
+        self.places.started(run.lane, run.waited());
+        Some(run)
+    }
+}
+
+/// An add of a key that is unsettled already.
+fn readd<K: Key>(
+    places: &mut Places<K>,
+    entry: &mut Entry,
+    item: Item<K>,
+    due: Option<Instant>,
+    now: Instant,
+) -> Admission {
+    let Item {
+        key,
+        lane,
+        group,
+        fingerprint,
+    } = item;
+    match &mut entry.phase {
+        Phase::Running(active) => {
+            active.mark(due, now);
+            (entry.lane, entry.group, entry.fingerprint) = (lane, group, fingerprint);
+            Admission::Dirty
+        }
+        Phase::Ready(ready) => {
+            let mut ready = *ready;
+            let moved = entry.lane != lane || entry.group != group;
+            if moved {
+                places.leave(entry);
+                (entry.lane, entry.group) = (lane, group);
+            }
+            if entry.observe(fingerprint) {
+                ready.trigger = Trigger::Event;
+            }
+            entry.phase = if moved {
+                places.ready(key, entry.lane, entry.group.as_ref(), ready.since, ready.trigger)
+            } else {
+                Phase::Ready(ready)
+            };
+            Admission::Waiting
+        }
+        Phase::Held(hold) => {
+            let hold = *hold;
+            (entry.lane, entry.group) = (lane, group);
+            let changed = entry.observe(fingerprint);
+            let trigger = if changed { Trigger::Event } else { hold.trigger };
+            match due {
+                None if trigger == Trigger::Retry => Admission::Swallowed,
+                None => {
+                    places.leave(entry);
+                    entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Event);
+                    Admission::Queued
+                }
+                Some(due) => {
+                    places.leave(entry);
+                    entry.phase = places.hold(key, due.min(hold.until), trigger);
+                    Admission::Delayed
+                }
+            }
+        }
+    }
+}
+
+fn wake<K: Key>(places: &mut Places<K>, entry: &mut Entry, now: Instant) -> bool {
+    match &mut entry.phase {
+        Phase::Ready(_) => false,
+        Phase::Running(active) => {
+            active.woken = true;
+            true
+        }
+        Phase::Held(_) => {
+            let Some(key) = places.leave(entry) else { return false };
+            entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Wake);
+            true
+        }
+    }
+}
+
+fn count_entry<K>(lane: &mut LaneStats<K>, entry: &Entry, now: Instant) {
+    lane.failing += usize::from(entry.failures > 0);
+    match &entry.phase {
+        Phase::Held(_) => lane.held += 1,
+        Phase::Ready(ready) => {
+            lane.ready += 1;
+            lane.oldest_ready_since = Some(
+                lane.oldest_ready_since
+                    .map_or(ready.since, |since| since.min(ready.since)),
+            );
+        }
+        Phase::Running(active) => {
+            let lasts = now.saturating_duration_since(active.started);
+            lane.running += 1;
+            lane.unfinished += lasts;
+            lane.longest_running = Some(lane.longest_running.map_or(lasts, |longest| longest.max(lasts)));
+        }
+    }
+}

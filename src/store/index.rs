@@ -1,0 +1,238 @@
+//! The three tables and the ways between them: which attachments name a volume, which are on a node.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::table::{Applied, Table};
+use crate::decide::{self, DriverFacts, NodeEntry};
+use crate::objects::{Attachment, CsiNode, Source, Volume};
+
+/// What is known about one attachment at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The attachment.
+    pub attachment: Arc<Attachment>,
+    /// The PersistentVolume that it names, if there is one.
+    pub volume: Option<Arc<Volume>>,
+    /// The CSINode of its node, if there is one.
+    pub node: Option<Arc<CsiNode>>,
+}
+
+impl Snapshot {
+    /// What the CSINode says of a driver.
+    pub fn node_entry(&self, driver: &str) -> NodeEntry<'_> {
+        match &self.node {
+            None => NodeEntry::Missing,
+            Some(node) => node.node_id(driver).map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
+        }
+    }
+}
+
+/// How many attachments of a driver are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Attached and wanted.
+    pub attached: usize,
+    /// Wanted and not attached yet.
+    pub attaching: usize,
+    /// Being deleted.
+    pub detaching: usize,
+}
+
+impl Counts {
+    fn of(&mut self, record: &Attachment) -> &mut usize {
+        match (record.deleting.is_some(), record.attached) {
+            (true, _) => &mut self.detaching,
+            (false, true) => &mut self.attached,
+            (false, false) => &mut self.attaching,
+        }
+    }
+}
+
+/// Who has to look again.
+#[derive(Debug)]
+pub(super) enum Change {
+    None,
+    Attachment { name: Arc<str> },
+    AttachmentGone { record: Arc<Attachment> },
+    Volume { name: Arc<str>, attachments: Vec<Arc<str>> },
+    Node { attachments: Vec<Arc<str>> },
+}
+
+/// Names of the work of a driver.
+pub(super) struct Work {
+    pub attachments: Vec<Arc<str>>,
+    pub volumes: Vec<Arc<str>>,
+}
+
+#[derive(Default)]
+pub(super) struct Index {
+    pub attachments: Table<Attachment>,
+    pub volumes: Table<Volume>,
+    pub nodes: Table<CsiNode>,
+    by_volume: HashMap<Arc<str>, Vec<Arc<str>>>,
+    by_node: HashMap<Arc<str>, Vec<Arc<str>>>,
+    counts: HashMap<Arc<str>, Counts>,
+}
+
+impl Index {
+    pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
+        let attachment = self.attachments.get(name)?.clone();
+        let volume = attachment.volume_name().and_then(|volume| self.volumes.get(volume)).cloned();
+        let node = self.nodes.get(&attachment.node).cloned();
+        Some(Snapshot { attachment, volume, node })
+    }
+
+    pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
+        let volume = self.volumes.get(name)?.clone();
+        Some((volume, self.by_volume.get(name).map_or(0, Vec::len)))
+    }
+
+    pub fn counts(&self, attacher: &str) -> Counts {
+        self.counts.get(attacher).copied().unwrap_or_default()
+    }
+
+    pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
+        let pending =
+            self.attachments.values().filter(|record| &*record.attacher == attacher).filter(|record| !settled(record));
+        pending.min_by_key(|record| record.deleting.or(record.created)).cloned()
+    }
+
+    /// Everything of a driver that may need work: a driver that starts must find what piled up before.
+    pub fn work_of(&self, driver: &DriverFacts) -> Work {
+        let mine = self.attachments.values().filter(|record| record.attacher == driver.name);
+        let held = self.volumes.values().filter(|record| record.deleting);
+        Work {
+            attachments: mine
+                .filter(|record| decide::needs_work(record, driver))
+                .map(|record| record.name.clone())
+                .collect(),
+            volumes: held
+                .filter(|record| record.finalizers.contains(&driver.finalizer))
+                .map(|record| record.name.clone())
+                .collect(),
+        }
+    }
+
+    pub fn apply_attachment(&mut self, mut record: Attachment) -> Change {
+        self.share_names(&mut record);
+        let Some(Applied { previous, current }) = self.attachments.apply(record) else { return Change::None };
+        if let Some(previous) = previous {
+            self.unlink(&previous);
+        }
+        self.link(&current);
+        Change::Attachment { name: current.name.clone() }
+    }
+
+    pub fn apply_volume(&mut self, record: Volume) -> Change {
+        let Some(applied) = self.volumes.apply(record) else { return Change::None };
+        self.volume_changed(&applied.current.name)
+    }
+
+    pub fn apply_node(&mut self, record: CsiNode) -> Change {
+        let Some(applied) = self.nodes.apply(record) else { return Change::None };
+        self.node_changed(&applied.current.name)
+    }
+
+    /// The watch reports that an attachment is gone.
+    pub fn remove_attachment(&mut self, name: &str, uid: &str) -> Change {
+        let taken = self.attachments.remove(name, uid);
+        self.attachment_gone(taken)
+    }
+
+    /// An answer to our own write says that an attachment is gone.
+    pub fn bury_attachment(&mut self, name: &str, uid: &str) -> Change {
+        let taken = self.attachments.bury(name, uid);
+        self.attachment_gone(taken)
+    }
+
+    pub fn attachment_gone(&mut self, taken: Option<Arc<Attachment>>) -> Change {
+        let Some(record) = taken else { return Change::None };
+        self.unlink(&record);
+        Change::AttachmentGone { record }
+    }
+
+    pub fn volume_changed(&self, name: &Arc<str>) -> Change {
+        Change::Volume { name: name.clone(), attachments: self.by_volume.get(name).cloned().unwrap_or_default() }
+    }
+
+    pub fn node_changed(&self, name: &str) -> Change {
+        Change::Node { attachments: self.by_node.get(name).cloned().unwrap_or_default() }
+    }
+
+    /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
+    fn share_names(&self, record: &mut Attachment) {
+        if let Some((shared, _)) = self.counts.get_key_value(&record.attacher) {
+            record.attacher = shared.clone();
+        }
+        if let Some((shared, _)) = self.by_node.get_key_value(&record.node) {
+            record.node = shared.clone();
+        }
+        if let Source::PersistentVolume(name) = &mut record.source
+            && let Some(volume) = self.volumes.get(name)
+        {
+            *name = volume.name.clone();
+        }
+    }
+
+    fn link(&mut self, record: &Attachment) {
+        if let Some(volume) = record.volume_name() {
+            self.by_volume.entry(volume.clone()).or_default().push(record.name.clone());
+        }
+        self.by_node.entry(record.node.clone()).or_default().push(record.name.clone());
+        *self.counts.entry(record.attacher.clone()).or_default().of(record) += 1;
+    }
+
+    fn unlink(&mut self, record: &Attachment) {
+        if let Some(volume) = record.volume_name() {
+            drop_from(&mut self.by_volume, volume, &record.name);
+        }
+        drop_from(&mut self.by_node, &record.node, &record.name);
+        if let Some(counts) = self.counts.get_mut(&record.attacher) {
+            let count = counts.of(record);
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    pub fn finish_attachment_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        let gone = self.attachments.finish_list(seen);
+        gone.iter().map(|record| self.remove_attachment(&record.name, &record.uid)).collect()
+    }
+
+    pub fn finish_volume_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        let gone = self.volumes.finish_list(seen);
+        gone.iter().map(|record| self.remove_volume(&record.name, &record.uid)).collect()
+    }
+
+    pub fn finish_node_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        let gone = self.nodes.finish_list(seen);
+        gone.iter().map(|record| self.remove_node(&record.name, &record.uid)).collect()
+    }
+
+    pub fn remove_volume(&mut self, name: &str, uid: &str) -> Change {
+        self.volumes.remove(name, uid).map_or(Change::None, |record| self.volume_changed(&record.name))
+    }
+
+    pub fn bury_volume(&mut self, name: &str, uid: &str) -> Change {
+        self.volumes.bury(name, uid).map_or(Change::None, |record| self.volume_changed(&record.name))
+    }
+
+    pub fn remove_node(&mut self, name: &str, uid: &str) -> Change {
+        self.nodes.remove(name, uid).map_or(Change::None, |record| self.node_changed(&record.name))
+    }
+}
+
+/// Attached and wanted: nothing is waited for.
+fn settled(record: &Attachment) -> bool {
+    record.attached && record.deleting.is_none()
+}
+
+fn drop_from(map: &mut HashMap<Arc<str>, Vec<Arc<str>>>, key: &Arc<str>, name: &Arc<str>) {
+    let Some(names) = map.get_mut(key) else { return };
+    if let Some(at) = names.iter().position(|entry| entry == name) {
+        names.swap_remove(at);
+    }
+    if names.is_empty() {
+        map.remove(key);
+    }
+}

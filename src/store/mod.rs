@@ -1,0 +1,208 @@
+//! The observed state of the cluster, shared by all drivers: one watch for each kind, slim records, and who has to look
+//! again when something changes.
+//!
+//! Reads see our own writes: the object that the API server returned for a patch goes straight into the cache, and older
+//! copies that the watch still delivers are dropped by their resource version. So no call is repeated because the cache
+//! is behind, and our own writes wake nobody.
+//!
+//! Must not decide anything and must not call anything but the watches.
+
+mod index;
+mod reflect;
+mod route;
+mod table;
+
+pub use index::{Counts, Snapshot};
+pub use reflect::reflect;
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::decide::{self, DriverFacts};
+use crate::objects::{Attachment, Volume};
+use index::{Change, Index};
+use route::Routes;
+
+/// Handle to the cache.
+#[derive(Clone, Default)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    index: RwLock<Index>,
+    routes: RwLock<Routes>,
+    synced: watch::Sender<Synced>,
+}
+
+/// Which kinds were listed completely at least once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Synced {
+    attachments: bool,
+    volumes: bool,
+    nodes: bool,
+}
+
+impl Synced {
+    fn all(self) -> bool {
+        self.attachments && self.volumes && self.nodes
+    }
+}
+
+impl Store {
+    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
+    pub async fn wait_synced(&self) {
+        let mut synced = self.inner.synced.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let _all = synced.wait_for(|synced| synced.all()).await;
+    }
+
+    /// Whether all three kinds were listed.
+    pub fn is_synced(&self) -> bool {
+        self.inner.synced.borrow().all()
+    }
+
+    /// What is known about an attachment; none when there is no such object.
+    pub fn attachment(&self, name: &str) -> Option<Snapshot> {
+        self.inner.index.read().snapshot(name)
+    }
+
+    /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
+    pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
+        self.inner.index.read().volume(name)
+    }
+
+    /// How many attachments of a driver are in which state.
+    pub fn counts(&self, attacher: &str) -> Counts {
+        self.inner.index.read().counts(attacher)
+    }
+
+    /// The attachment of a driver that has waited longest to be attached or detached.
+    pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
+        self.inner.index.read().oldest_pending(attacher)
+    }
+
+    /// Takes in an attachment, from the watch or from an answer to a write of ours.
+    ///
+    /// An answer may show that the write was the last thing that held the object; it then counts as gone at once.
+    pub fn apply_attachment(&self, record: Attachment) {
+        let gone = record.is_gone();
+        let (name, uid) = (record.name.clone(), record.uid.clone());
+        let change = self.inner.index.write().apply_attachment(record);
+        if gone {
+            self.bury_attachment(&name, &uid);
+        } else {
+            self.react(change);
+        }
+    }
+
+    /// Takes in that an attachment is gone, as an answer to a write of ours told (404, or it was the last finalizer).
+    /// `uid` guards against a new object of the same name.
+    pub fn bury_attachment(&self, name: &str, uid: &str) {
+        let change = self.inner.index.write().bury_attachment(name, uid);
+        self.react(change);
+    }
+
+    /// Takes in a PersistentVolume, from the watch or from an answer to a write of ours.
+    pub fn apply_volume(&self, record: Volume) {
+        let gone = record.is_gone();
+        let (name, uid) = (record.name.clone(), record.uid.clone());
+        let change = self.inner.index.write().apply_volume(record);
+        if gone {
+            self.bury_volume(&name, &uid);
+        } else {
+            self.react(change);
+        }
+    }
+
+    /// Takes in that a PersistentVolume is gone, as an answer to a write of ours told.
+    pub fn bury_volume(&self, name: &str, uid: &str) {
+        let change = self.inner.index.write().bury_volume(name, uid);
+        self.react(change);
+    }
+
+    /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.
+    pub fn register(&self, route: Route) -> Result<Registration, Conflict> {
+        let driver = route.facts.name.clone();
+        self.inner.routes.write().insert(route)?;
+        self.seed(&driver);
+        Ok(Registration { store: self.clone(), driver })
+    }
+
+    /// Queues everything of a driver that may need work.
+    pub fn seed(&self, driver: &str) {
+        let work = {
+            let routes = self.inner.routes.read();
+            let Some(route) = routes.get(driver) else { return };
+            self.inner.index.read().work_of(&route.facts)
+        };
+        work.attachments.iter().for_each(|name| self.look_at_attachment(name));
+        work.volumes.iter().for_each(|name| self.look_at_volume(name));
+    }
+
+    fn unregister(&self, driver: &str) {
+        self.inner.routes.write().remove(driver);
+    }
+
+    fn react(&self, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Attachment { name } => self.look_at_attachment(&name),
+            Change::AttachmentGone { record } => {
+                if let Some(route) = self.inner.routes.read().get(&record.attacher) {
+                    route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
+                }
+                if let Some(volume) = record.volume_name() {
+                    self.look_at_volume(volume);
+                }
+            }
+            Change::Volume { name, attachments } => {
+                self.look_at_volume(&name);
+                attachments.iter().for_each(|name| self.look_at_attachment(name));
+            }
+            Change::Node { attachments } => attachments.iter().for_each(|name| self.look_at_attachment(name)),
+        }
+    }
+
+    /// Hands an attachment to its driver's queue, if it may need work.
+    fn look_at_attachment(&self, name: &str) {
+        let Some(snapshot) = self.attachment(name) else { return };
+        let routes = self.inner.routes.read();
+        let Some(route) = routes.get(&snapshot.attachment.attacher) else { return };
+        route.attachment(&snapshot);
+    }
+
+    /// Hands a PersistentVolume to each driver that holds it.
+    fn look_at_volume(&self, name: &str) {
+        let Some((volume, attachments)) = self.volume(name) else { return };
+        if !volume.deleting {
+            return;
+        }
+        for route in self.inner.routes.read().iter() {
+            route.volume(&volume, attachments);
+        }
+    }
+}
+
+/// The facts and settings that turn a snapshot into something to decide on.
+pub fn observe<'a>(
+    snapshot: &'a Snapshot,
+    driver: &'a DriverFacts,
+    policy: &'a decide::Policy,
+    credentials: decide::Credentials,
+) -> decide::Observed<'a> {
+    decide::Observed {
+        attachment: &snapshot.attachment,
+        volume: snapshot.volume.as_deref(),
+        node: snapshot.node_entry(&driver.name),
+        credentials,
+        driver,
+        policy,
+    }
+}
+
+#[cfg(test)]
+mod tests;

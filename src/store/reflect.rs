@@ -1,0 +1,175 @@
+//! One watch for each kind, into the cache.
+
+use futures::{Stream, StreamExt};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+use super::index::{Change, Index};
+use super::{Store, Synced};
+use crate::admin::CheckHandle;
+use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+
+/// Objects asked for at a time while listing; bounds the memory of a start.
+const PAGE_SIZE: u32 = 500;
+
+/// A kind that the cache holds.
+pub trait Reflected: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+    /// Plural name, for logs.
+    const PLURAL: &'static str;
+    #[doc(hidden)]
+    fn start(index: &mut Index);
+    #[doc(hidden)]
+    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change>;
+    #[doc(hidden)]
+    fn apply(self, store: &Store) -> Arc<str>;
+    #[doc(hidden)]
+    fn remove(index: &mut Index, name: &str, uid: &str) -> Change;
+    #[doc(hidden)]
+    fn mark(synced: &mut Synced);
+}
+
+/// Keeps the cache in step with the API server until the future is dropped.
+///
+/// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
+pub async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
+    let config = watcher::Config::default().page_size(PAGE_SIZE);
+    let events = watcher(Api::<K>::all(client), config).default_backoff();
+    follow(events, store, check).await;
+}
+
+async fn follow<K: Reflected>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    store: Store,
+    check: CheckHandle,
+) {
+    let mut events = pin!(events);
+    let mut seen = HashSet::new();
+    let mut broken = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                if std::mem::take(&mut broken) {
+                    info!(resource = K::PLURAL, "watching again");
+                    check.set_ready(store.is_listed::<K>());
+                }
+                take_in(event, &store, &mut seen, &check);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut broken, true) {
+                    warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
+                }
+                check.set_failing(&format!("cannot watch {}: {error}", K::PLURAL));
+            }
+        }
+    }
+}
+
+fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut HashSet<Arc<str>>, check: &CheckHandle) {
+    match event {
+        watcher::Event::Init => {
+            seen.clear();
+            K::start(&mut store.inner.index.write());
+        }
+        watcher::Event::InitApply(object) => {
+            seen.insert(object.apply(store));
+        }
+        watcher::Event::InitDone => {
+            let changes = K::finish(&mut store.inner.index.write(), seen);
+            changes.into_iter().for_each(|change| store.react(change));
+            *seen = HashSet::new();
+            store.inner.synced.send_modify(K::mark);
+            check.set_ready(true);
+        }
+        watcher::Event::Apply(object) => {
+            object.apply(store);
+        }
+        watcher::Event::Delete(object) => {
+            let meta = object.meta();
+            let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+            let change = K::remove(&mut store.inner.index.write(), name, uid);
+            store.react(change);
+        }
+    }
+}
+
+impl Store {
+    fn is_listed<K: Reflected>(&self) -> bool {
+        let mut wanted = Synced::default();
+        K::mark(&mut wanted);
+        let have = *self.inner.synced.borrow();
+        (!wanted.attachments || have.attachments) && (!wanted.volumes || have.volumes) && (!wanted.nodes || have.nodes)
+    }
+}
+
+impl Reflected for VolumeAttachmentWire {
+    const PLURAL: &'static str = "volumeattachments";
+    fn start(index: &mut Index) {
+        index.attachments.start_list();
+    }
+    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        index.finish_attachment_list(seen)
+    }
+    fn apply(self, store: &Store) -> Arc<str> {
+        let record = Attachment::from(self);
+        let name = record.name.clone();
+        store.apply_attachment(record);
+        name
+    }
+    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
+        index.remove_attachment(name, uid)
+    }
+    fn mark(synced: &mut Synced) {
+        synced.attachments = true;
+    }
+}
+
+impl Reflected for PersistentVolumeWire {
+    const PLURAL: &'static str = "persistentvolumes";
+    fn start(index: &mut Index) {
+        index.volumes.start_list();
+    }
+    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        index.finish_volume_list(seen)
+    }
+    fn apply(self, store: &Store) -> Arc<str> {
+        let record = Volume::from(self);
+        let name = record.name.clone();
+        store.apply_volume(record);
+        name
+    }
+    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
+        index.remove_volume(name, uid)
+    }
+    fn mark(synced: &mut Synced) {
+        synced.volumes = true;
+    }
+}
+
+impl Reflected for CsiNodeWire {
+    const PLURAL: &'static str = "csinodes";
+    fn start(index: &mut Index) {
+        index.nodes.start_list();
+    }
+    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+        index.finish_node_list(seen)
+    }
+    fn apply(self, store: &Store) -> Arc<str> {
+        let record = CsiNode::from(self);
+        let name = record.name.clone();
+        let change = store.inner.index.write().apply_node(record);
+        store.react(change);
+        name
+    }
+    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
+        index.remove_node(name, uid)
+    }
+    fn mark(synced: &mut Synced) {
+        synced.nodes = true;
+    }
+}

@@ -1,0 +1,119 @@
+//! One kind of object by name, fed by a watch and by the answers to our own writes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+
+/// What a table needs to know of its records.
+pub(super) trait Record {
+    fn name(&self) -> &Arc<str>;
+    fn uid(&self) -> &str;
+    fn version(&self) -> ResourceVersion;
+}
+
+/// Records by name.
+///
+/// A record that we know to be gone, because the answer to our last write said so, leaves a ghost: the watch may still
+/// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
+/// deletion, or when a later list does not show the object any more.
+pub(super) struct Table<R> {
+    records: HashMap<Arc<str>, Arc<R>>,
+    ghosts: HashMap<Box<str>, u64>,
+    /// Number of the list that is running or ran last.
+    list: u64,
+}
+
+impl<R> Default for Table<R> {
+    fn default() -> Self {
+        Self { records: HashMap::new(), ghosts: HashMap::new(), list: 0 }
+    }
+}
+
+/// A change to a table.
+pub(super) struct Applied<R> {
+    pub previous: Option<Arc<R>>,
+    pub current: Arc<R>,
+}
+
+impl<R: Record> Table<R> {
+    pub fn get(&self, name: &str) -> Option<&Arc<R>> {
+        self.records.get(name)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.records.values()
+    }
+
+    /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
+    pub fn apply(&mut self, record: R) -> Option<Applied<R>> {
+        if let Some(ghost) = self.ghosts.get_mut(record.uid()) {
+            *ghost = self.list;
+            return None;
+        }
+        if let Some(known) = self.records.get(record.name())
+            && record.version() != ResourceVersion::default()
+            && record.version() <= known.version()
+        {
+            return None;
+        }
+        let current = Arc::new(record);
+        let previous = self.records.insert(current.name().clone(), current.clone());
+        Some(Applied { previous, current })
+    }
+
+    /// Takes in that an object is gone, as the watch reports it.
+    pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        self.ghosts.remove(uid);
+        self.take(name, uid)
+    }
+
+    /// Takes in that an object is gone, as we know it from an answer to a write of ours.
+    pub fn bury(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        let taken = self.take(name, uid)?;
+        self.ghosts.insert(uid.into(), self.list);
+        Some(taken)
+    }
+
+    fn take(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        if self.records.get(name)?.uid() != uid {
+            return None;
+        }
+        self.records.remove(name)
+    }
+
+    pub fn start_list(&mut self) {
+        self.list += 1;
+    }
+
+    /// The records that a complete list did not show: their deletion fell into a gap of the watch.
+    pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
+        let list = self.list;
+        self.ghosts.retain(|_, marked| *marked == list);
+        self.records.iter().filter(|(name, _)| !seen.contains(*name)).map(|(_, record)| record.clone()).collect()
+    }
+
+    #[cfg(test)]
+    pub fn ghosts(&self) -> usize {
+        self.ghosts.len()
+    }
+}
+
+macro_rules! record {
+    ($kind:ty) => {
+        impl Record for $kind {
+            fn name(&self) -> &Arc<str> {
+                &self.name
+            }
+            fn uid(&self) -> &str {
+                &self.uid
+            }
+            fn version(&self) -> ResourceVersion {
+                self.resource_version
+            }
+        }
+    };
+}
+record!(Attachment);
+record!(Volume);
+record!(CsiNode);
