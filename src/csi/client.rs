@@ -12,6 +12,7 @@ use super::v1::controller_client::ControllerClient;
 use super::v1::identity_client::IdentityClient;
 use super::{convert, v1};
 use crate::decide::{self, Failure, PublishRequest, UnpublishRequest, plain, scrub};
+use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::metrics::Metrics;
@@ -31,6 +32,8 @@ pub struct CallError {
     pub code: Code,
     /// The driver's words, free of secrets and control characters.
     pub message: String,
+    /// Whether it was the transport that failed, so that no driver said this.
+    pub transport: bool,
 }
 
 impl From<&CallError> for Failure {
@@ -214,7 +217,7 @@ impl CsiClient {
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
         let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
-        self.metrics.csi_call(&self.driver, frame.method, code, started.elapsed(), span.trace_id().as_deref());
+        self.metrics.csi_call(&self.driver, frame.method, code, started.elapsed());
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
             Ok(answer) => Ok((span, answer)),
@@ -248,13 +251,16 @@ impl CsiClient {
         if status.code() == Code::Cancelled && elapsed >= frame.deadline {
             return deadline_exceeded(frame.deadline);
         }
-        let message = match (status.code(), self.connection.dial_error()) {
-            (Code::Unavailable, Some(error)) => error.to_string(),
-            _ => status.message().to_owned(),
+        let source = std::error::Error::source(status);
+        let message = match (source, self.connection.dial_error()) {
+            (Some(_), Some(error)) => error.to_string(),
+            (Some(source), None) => chain(source),
+            (None, _) => status.message().to_owned(),
         };
         let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
         let message = scrub(&message, values.map(String::as_str));
-        CallError { code: status.code(), message: decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned() }
+        let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
+        CallError { code: status.code(), message, transport: source.is_some() }
     }
 }
 
@@ -262,6 +268,7 @@ fn deadline_exceeded(deadline: Duration) -> CallError {
     CallError {
         code: Code::DeadlineExceeded,
         message: format!("context deadline exceeded: no answer from the driver within {} s", deadline.as_secs_f64()),
+        transport: false,
     }
 }
 

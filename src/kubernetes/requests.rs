@@ -17,6 +17,7 @@ use crate::decide::{Write, plain};
 use crate::objects::{
     Attachment, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
 };
+use crate::error_chain::chain;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 use crate::telemetry::trace::{Span, SpanKind};
@@ -161,8 +162,9 @@ impl Requests {
         };
         let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
         let status = outcome.as_ref().map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
-        self.metrics.rest_request(method.as_str(), &self.host, status, started.elapsed());
-        finish(&mut span, status, outcome.as_ref().err());
+        let code = status.and_then(|status| StatusCode::from_u16(status).ok());
+        self.metrics.rest_request(method.as_str(), &self.host, code, started.elapsed());
+        finish(span, status, outcome.as_ref().err());
         outcome.map(|(_, object)| object)
     }
 
@@ -185,7 +187,7 @@ impl Requests {
     }
 
     fn span(&self, request: &Request<Body>, method: &Method, resource: Resource, parent: &Span) -> Span {
-        let mut span = parent.child(&format!("{method} {}", resource.path), SpanKind::Client);
+        let mut span = parent.child(format!("{method} {}", resource.path), SpanKind::Client);
         if span.is_recording() {
             span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
             span.set(attr::URL_TEMPLATE, resource.path);
@@ -221,7 +223,7 @@ fn decode<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Api
     })
 }
 
-fn finish(span: &mut Span, status: Option<u16>, error: Option<&ApiError>) {
+fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
     if let Some(status) = status {
         span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status));
     }
@@ -248,18 +250,4 @@ fn status_message(status: StatusCode, body: &[u8]) -> String {
         Some(message) => plain(&message).into_owned(),
         None => format!("the API server answered {status}"),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -134,11 +134,8 @@ impl Store {
 
     /// Queues everything of a driver that may need work.
     pub fn seed(&self, driver: &str) {
-        let work = {
-            let routes = self.inner.routes.read();
-            let Some(route) = routes.get(driver) else { return };
-            self.inner.index.read().work_of(&route.facts)
-        };
+        let Some(facts) = self.inner.routes.read().get(driver).map(|route| route.facts.clone()) else { return };
+        let work = self.inner.index.read().work_of(&facts);
         work.attachments.iter().for_each(|name| self.look_at_attachment(name));
         work.volumes.iter().for_each(|name| self.look_at_volume(name));
     }
@@ -152,9 +149,8 @@ impl Store {
             Change::None => {}
             Change::Attachment { name } => self.look_at_attachment(&name),
             Change::AttachmentGone { record } => {
-                if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-                    route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
-                }
+                self.look_at_attachment(&record.name);
+                self.forget_if_gone(&record);
                 if let Some(volume) = record.volume_name() {
                     self.look_at_volume(volume);
                 }
@@ -168,16 +164,31 @@ impl Store {
     }
 
     /// Hands an attachment to its driver's queue, if it may need work.
+    ///
+    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
+    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
     fn look_at_attachment(&self, name: &str) {
-        let Some(snapshot) = self.attachment(name) else { return };
-        let routes = self.inner.routes.read();
-        let Some(route) = routes.get(&snapshot.attachment.attacher) else { return };
-        route.attachment(&snapshot);
+        let index = self.inner.index.read();
+        let Some(snapshot) = index.snapshot(name) else { return };
+        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
+            route.attachment(&snapshot);
+        }
     }
 
-    /// Hands a PersistentVolume to each driver that holds it.
+    fn forget_if_gone(&self, record: &Attachment) {
+        let index = self.inner.index.read();
+        if index.attachments.get(&record.name).is_some_and(|known| known.attacher == record.attacher) {
+            return;
+        }
+        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
+            route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
+        }
+    }
+
+    /// Hands a PersistentVolume that is being deleted to each driver that holds it.
     fn look_at_volume(&self, name: &str) {
-        let Some((volume, attachments)) = self.volume(name) else { return };
+        let index = self.inner.index.read();
+        let Some((volume, attachments)) = index.volume(name) else { return };
         if !volume.deleting {
             return;
         }

@@ -1,0 +1,289 @@
+//! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
+
+use std::time::Duration;
+
+use super::engine::Work;
+use super::report::{self, Operation};
+use crate::api::validated::DriverConfig;
+use crate::clock;
+use crate::csi::CsiClient;
+use crate::decide::patch::Target;
+use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
+use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
+use crate::queue::{Run, Verdict};
+use crate::store::{AttacherKey, Snapshot, observe};
+use crate::telemetry::names::attr;
+use crate::telemetry::trace::Span;
+use std::sync::Arc;
+
+/// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
+const MAX_STEPS: usize = 16;
+/// How often a result is offered to the API server before the attempt counts as failed.
+const MAX_WRITES: u32 = 4;
+const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
+const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Everything of one attempt.
+pub(super) struct Attempt<'w> {
+    pub work: &'w Work,
+    pub run: &'w Run<AttacherKey>,
+    pub config: Arc<DriverConfig>,
+    client: CsiClient,
+    /// Opened by the first step that does something: looking at a settled object makes no span.
+    pub span: Span,
+    secrets: Option<SecretData>,
+}
+
+/// How a step went.
+enum Step {
+    /// Look again.
+    Again,
+    /// The attempt is over.
+    End(Verdict),
+}
+
+/// Runs one attempt.
+pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
+    let config = work.config.borrow().clone();
+    let client = work.client();
+    let policy = Policy { default_fs_type: config.default_fs_type.as_str().into() };
+    let mut attempt = Attempt { work, run, config, client, span: Span::disabled(), secrets: None };
+    let mut opened = false;
+    for _ in 0..MAX_STEPS {
+        let Some(snapshot) = work.context.store.attachment(name) else { return Verdict::Done };
+        let credentials = if attempt.secrets.is_some() { Credentials::Loaded } else { Credentials::NotLoaded };
+        let observed = observe(&snapshot, &work.facts, &policy, credentials);
+        let action = decide::attachment(&observed);
+        if let Action::Ignore(reason) = action {
+            tracing::debug!(driver = &*work.facts.name, VolumeAttachment = name, ?reason, "nothing to do");
+            return Verdict::Done;
+        }
+        if !std::mem::replace(&mut opened, true) {
+            attempt.span = report::open_span(work, run, &snapshot);
+        }
+        match attempt.step(&snapshot, &observed, action).await {
+            Step::Again => {}
+            Step::End(verdict) => return verdict,
+        }
+    }
+    let failure = Failure::plain("the objects kept changing during the attempt");
+    report::failed(&attempt, name, None, &failure, "_OTHER");
+    Verdict::Failed
+}
+
+impl Attempt<'_> {
+    async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> Step {
+        match action {
+            Action::Ignore(_) => Step::End(Verdict::Done),
+            Action::Refuse(refusal) => {
+                self.fail(snapshot, observed, Failure::plain(refusal.to_string()), refusal.reason()).await
+            }
+            Action::ProtectVolume(write) => {
+                self.prepare(snapshot, observed, &write, "could not add PersistentVolume finalizer").await
+            }
+            Action::Claim(write) => self.prepare(snapshot, observed, &write, "could not save VolumeAttachment").await,
+            Action::LoadCredentials(reference) => {
+                match self.work.context.requests.secret(reference, &self.span).await {
+                    Ok(secrets) => {
+                        self.secrets = Some(secrets);
+                        Step::Again
+                    }
+                    Err(error) => {
+                        let reason = report::secret_reason(&error);
+                        let text =
+                            format!("failed to load secret \"{}/{}\": {error}", reference.namespace, reference.name);
+                        self.fail(snapshot, observed, Failure::plain(text), reason).await
+                    }
+                }
+            }
+            Action::Publish(plan) => {
+                let deadline = self.config.timeouts.publish;
+                let answer = self.client.publish(&plan, self.secrets.as_ref(), deadline, &self.span).await;
+                match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+                    Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
+                    Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
+                }
+            }
+            Action::Unpublish(plan) => {
+                let deadline = self.config.timeouts.unpublish;
+                match self.client.unpublish(&plan, self.secrets.as_ref(), deadline, &self.span).await {
+                    Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
+                    Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
+                }
+            }
+            Action::MarkAttached(write) | Action::Release(write) => {
+                self.record(snapshot, observed, vec![write]).await
+            }
+        }
+    }
+
+    /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
+    /// when the object is as we knew it, the API server means its refusal.
+    async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
+        let Err(error) = self.write(write).await else { return Step::Again };
+        let looked_again = match error.kind {
+            ApiErrorKind::NotFound => true,
+            ApiErrorKind::Stale => self.refresh(&write.target).await,
+            _ => false,
+        };
+        if looked_again {
+            return Step::Again;
+        }
+        let reason = if error.kind == ApiErrorKind::Stale { "conflict" } else { "_OTHER" };
+        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason).await
+    }
+
+    async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
+        self.record(snapshot, observed, decide::settle(observed, outcome, clock::now())).await
+    }
+
+    /// Writes a result down. A detach needs its second write only if the first did not let the object go.
+    async fn record(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, writes: Vec<Write>) -> Step {
+        let name = &snapshot.attachment.name;
+        for write in writes {
+            match self.insist(&write).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    let what = match Operation::of(snapshot) {
+                        Operation::Attach => "could not mark as attached",
+                        Operation::Detach => "could not mark as detached",
+                    };
+                    let failure = Failure::plain(format!("{what}: {error}"));
+                    if Operation::of(snapshot) == Operation::Detach {
+                        return self.fail(snapshot, observed, failure, "_OTHER").await;
+                    }
+                    // The volume is attached: an attachError would be wrong. The next attempt calls again, which the
+                    // CSI spec makes harmless, and records the answer.
+                    report::failed(self, name, Some(snapshot), &failure, "_OTHER");
+                    return Step::End(failed_with(observed));
+                }
+            }
+        }
+        report::succeeded(self, snapshot);
+        Step::End(Verdict::Done)
+    }
+
+    /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
+    /// when the object is gone, so that there is nothing left to write on.
+    async fn insist(&self, write: &Write) -> Result<bool, ApiError> {
+        let mut pause = FIRST_WRITE_PAUSE;
+        let mut tries = 1;
+        loop {
+            match self.write(write).await {
+                Ok(gone) => return Ok(!gone),
+                Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
+                Err(error) if error.is_transient() && tries < MAX_WRITES => {
+                    let wanted = error.retry_after.unwrap_or(pause);
+                    tokio::time::sleep(wanted.min(MAX_WRITE_PAUSE)).await;
+                    pause *= 4;
+                    tries += 1;
+                }
+                Err(error) => {
+                    if error.kind == ApiErrorKind::Stale {
+                        self.refresh(&write.target).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Records a failure on the attachment and in log, status, span and metrics. That the error itself cannot be
+    /// written changes nothing: it is tried again either way.
+    async fn fail(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        failure: Failure,
+        reason: &'static str,
+    ) -> Step {
+        let outcome = match Operation::of(snapshot) {
+            Operation::Attach => Outcome::AttachFailed(failure.clone()),
+            Operation::Detach => Outcome::DetachFailed(failure.clone()),
+        };
+        for write in decide::settle(observed, &outcome, clock::now()) {
+            if let Err(error) = self.write(&write).await {
+                let name = &*snapshot.attachment.name;
+                tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+            }
+        }
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+        Step::End(failed_with(observed))
+    }
+
+    /// Sends a write and takes the answer into the cache. True when the object went with it.
+    async fn write(&self, write: &Write) -> Result<bool, ApiError> {
+        let outcome = self.work.context.requests.write(write, &self.span).await;
+        take_in(&self.work.context.store, &write.target, outcome)
+    }
+
+    /// Reads an object again; true when it differs from what was known.
+    async fn refresh(&self, target: &Target) -> bool {
+        let store = &self.work.context.store;
+        let before = store.version(target);
+        let outcome = self.work.context.requests.read(target, &self.span).await;
+        let known = take_in(store, target, outcome);
+        matches!(&known, Err(error) if error.kind == ApiErrorKind::NotFound)
+            || known.is_ok() && store.version(target) != before
+    }
+}
+
+/// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
+pub(super) fn take_in(
+    store: &crate::store::Store,
+    target: &Target,
+    outcome: Result<Returned, ApiError>,
+) -> Result<bool, ApiError> {
+    match outcome {
+        Ok(Returned::Attachment(record)) => {
+            let gone = record.is_gone();
+            store.apply_attachment(*record);
+            Ok(gone)
+        }
+        Ok(Returned::Volume(record)) => {
+            let gone = record.is_gone();
+            store.apply_volume(*record);
+            Ok(gone)
+        }
+        Err(error) => {
+            if error.kind == ApiErrorKind::NotFound {
+                store.bury(target);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn failed_with(observed: &Observed<'_>) -> Verdict {
+    Verdict::FailedWith { fingerprint: decide::attachment_fingerprint(observed) }
+}
+
+/// A publish context that the API server can never store is a failure of the driver, to be seen by people.
+fn checked(context: crate::objects::StringMap) -> Result<crate::objects::StringMap, Failure> {
+    decide::check_publish_context(&context).map(|()| context)
+}
+
+/// Attributes that name the attachment; shared by spans of both operations.
+pub(super) fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
+    let attachment = &snapshot.attachment;
+    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
+    span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
+    span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
+    span.set(attr::NODE_NAME, &*attachment.node);
+    if let Some(handle) = report::volume_handle(snapshot) {
+        span.set(attr::CSI_VOLUME_ID, handle);
+    }
+    match attachment.volume_name() {
+        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
+        None => span.set(attr::VOLUME_INLINE, true),
+    }
+    let Some(volume) = &snapshot.volume else { return };
+    if let Some(claim) = &volume.claim {
+        span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
+        span.set(attr::NAMESPACE_NAME, &*claim.namespace);
+    }
+    if let Some(class) = &volume.storage_class {
+        span.set(attr::STORAGE_CLASS_NAME, &**class);
+    }
+}

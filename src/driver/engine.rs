@@ -1,0 +1,144 @@
+//! The queue of a driver and the task that works it off, from the first handshake to the end of the driver.
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::observer::QueueMetrics;
+use super::status::Publisher;
+use super::{Context, attempt, release};
+use crate::api::validated::DriverConfig;
+use crate::csi::CsiClient;
+use crate::decide::DriverFacts;
+use crate::queue::{self, Backoff, LaneLimits, Limits, Queue, Rate};
+use crate::store::{AttacherKey, Conflict, Registration, Route};
+
+/// What every attempt of one driver needs.
+pub(super) struct Work {
+    pub context: Context,
+    pub facts: Arc<DriverFacts>,
+    /// The settings in use; each attempt reads them anew.
+    pub config: watch::Receiver<Arc<DriverConfig>>,
+    pub queue: Queue<AttacherKey>,
+    pub publisher: Publisher,
+    client: RwLock<CsiClient>,
+}
+
+impl Work {
+    /// The client for the connection that stands now.
+    pub fn client(&self) -> CsiClient {
+        self.client.read().clone()
+    }
+}
+
+/// A queue at work. Dropped without [`Engine::drain`], its runs are cancelled.
+pub(super) struct Engine {
+    work: Arc<Work>,
+    runner: JoinHandle<()>,
+    _registration: Registration,
+}
+
+impl Engine {
+    /// Takes over the work of a driver; refused when another one already does.
+    pub fn start(
+        context: Context,
+        config: watch::Receiver<Arc<DriverConfig>>,
+        config_name: Arc<str>,
+        facts: DriverFacts,
+        client: CsiClient,
+        publisher: Publisher,
+    ) -> Result<Self, Conflict> {
+        let facts = Arc::new(facts);
+        let settings = config.borrow().clone();
+        let observer = QueueMetrics {
+            driver: facts.name.clone(),
+            metrics: context.metrics.clone(),
+            depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
+        };
+        let queue =
+            Queue::<AttacherKey>::builder(backoff(&settings)).limits(limits(&settings)).observer(Arc::new(observer)).build();
+        let route = Route { facts: facts.clone(), config: config_name, queue: queue.clone() };
+        let registration = context.store.register(route)?;
+        let client = RwLock::new(client);
+        let work = Arc::new(Work { context, facts, config, queue: queue.clone(), publisher, client });
+        let shared = work.clone();
+        let runner = tokio::spawn(queue::run(queue, move |run| {
+            let work = shared.clone();
+            async move {
+                let verdict = match run.key().clone() {
+                    AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
+                    AttacherKey::Volume(name) => release::run(&work, &run, &name).await,
+                };
+                work.publisher.attempt_ended();
+                verdict
+            }
+        }));
+        Ok(Self { work, runner, _registration: registration })
+    }
+
+    /// What this engine works for.
+    pub fn facts(&self) -> &DriverFacts {
+        &self.work.facts
+    }
+
+    /// The queue, for counts.
+    pub fn queue(&self) -> &Queue<AttacherKey> {
+        &self.work.queue
+    }
+
+    /// Starts no further runs; the connection is lost.
+    pub fn pause(&self) {
+        self.work.queue.pause();
+    }
+
+    /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
+    pub fn resume(&self, client: CsiClient) {
+        *self.work.client.write() = client;
+        self.work.queue.wake_all();
+        self.work.queue.resume();
+    }
+
+    /// Takes changed settings into use; calls that run keep theirs.
+    pub fn reconfigure(&self, config: &DriverConfig) {
+        self.work.queue.set_limits(limits(config));
+        self.work.queue.set_backoff(backoff(config));
+    }
+
+    /// Starts no further runs and waits for those in flight, whose results are written as ever.
+    pub async fn drain(self) {
+        self.work.queue.close();
+        if let Err(error) = self.runner.await {
+            tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
+        }
+    }
+}
+
+/// Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.
+fn backoff(config: &DriverConfig) -> Backoff {
+    let settings = &config.backoff;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let jitter_percent = (settings.jitter * 100.0).round().clamp(0.0, 100.0) as u8;
+    Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
+}
+
+fn limits(config: &DriverConfig) -> Limits {
+    let limits = &config.concurrency;
+    let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
+        max_running: max.map_or(0, std::num::NonZeroUsize::get),
+        rate_limited: true,
+    };
+    let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
+    Limits {
+        // The order of the lanes is that of `store::{ATTACH, DETACH, VOLUME}`. Releasing volumes calls no driver; its
+        // bound only keeps a burst from flooding the API server.
+        lanes: vec![
+            lane(limits.attach),
+            lane(limits.detach),
+            LaneLimits { max_running: 100, rate_limited: false },
+        ],
+        per_group: limits.per_node.map_or(0, std::num::NonZeroUsize::get),
+        starts_per_second: Rate::per_second(rate).unwrap_or_default(),
+    }
+}

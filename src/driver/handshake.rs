@@ -1,0 +1,83 @@
+//! Finding out who answers: Probe until ready, GetPluginInfo, capabilities. Nothing is called before that, and after
+//! each reconnect it is done again, because a driver may come back as another version.
+
+use std::time::Duration;
+use tonic::Code;
+
+use crate::api::validated::DriverConfig;
+use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
+use crate::telemetry::trace::Span;
+
+/// Time between two tries, as in the Go sidecar. It is short and does not grow: a dial of a missing socket costs
+/// nothing, and a driver that comes back is to be taken up at once.
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+
+/// What a driver answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Handshake {
+    pub plugin: PluginInfo,
+    pub capabilities: CapabilityReport,
+}
+
+/// Why there is nobody to work with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Tried again by itself.
+    Unreachable { reason: &'static str, message: String },
+    /// Only a person can mend it.
+    Stalled { reason: &'static str, message: String },
+}
+
+pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, Obstacle> {
+    let quiet = Span::disabled();
+    match client.probe(config.timeouts.probe, &quiet).await {
+        Ok(true) => {}
+        Ok(false) => return Err(unreachable("NotReady", "Probe answered that the driver is not ready")),
+        Err(error) => return Err(failed(client, "Probe", &error)),
+    }
+    let deadline = config.timeouts.identity;
+    let plugin =
+        client.plugin_info(deadline, &quiet).await.map_err(|error| failed(client, "GetPluginInfo", &error))?;
+    check_name(&plugin.name, config)?;
+    let capabilities =
+        client.capabilities(deadline, &quiet).await.map_err(|error| failed(client, "capabilities", &error))?;
+    Ok(Handshake { plugin, capabilities })
+}
+
+fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
+    if name.is_empty() {
+        return Err(unreachable("InvalidDriver", "GetPluginInfo answered an empty name"));
+    }
+    match &config.driver_name {
+        Some(wanted) if wanted != name => Err(Obstacle::Stalled {
+            reason: "DriverNameMismatch",
+            message: format!(
+                "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; mend spec.endpoint or \
+                 spec.driverName",
+                config.endpoint
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
+    let reason = match (client.connection().dial_error(), error.code) {
+        (Some(dial), _) if error.transport => dial.reason(),
+        (None, _) if error.transport => "NoGrpc",
+        (_, Code::DeadlineExceeded) => "Timeout",
+        _ => "CallFailed",
+    };
+    let message = if error.transport && reason == "NoGrpc" {
+        format!("{}: whatever answers there speaks no gRPC, or hung up: {}", client.connection().address(), error.message)
+    } else if error.transport {
+        error.message.clone()
+    } else {
+        format!("{call} failed: {error}")
+    };
+    unreachable(reason, &message)
+}
+
+fn unreachable(reason: &'static str, message: &str) -> Obstacle {
+    Obstacle::Unreachable { reason, message: format!("{message}; trying again every {} s", RETRY.as_secs()) }
+}

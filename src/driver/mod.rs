@@ -1,0 +1,34 @@
+//! One running driver: connect, find out who answers, work until the connection is lost, start over.
+//!
+//! A driver never ends the process and never touches another driver. What it is at is published as a
+//! [`DriverStatus`]; everything else about it is in the objects of the cluster.
+
+mod attempt;
+mod engine;
+mod handshake;
+mod observer;
+mod release;
+mod report;
+mod status;
+mod task;
+
+pub use status::{DriverStatus, LastFailure, Phase, Plugin};
+pub use task::DriverTask;
+
+use crate::kubernetes::Requests;
+use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::Tracer;
+
+/// What all drivers share.
+#[derive(Clone)]
+pub struct Context {
+    /// The observed state of the cluster.
+    pub store: Store,
+    /// Writes to the API server.
+    pub requests: Requests,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Traces.
+    pub tracer: Tracer,
+}

@@ -1,0 +1,136 @@
+//! How an attempt is told: spans, logs, metrics and the driver's status.
+
+use jiff::Timestamp;
+
+use super::attempt::{Attempt, describe};
+use super::engine::Work;
+use super::status::LastFailure;
+use crate::clock;
+use crate::decide::Failure;
+use crate::kubernetes::{ApiError, ApiErrorKind};
+use crate::objects::{Source, VolumeSource};
+use crate::queue::Run;
+use crate::store::{AttacherKey, Snapshot};
+use crate::telemetry::names::{self, attr};
+use crate::telemetry::trace::{Span, SpanKind};
+
+/// Which way a volume goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Attach,
+    Detach,
+}
+
+impl Operation {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.attachment.deleting.is_some() { Self::Detach } else { Self::Attach }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+        }
+    }
+}
+
+/// The span of an attempt. It starts when the key was handed out, before anything was looked at.
+pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
+    let operation = Operation::of(snapshot);
+    let name = match operation {
+        Operation::Attach => names::span::ATTACH_ATTEMPT,
+        Operation::Detach => names::span::DETACH_ATTEMPT,
+    };
+    let mut span = work.context.tracer.root(name, SpanKind::Consumer, &[]);
+    if span.is_recording() {
+        span.set(attr::OPERATION, operation.as_str());
+        describe(&mut span, work, snapshot);
+        describe_run(&mut span, run);
+    }
+    span
+}
+
+/// Attributes of the queue's part in an attempt.
+pub(super) fn describe_run(span: &mut Span, run: &Run<AttacherKey>) {
+    span.set(attr::ATTEMPT, i64::from(run.attempt()));
+    span.set(attr::TRIGGER, run.trigger().as_str());
+    span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
+    span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+}
+
+/// The volume's handle, wherever it is known from.
+pub(super) fn volume_handle(snapshot: &Snapshot) -> Option<&str> {
+    let spec = match (&snapshot.attachment.source, &snapshot.volume) {
+        (Source::Inline(spec), _) => Some(&**spec),
+        (_, Some(volume)) => Some(&volume.spec),
+        (_, None) => None,
+    };
+    match spec.map(|spec| &spec.source) {
+        Some(VolumeSource::Csi(source)) => Some(&source.handle),
+        _ => snapshot.attachment.volume_note.as_ref().map(|note| &*note.handle),
+    }
+}
+
+/// `error.type` of a Secret that cannot be read.
+pub(super) fn secret_reason(error: &ApiError) -> &'static str {
+    match error.kind {
+        ApiErrorKind::NotFound => "secret_missing",
+        ApiErrorKind::Forbidden => "secret_forbidden",
+        _ => "_OTHER",
+    }
+}
+
+/// An attach or detach came to its end.
+pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
+    let operation = Operation::of(snapshot);
+    let attachment = &snapshot.attachment;
+    let start = match operation {
+        Operation::Attach => attachment.created,
+        Operation::Detach => attachment.deleting,
+    };
+    let took = start.map(clock::since).unwrap_or_default();
+    let driver = &*attempt.work.facts.name;
+    let attempts = attempt.run.attempt();
+    attempt.work.context.metrics.operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
+    tracing::info!(
+        driver, VolumeAttachment = &*attachment.name, volumeHandle = volume_handle(snapshot),
+        node = &*attachment.node, attempt = attempts, trace_id = attempt.span.trace_id(),
+        span_id = attempt.span.span_id(), "{}ed", operation.as_str()
+    );
+}
+
+/// An attempt failed and will be made again. Logged once, here.
+pub(super) fn failed(
+    attempt: &mut Attempt<'_>,
+    name: &str,
+    snapshot: Option<&Snapshot>,
+    failure: &Failure,
+    reason: &str,
+) {
+    let operation = snapshot.map_or(Operation::Attach, Operation::of);
+    let code = failure.code.map(tonic::Code::from);
+    let kind = code.map_or_else(|| reason.to_owned(), |code| names::code_upper_snake(code).to_owned());
+    let delay = attempt.run.retry_delay();
+    attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
+    attempt.span.fail(&kind, &failure.message);
+    let trace_id = attempt.span.trace_id();
+    tracing::warn!(
+        driver = &*attempt.work.facts.name, VolumeAttachment = name,
+        volumeHandle = snapshot.and_then(volume_handle), node = snapshot.map(|snapshot| &*snapshot.attachment.node),
+        attempt = attempt.run.attempt(), code = kind, error = failure.message,
+        next_try_seconds = delay.as_secs_f64(), trace_id, span_id = attempt.span.span_id(),
+        "{} failed", operation.as_str()
+    );
+    attempt.work.publisher.failure(LastFailure {
+        at: whole_seconds(clock::now()),
+        attachment: name.to_owned(),
+        operation: operation.as_str(),
+        code: code.map_or(kind, |code| names::code_camel(code).to_owned()),
+        message: failure.message.clone(),
+        trace_id,
+    });
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

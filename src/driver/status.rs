@@ -1,0 +1,126 @@
+//! What a driver is at, for conditions, metrics and whoever waits.
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+/// The phase of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not connected yet, or again not.
+    Connecting,
+    /// The driver does not answer as it should; tried again by itself.
+    Unreachable {
+        /// CamelCase reason for the condition DriverReachable.
+        reason: &'static str,
+        /// What is wrong and when it is tried again.
+        message: String,
+    },
+    /// Connected and identified, but the watches have not delivered everything yet.
+    Syncing,
+    /// At work.
+    Running,
+    /// Only a person can mend it.
+    Stalled {
+        /// CamelCase reason for the condition Stalled.
+        reason: &'static str,
+        /// What is wrong and how to mend it.
+        message: String,
+    },
+    /// Told to rest.
+    Suspended,
+    /// Finishing what runs.
+    Draining,
+}
+
+/// What a driver told about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugin {
+    /// Name from GetPluginInfo.
+    pub name: String,
+    /// Version from GetPluginInfo.
+    pub vendor_version: String,
+    /// Whether it has ControllerPublishVolume; a driver without is served trivially.
+    pub publishes: bool,
+    /// Its controller capabilities by name.
+    pub capabilities: Vec<String>,
+}
+
+/// The last attach or detach that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    /// When.
+    pub at: Timestamp,
+    /// Of which VolumeAttachment.
+    pub attachment: String,
+    /// "attach" or "detach".
+    pub operation: &'static str,
+    /// gRPC code name, or the kind of refusal.
+    pub code: String,
+    /// What was written on the attachment.
+    pub message: String,
+    /// Trace of the attempt, when it is traced.
+    pub trace_id: Option<String>,
+}
+
+/// State of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverStatus {
+    /// What it is at.
+    pub phase: Phase,
+    /// What it told about itself, when it last did.
+    pub plugin: Option<Plugin>,
+    /// What failed last.
+    pub last_failure: Option<LastFailure>,
+    /// Attempts that ended; changes whenever counts may have changed.
+    pub attempts: u64,
+    /// `metadata.generation` of the settings in use.
+    pub generation: Option<i64>,
+}
+
+impl DriverStatus {
+    /// The state of a driver that was not started yet.
+    pub fn new(generation: Option<i64>) -> Self {
+        Self { phase: Phase::Connecting, plugin: None, last_failure: None, attempts: 0, generation }
+    }
+}
+
+/// Publishes the state; readers are told only of changes.
+#[derive(Clone, Debug)]
+pub(super) struct Publisher(watch::Sender<DriverStatus>);
+
+impl Publisher {
+    pub fn new(sender: watch::Sender<DriverStatus>) -> Self {
+        Self(sender)
+    }
+
+    pub fn phase(&self, phase: Phase) {
+        self.change(|status| &mut status.phase, phase);
+    }
+
+    pub fn plugin(&self, plugin: Plugin) {
+        self.change(|status| &mut status.plugin, Some(plugin));
+    }
+
+    pub fn attempt_ended(&self) {
+        self.0.send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
+    }
+
+    pub fn generation(&self, generation: Option<i64>) {
+        self.change(|status| &mut status.generation, generation);
+    }
+
+    pub fn failure(&self, failure: LastFailure) {
+        self.change(|status| &mut status.last_failure, Some(failure));
+    }
+
+    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) {
+        self.0.send_if_modified(|status| {
+            let field = field(status);
+            let differs = *field != value;
+            if differs {
+                *field = value;
+            }
+            differs
+        });
+    }
+}
