@@ -1,1 +1,2 @@
 //! CSI attacher operator.
+pub mod api;
