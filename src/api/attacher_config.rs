@@ -97,7 +97,7 @@ pub struct AttacherConfigSpec {
     pub driver_name: Option<String>,
 
     /// Where the driver's controller plugin listens: unix:///absolute/path/to/csi.sock (the path has at most 107
-    /// bytes), or http://HOST:PORT where HOST is 127.0.0.1, [::1] or localhost.
+    /// bytes), or http://HOST:PORT where HOST is `127.0.0.1`, `[::1]` or `localhost`.
     #[schemars(length(max = rules::MAX_ENDPOINT), extend("x-kubernetes-validations" = rules::endpoint()))]
     pub endpoint: String,
 

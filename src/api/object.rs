@@ -36,10 +36,11 @@ pub struct MalformedSpec {
 }
 
 impl MalformedSpec {
-    fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// The reason is cut, because serde repeats the refused value in it.
+    fn new(field: impl Into<String>, reason: &str) -> Self {
         Self {
             field: field.into(),
-            reason: reason.into(),
+            reason: shorten_message(reason),
         }
     }
 }
