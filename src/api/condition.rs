@@ -1,0 +1,219 @@
+//! Status conditions by the rules of the Kubernetes API conventions and kstatus, as a pure function.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Longest message of a condition or failure in bytes; longer ones are cut. The API server's own limit is 32 KiB, but
+/// a status is read by people and sent to every watcher.
+pub const MAX_MESSAGE_BYTES: usize = 1024;
+
+const ELLIPSIS: &str = "…";
+
+/// The aspects of an AttacherConfig that have a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// Volumes of the driver are being attached and detached.
+    Ready,
+    /// A change is being taken over (kstatus: "in progress").
+    Reconciling,
+    /// Only a person can mend it (kstatus: "failed").
+    Stalled,
+    /// The driver answers on its endpoint.
+    DriverReachable,
+    /// No attach or detach keeps failing.
+    AttachmentsHealthy,
+}
+
+impl ConditionType {
+    /// The `type` of the condition in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
+            Self::DriverReachable => "DriverReachable",
+            Self::AttachmentsHealthy => "AttachmentsHealthy",
+        }
+    }
+}
+
+/// Whether an aspect holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The `status` of the condition in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// Defines [`Reason`] with its texts, so that a reason and its text cannot drift apart.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// Why a condition has its status: one CamelCase word that programs can match on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The `reason` of the condition in the API.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The driver is connected and led; work is done.
+    Running,
+    /// The driver's connection is being set up.
+    Starting,
+    /// What runs is being finished before a change or the end.
+    Draining,
+    /// No replica leads this driver yet.
+    WaitingForLeader,
+    /// `spec.suspend` is true.
+    Suspended,
+    /// The latest spec is in use.
+    UpToDate,
+    /// The spec breaks a rule; the message names the field.
+    InvalidSpec,
+    /// The driver answers another name than `spec.driverName`.
+    DriverNameMismatch,
+    /// An older AttacherConfig has the same driver or endpoint.
+    EndpointConflict,
+    /// An older AttacherConfig's driver has the same finalizer name.
+    FinalizerCollision,
+    /// The driver answers.
+    Connected,
+    /// The driver does not answer.
+    DriverUnreachable,
+    /// The driver answers that it is not ready.
+    DriverNotReady,
+    /// The driver's answers break the CSI specification.
+    DriverInvalid,
+    /// No attachment keeps failing.
+    NoFailures,
+    /// At least one attachment keeps failing; the message names the oldest.
+    AttachmentsFailing,
+    /// Nothing stands in the way.
+    NotStalled,
+}
+
+/// A wanted condition, before it is compared with the one in the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionUpdate {
+    /// Which aspect.
+    pub type_: ConditionType,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why, in one word.
+    pub reason: Reason,
+    /// Why, in a sentence; may be empty. It is cut to [`MAX_MESSAGE_BYTES`].
+    pub message: String,
+}
+
+impl ConditionUpdate {
+    /// A wanted condition.
+    pub fn new(
+        type_: ConditionType,
+        status: impl Into<ConditionStatus>,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            type_,
+            status: status.into(),
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Returns `current` with `updates` taken over; the caller compares the result with `current` to skip a write.
+///
+/// * `lastTransitionTime` becomes `now` (whole seconds, as the API stores it) only when the status of that condition
+///   changed or the condition is new; a new reason or message alone keeps the old time.
+/// * `observedGeneration` of each updated condition becomes `generation`.
+/// * Conditions that are not in `updates`, also those of other writers, stay as they are, in their place. New ones are
+///   appended in the order of `updates`. When a type occurs twice in `current`, only the first is kept, because the
+///   API server refuses a list map with duplicate keys.
+pub fn merge(
+    current: &[Condition],
+    updates: &[ConditionUpdate],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut merged: Vec<Condition> = Vec::with_capacity(current.len() + updates.len());
+    for condition in current {
+        if merged.iter().all(|kept| kept.type_ != condition.type_) {
+            merged.push(condition.clone());
+        }
+    }
+    for update in updates {
+        let position = merged
+            .iter()
+            .position(|condition| condition.type_ == update.type_.as_str());
+        match position.and_then(|index| merged.get_mut(index)) {
+            Some(condition) => *condition = updated(Some(condition), update, generation, now),
+            None => merged.push(updated(None, update, generation, now)),
+        }
+    }
+    merged
+}
+
+fn updated(old: Option<&Condition>, update: &ConditionUpdate, generation: Option<i64>, now: Timestamp) -> Condition {
+    let last_transition_time = match old {
+        Some(old) if old.status == update.status.as_str() => old.last_transition_time.clone(),
+        _ => whole_seconds(now),
+    };
+    Condition {
+        type_: update.type_.as_str().to_owned(),
+        status: update.status.as_str().to_owned(),
+        reason: update.reason.as_str().to_owned(),
+        message: shorten_message(&update.message),
+        observed_generation: generation,
+        last_transition_time,
+    }
+}
+
+/// A time as the API stores it. A status with fractions of a second would differ from its own copy in the API server
+/// and be written again and again.
+pub fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+/// Cuts a text to [`MAX_MESSAGE_BYTES`] at a character boundary and marks the cut.
+pub fn shorten_message(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE_BYTES {
+        return message.to_owned();
+    }
+    let end = message.floor_char_boundary(MAX_MESSAGE_BYTES - ELLIPSIS.len());
+    let kept = message.get(..end).unwrap_or_default();
+    format!("{kept}{ELLIPSIS}")
+}

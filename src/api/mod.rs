@@ -1,0 +1,25 @@
+//! What users and other controllers see: the AttacherConfig resource, its checked form for the runtime, its status
+//! conditions, and the names shared with other programs (finalizers, leases, annotations).
+//!
+//! Everything here is pure data and pure functions. This module must not talk to the API server or to a driver, read a
+//! clock, log, or panic on any input: the API server's checks can be bypassed (an older CRD, a direct write to etcd),
+//! so every rule of the schema is checked a second time in [`validated`].
+
+pub mod attacher_config;
+pub mod condition;
+pub mod crd;
+pub mod duration;
+pub mod names;
+pub mod object;
+mod rules;
+pub mod status;
+pub mod validated;
+
+#[cfg(test)]
+mod tests;
+
+pub use attacher_config::{AttacherConfig, AttacherConfigSpec};
+pub use duration::GoDuration;
+pub use object::AttacherConfigObject;
+pub use status::AttacherConfigStatus;
+pub use validated::DriverConfig;

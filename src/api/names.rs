@@ -1,0 +1,47 @@
+//! Names and keys that other programs also read or write. Changing one of them breaks an upgrade or a move to and from
+//! the sidecar kubernetes-csi/external-attacher, which derives the same finalizer and lease names from a driver's name.
+
+/// Annotation that the external-attacher protocol puts on a VolumeAttachment: the CSI node ID the volume was published
+/// to, so that detach works after the CSINode is gone.
+pub const NODE_ID_ANNOTATION: &str = "csi.alpha.kubernetes.io/node-id";
+
+/// Annotation on a VolumeAttachment: volume handle and publish secret reference as JSON, so that detach works after the
+/// PersistentVolume is gone.
+pub const VOLUME_ANNOTATION: &str = "attacher.csi.dev/volume";
+
+/// Annotation on a VolumeAttachment: the W3C `traceparent` of the attach, so that later work can be linked to it.
+pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
+
+/// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
+pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
+
+/// The owner of our fields in server-side apply and in `managedFields`.
+pub const FIELD_MANAGER: &str = "csi-attacher-operator";
+
+const FINALIZER_PREFIX: &str = "external-attacher/";
+const LEASE_PREFIX: &str = "external-attacher-leader-";
+
+/// Makes a driver name usable inside a finalizer or object name: each character other than an ASCII letter, digit or
+/// `-` becomes `-`, and a result that ends in `-` gets an `X` appended.
+///
+/// Case and length are kept. Different names can give the same result (`a.b` and `a-b`).
+pub fn sanitise_driver_name(name: &str) -> String {
+    let mut sanitised: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' })
+        .collect();
+    if sanitised.ends_with('-') {
+        sanitised.push('X');
+    }
+    sanitised
+}
+
+/// The finalizer on the VolumeAttachments and PersistentVolumes of a driver.
+pub fn finalizer_name(driver: &str) -> String {
+    format!("{FINALIZER_PREFIX}{}", sanitise_driver_name(driver))
+}
+
+/// The name of the Lease that the leader for a driver holds; the same as the sidecar's, so that the two never both lead.
+pub fn lease_name(driver: &str) -> String {
+    sanitise_driver_name(&format!("{LEASE_PREFIX}{driver}"))
+}

@@ -1,0 +1,123 @@
+//! The limits of AttacherConfig's fields, the messages that explain them, and their form for the API server (CEL).
+//!
+//! Each message is written once and used by the API server and by [`super::validated`]; both put the path of the field
+//! in front of it. The CEL rules are cheap by construction: every string has a maximum length.
+
+use std::time::Duration;
+
+use kube::core::Rule;
+
+/// CSI spec: a plugin name has at most 63 characters.
+pub(super) const MAX_DRIVER_NAME: usize = 63;
+/// Longest endpoint text; the parts have tighter limits of their own.
+pub(super) const MAX_ENDPOINT: usize = 256;
+/// `sockaddr_un.sun_path` holds 108 bytes with the terminating zero.
+pub(super) const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// Longest file system type.
+pub(super) const MAX_FS_TYPE: usize = 63;
+/// Most calls in flight or per second that can be asked for.
+pub(super) const MAX_CALLS: i64 = 10_000;
+/// Shortest and longest duration of any setting: below a millisecond is a unit mistake, above a day a typing mistake.
+pub(super) const MIN_DURATION: Duration = Duration::from_millis(1);
+/// See [`MIN_DURATION`].
+pub(super) const MAX_DURATION: Duration = Duration::from_hours(24);
+/// Smallest and greatest growth of the backoff.
+pub(super) const FACTOR_RANGE: std::ops::RangeInclusive<f64> = 1.0..=10.0;
+/// Range of the backoff's jitter.
+pub(super) const JITTER_RANGE: std::ops::RangeInclusive<i64> = 0..=100;
+
+pub(super) const DRIVER_NAME_MESSAGE: &str = "must be the name that the driver answers to GetPluginInfo: at most 63 \
+    letters, digits, '-' or '.', beginning and ending with a letter or digit; leave the field out to accept any driver";
+pub(super) const ENDPOINT_SCHEME_MESSAGE: &str = "must be unix:///absolute/path/to/csi.sock, or http://HOST:PORT where \
+    HOST is 127.0.0.1, [::1] or localhost; no other scheme is accepted";
+pub(super) const UNIX_PATH_MESSAGE: &str = "the socket path must be absolute and name a socket: write three slashes and \
+    no slash at the end, as in unix:///csi/csi.sock";
+pub(super) const UNIX_LENGTH_MESSAGE: &str = "the socket path must be at most 107 bytes long, the limit of the operating \
+    system: mount the socket directory at a shorter path";
+pub(super) const HTTP_MESSAGE: &str = "a plain http endpoint must be on the loopback interface: write http://HOST:PORT, \
+    HOST being 127.0.0.1, [::1] or localhost and PORT 1 to 65535, with nothing after the port";
+pub(super) const DURATION_MESSAGE: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
+pub(super) const BACKOFF_ORDER_MESSAGE: &str = "must not be longer than backoff.max: lower initial or raise max";
+pub(super) const FACTOR_MESSAGE: &str = "must be a number from 1 to 10";
+pub(super) const JITTER_MESSAGE: &str = "must be a whole number from 0 to 100";
+pub(super) const CALLS_MESSAGE: &str = "must be a whole number from 0 (no limit) to 10000";
+pub(super) const FS_TYPE_MESSAGE: &str = "must be the name of a file system such as ext4: at most 63 letters, digits, \
+    '.', '_' or '-'; leave it empty to let the driver choose";
+
+/// Durations that cannot overflow in the API server, where an overflow would hide our message: Go's syntax without a
+/// minus sign, with as many digits for each unit as 24 hours need. A text of 32 characters stays below 292 years.
+fn bounded_duration_pattern() -> String {
+    let units = [("[hms]", 5), ("ms", 8), ("(us|µs|μs|ns)", 14)]
+        .map(|(unit, digits)| format!("([0-9]{{1,{digits}}}([.][0-9]*)?|[.][0-9]+){unit}"))
+        .join("|");
+    format!("^[+]?({units})+$")
+}
+
+/// A duration from 1ms to 24h. A text that does not parse fails this rule too, with the same message.
+pub(super) fn duration_range() -> Rule {
+    let pattern = bounded_duration_pattern();
+    Rule::new(format!(
+        "self.matches('{pattern}') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')"
+    ))
+    .message(DURATION_MESSAGE)
+}
+
+/// `initial <= max`; passes when either does not parse, because that has its own message. The API server also holds the
+/// default `{}` of the group to this rule, before it fills in the defaults of the fields.
+pub(super) fn backoff_order() -> Rule {
+    let pattern = bounded_duration_pattern();
+    Rule::new(format!(
+        "!has(self.initial) || !has(self.max) || !self.initial.matches('{pattern}') || \
+         !self.max.matches('{pattern}') || duration(self.initial) <= duration(self.max)"
+    ))
+    .message(BACKOFF_ORDER_MESSAGE)
+    .field_path(".initial")
+}
+
+/// The name format of the CSI spec.
+pub(super) fn driver_name() -> Rule {
+    Rule::new("self.matches('^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$')").message(DRIVER_NAME_MESSAGE)
+}
+
+/// All rules of an endpoint, the scheme first.
+pub(super) fn endpoint() -> [Rule; 4] {
+    [
+        endpoint_scheme(),
+        endpoint_unix_path(),
+        endpoint_unix_length(),
+        endpoint_http(),
+    ]
+}
+
+/// The scheme of an endpoint.
+fn endpoint_scheme() -> Rule {
+    Rule::new("self.startsWith('unix:') || self.startsWith('http://')").message(ENDPOINT_SCHEME_MESSAGE)
+}
+
+/// An absolute path without control characters that does not end in a slash.
+fn endpoint_unix_path() -> Rule {
+    Rule::new("!self.startsWith('unix:') || self.matches('^unix:///([^[:cntrl:]]*[^/[:cntrl:]])$')")
+        .message(UNIX_PATH_MESSAGE)
+}
+
+/// The length of the path in bytes, not characters.
+fn endpoint_unix_length() -> Rule {
+    Rule::new(format!(
+        "!self.startsWith('unix://') || size(bytes(self)) - size('unix://') <= {MAX_SOCKET_PATH_BYTES}"
+    ))
+    .message(UNIX_LENGTH_MESSAGE)
+}
+
+/// A loopback host and a port from 1 to 65535.
+fn endpoint_http() -> Rule {
+    Rule::new(
+        "!self.startsWith('http://') || self.matches('^http://(127[.]0[.]0[.]1|[[]::1[]]|localhost):\
+         ([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$')",
+    )
+    .message(HTTP_MESSAGE)
+}
+
+/// A file system type, or nothing.
+pub(super) fn fs_type() -> Rule {
+    Rule::new("self.matches('^[a-zA-Z0-9._-]*$')").message(FS_TYPE_MESSAGE)
+}

@@ -1,0 +1,189 @@
+//! The `status` of an AttacherConfig: what the operator found out about the driver and how its attachments are.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What the operator found out about the driver. The operator writes it; changes by others are overwritten.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttacherConfigStatus {
+    /// The metadata.generation that this status describes. When it is lower than metadata.generation, the last change
+    /// of the spec has not been looked at yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The state in the form that kubectl wait and GitOps tools read. Ready: volumes are attached and detached.
+    /// Reconciling: a change is being taken over. Stalled: only a person can mend it. DriverReachable: the driver
+    /// answers. AttachmentsHealthy: no attach or detach keeps failing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+
+    /// What the driver answered about itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<DriverStatus>,
+
+    /// The replica of the operator that leads this driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+
+    /// How many volumes of this driver are attached, pending and failing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<AttachmentsStatus>,
+
+    /// The most recent failure of an attach or detach; it stays after a later success.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<LastFailure>,
+}
+
+/// What the driver answered about itself.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverStatus {
+    /// Name from GetPluginInfo.
+    pub name: String,
+
+    /// Version from GetPluginInfo; its form is the vendor's choice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vendor_version: String,
+
+    /// Attach when the driver can publish volumes; Trivial when it cannot, so that volumes are marked attached without
+    /// a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<DriverMode>,
+
+    /// Controller capabilities that the driver announced, such as PUBLISH_UNPUBLISH_VOLUME, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub capabilities: Vec<String>,
+}
+
+/// How volumes of a driver become attached.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DriverMode {
+    /// The driver publishes and unpublishes volumes.
+    Attach,
+    /// The driver needs no publishing; volumes are marked attached without a call.
+    Trivial,
+}
+
+/// Counts of VolumeAttachments of one driver.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttachmentsStatus {
+    /// Attached volumes that are to stay attached.
+    pub attached: i64,
+
+    /// Volumes that are to be attached and are not yet.
+    pub attaching: i64,
+
+    /// Volumes that are to be detached and are not yet.
+    pub detaching: i64,
+
+    /// The sum of attaching and detaching.
+    pub pending: i64,
+
+    /// Pending volumes whose last attempt failed.
+    pub failing: i64,
+
+    /// The volume that has been pending longest; absent when none is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_pending: Option<OldestPending>,
+}
+
+impl AttachmentsStatus {
+    /// Counts with `pending` set to the sum of `attaching` and `detaching`. Counts beyond `i64` are cut to its greatest
+    /// value.
+    pub fn new(
+        attached: usize,
+        attaching: usize,
+        detaching: usize,
+        failing: usize,
+        oldest_pending: Option<OldestPending>,
+    ) -> Self {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        Self {
+            attached: count(attached),
+            attaching: count(attaching),
+            detaching: count(detaching),
+            pending: count(attaching.saturating_add(detaching)),
+            failing: count(failing),
+            oldest_pending,
+        }
+    }
+}
+
+/// The volume that has been pending longest.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OldestPending {
+    /// Name of the VolumeAttachment.
+    pub name: String,
+
+    /// Since when it has been pending.
+    pub since: Time,
+}
+
+/// One failed attach or detach.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastFailure {
+    /// When it failed.
+    pub at: Time,
+
+    /// Name of the VolumeAttachment.
+    pub volume_attachment: String,
+
+    /// The CSI call: ControllerPublishVolume or ControllerUnpublishVolume.
+    pub operation: String,
+
+    /// gRPC status code by name, such as DEADLINE_EXCEEDED.
+    pub code: String,
+
+    /// What the driver said, without secrets and shortened.
+    #[serde(default)]
+    pub message: String,
+
+    /// Trace in which the failure can be looked up; absent when the call was not traced.
+    #[serde(default, rename = "traceID", skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+}
+
+impl AttacherConfigStatus {
+    /// Reads a status as well as it can be read: a part that another version or a person wrote in another shape is left
+    /// out, the others are kept. It never fails, because a bad status must not keep a good spec from being used.
+    pub fn from_value_lenient(value: Value) -> Self {
+        let Value::Object(mut fields) = value else {
+            return Self::default();
+        };
+        let conditions = match fields.remove("conditions") {
+            Some(Value::Array(items)) => items
+                .into_iter()
+                .filter_map(|item| serde_json::from_value(item).ok())
+                .collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            observed_generation: take(&mut fields, "observedGeneration"),
+            conditions,
+            driver: take(&mut fields, "driver"),
+            holder: take(&mut fields, "holder"),
+            attachments: take(&mut fields, "attachments"),
+            last_failure: take(&mut fields, "lastFailure"),
+        }
+    }
+}
+
+fn take<T: DeserializeOwned>(fields: &mut Map<String, Value>, name: &str) -> Option<T> {
+    // No field that is read here is a list, and serde would take the items of one for the fields of a struct.
+    fields
+        .remove(name)
+        .filter(|value| !value.is_array())
+        .and_then(|value| serde_json::from_value(value).ok())
+}

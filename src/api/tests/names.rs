@@ -1,0 +1,54 @@
+//! Names against those of the external-attacher sidecar.
+
+use proptest::prelude::*;
+
+use crate::api::names::{finalizer_name, lease_name, sanitise_driver_name};
+
+#[test]
+fn driver_names_are_sanitised_like_the_sidecar_does() {
+    for (name, wanted) in [
+        ("no-Change", "no-Change"),
+        ("not!allowed/characters", "not-allowed-characters"),
+        ("trailing\\", "trailing-X"),
+        ("trailing-", "trailing-X"),
+        ("ebs.csi.aws.com", "ebs-csi-aws-com"),
+        ("ünïcode", "-n-code"),
+        ("", ""),
+    ] {
+        assert_eq!(sanitise_driver_name(name), wanted, "{name:?}");
+    }
+}
+
+#[test]
+fn finalizers_are_named_like_the_sidecar_does() {
+    assert_eq!(finalizer_name("no-Change"), "external-attacher/no-Change");
+    assert_eq!(
+        finalizer_name("s!a@n#i$t(i%z^e&d*"),
+        "external-attacher/s-a-n-i-t-i-z-e-d-X"
+    );
+    assert_eq!(
+        finalizer_name("a.b"),
+        finalizer_name("a-b"),
+        "different drivers can collide"
+    );
+}
+
+#[test]
+fn leases_are_named_like_the_sidecar_does() {
+    assert_eq!(
+        lease_name("ebs.csi.aws.com"),
+        "external-attacher-leader-ebs-csi-aws-com"
+    );
+    assert_eq!(lease_name("trailing."), "external-attacher-leader-trailing-X");
+    assert_eq!(lease_name(""), "external-attacher-leader-X");
+}
+
+proptest! {
+    #[test]
+    fn a_sanitised_name_has_only_the_allowed_characters(name in any::<String>()) {
+        let sanitised = sanitise_driver_name(&name);
+        prop_assert!(sanitised.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{}", sanitised);
+        prop_assert!(!sanitised.ends_with('-'));
+        prop_assert_eq!(sanitise_driver_name(&sanitised), sanitised.clone(), "sanitising twice changes nothing");
+    }
+}

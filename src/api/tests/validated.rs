@@ -1,0 +1,345 @@
+//! The checked settings.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::api::validated::{Backoff, Concurrency, Endpoint, LoopbackHost, Problem, Timeouts};
+use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
+
+fn valid() -> AttacherConfigSpec {
+    AttacherConfigSpec::new("unix:///csi/csi.sock")
+}
+
+/// The problems of the valid spec after a change, as (field, problem).
+fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, Problem)> {
+    let mut spec = valid();
+    change(&mut spec);
+    match DriverConfig::try_from(&spec) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors
+            .errors()
+            .iter()
+            .map(|error| (error.field.clone(), error.problem.clone()))
+            .collect(),
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, Problem> {
+    DriverConfig::try_from(&AttacherConfigSpec::new(text))
+        .map(|config| config.endpoint)
+        .map_err(|errors| errors.errors()[0].problem.clone())
+}
+
+#[test]
+fn the_defaults_become_these_settings() {
+    let config = DriverConfig::try_from(&valid()).expect("valid");
+    assert_eq!(
+        config,
+        DriverConfig {
+            driver_name: None,
+            endpoint: Endpoint::Unix("/csi/csi.sock".into()),
+            suspend: false,
+            timeouts: Timeouts {
+                publish: Duration::from_mins(1),
+                unpublish: Duration::from_mins(1),
+                probe: Duration::from_secs(15),
+                identity: Duration::from_secs(10),
+            },
+            backoff: Backoff {
+                initial: Duration::from_secs(1),
+                max: Duration::from_mins(1),
+                factor: 2.0,
+                jitter: 0.1
+            },
+            concurrency: Concurrency {
+                attach: NonZeroUsize::new(100),
+                detach: NonZeroUsize::new(100),
+                per_node: None,
+                calls_per_second: None,
+            },
+            default_fs_type: String::new(),
+        }
+    );
+}
+
+#[test]
+fn endpoints_that_are_accepted() {
+    let longest = format!("unix:///{}", "x".repeat(106));
+    for text in [
+        "unix:///csi/csi.sock",
+        "unix:///a",
+        "unix:///with space/ünï.sock",
+        longest.as_str(),
+    ] {
+        let path = text.strip_prefix("unix://").expect("unix");
+        assert_eq!(endpoint(text), Ok(Endpoint::Unix(path.into())), "{text}");
+        assert_eq!(endpoint(text).map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
+    }
+    for (text, host, port) in [
+        ("http://127.0.0.1:1", LoopbackHost::Ipv4, 1),
+        ("http://[::1]:65535", LoopbackHost::Ipv6, 65535),
+        ("http://localhost:9000", LoopbackHost::Localhost, 9000),
+    ] {
+        assert_eq!(endpoint(text), Ok(Endpoint::Http { host, port }));
+        assert_eq!(endpoint(text).map(|endpoint| endpoint.to_string()), Ok(text.to_owned()));
+    }
+    assert_eq!(
+        endpoint("unix:///csi//./csi.sock"),
+        endpoint("unix:///csi/csi.sock"),
+        "two spellings of one path"
+    );
+}
+
+#[test]
+fn endpoints_that_are_refused() {
+    for text in [
+        "",
+        "csi.sock",
+        "/csi/csi.sock",
+        "https://localhost:1",
+        "tcp://localhost:1",
+        "dns:///x",
+        "HTTP://localhost:1",
+        "UNIX:///a",
+        " unix:///a",
+        "http:/localhost:1",
+    ] {
+        assert_eq!(endpoint(text), Err(Problem::EndpointScheme), "{text:?}");
+    }
+    for text in [
+        "unix:",
+        "unix:csi.sock",
+        "unix:/csi.sock",
+        "unix://csi.sock",
+        "unix://",
+        "unix:///",
+        "unix:///csi/",
+        "unix:///a\nb",
+        "unix:///a\0",
+    ] {
+        assert_eq!(endpoint(text), Err(Problem::UnixPath), "{text:?}");
+    }
+    for path in ["x".repeat(107), "ü".repeat(54)] {
+        assert_eq!(
+            endpoint(&format!("unix:///{path}")),
+            Err(Problem::UnixPathTooLong),
+            "{path:?}"
+        );
+    }
+    for text in [
+        "http://",
+        "http://localhost",
+        "http://localhost:",
+        "http://localhost:0",
+        "http://localhost:01",
+        "http://localhost:+1",
+        "http://localhost:65536",
+        "http://localhost:99999999999",
+        "http://localhost:80/",
+        "http://localhost:80/path",
+        "http://::1:80",
+        "http://[::2]:80",
+        "http://127.0.0.2:80",
+        "http://10.0.0.1:80",
+        "http://example.com:80",
+        "http://localhost.example.com:80",
+        "http://user@localhost:80",
+        "http://LOCALHOST:80",
+        "http://localhost:80\n",
+        "http://localhost:٣",
+    ] {
+        assert_eq!(endpoint(text), Err(Problem::HttpEndpoint), "{text:?}");
+    }
+}
+
+#[test]
+fn driver_names() {
+    let longest = "x".repeat(63);
+    for name in ["a", "7", "ebs.csi.aws.com", "A-b.C", longest.as_str()] {
+        assert_eq!(problems(|spec| spec.driver_name = Some(name.into())), [], "{name}");
+    }
+    let too_long = "x".repeat(64);
+    for name in [
+        "",
+        ".",
+        "-a",
+        "a-",
+        "a.",
+        "a_b",
+        "a b",
+        "a/b",
+        "ä",
+        "a\n",
+        too_long.as_str(),
+    ] {
+        let wanted = [("spec.driverName".to_owned(), Problem::DriverName)];
+        assert_eq!(
+            problems(|spec| spec.driver_name = Some(name.into())),
+            wanted,
+            "{name:?}"
+        );
+    }
+}
+
+#[test]
+fn file_system_types() {
+    let longest = "x".repeat(63);
+    for name in ["", "ext4", "fuse.s3-fs_2", longest.as_str()] {
+        assert_eq!(problems(|spec| spec.default_fs_type = name.into()), [], "{name}");
+    }
+    for name in ["ext4 ", "ext4,rw", "a/b", "ä", &"x".repeat(64)] {
+        let wanted = [("spec.defaultFsType".to_owned(), Problem::FsType)];
+        assert_eq!(problems(|spec| spec.default_fs_type = name.into()), wanted, "{name:?}");
+    }
+}
+
+#[test]
+fn durations_have_limits() {
+    let read = |text: &str| text.parse::<GoDuration>().expect("a duration");
+    for text in ["1ms", "24h", "1m30s"] {
+        assert_eq!(problems(|spec| spec.timeouts.probe = read(text)), [], "{text}");
+    }
+    for text in [
+        "0",
+        "-1s",
+        "999us",
+        "24h1ns",
+        "2562047h47m16.854775807s",
+        "-2562047h47m16.854775808s",
+    ] {
+        let wanted = |field: &str| [(format!("spec.{field}"), Problem::DurationRange)];
+        assert_eq!(
+            problems(|spec| spec.timeouts.publish = read(text)),
+            wanted("timeouts.publish"),
+            "{text}"
+        );
+        assert_eq!(
+            problems(|spec| spec.timeouts.unpublish = read(text)),
+            wanted("timeouts.unpublish"),
+            "{text}"
+        );
+        assert_eq!(
+            problems(|spec| spec.timeouts.probe = read(text)),
+            wanted("timeouts.probe"),
+            "{text}"
+        );
+        assert_eq!(
+            problems(|spec| spec.timeouts.identity = read(text)),
+            wanted("timeouts.identity"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn backoff_rules() {
+    let secs = GoDuration::from_secs;
+    assert_eq!(
+        problems(|spec| (spec.backoff.initial, spec.backoff.max) = (secs(5), secs(5))),
+        []
+    );
+    let order = [("spec.backoff.initial".to_owned(), Problem::BackoffOrder)];
+    assert_eq!(
+        problems(|spec| (spec.backoff.initial, spec.backoff.max) = (secs(6), secs(5))),
+        order
+    );
+    for factor in [0.0, 0.99, 10.01, -1.0, f64::NAN, f64::INFINITY] {
+        let wanted = [("spec.backoff.factor".to_owned(), Problem::Factor)];
+        assert_eq!(problems(|spec| spec.backoff.factor = factor), wanted, "{factor}");
+    }
+    for jitter in [-1, 101, i64::MIN, i64::MAX] {
+        let wanted = [("spec.backoff.jitterPercent".to_owned(), Problem::Jitter)];
+        assert_eq!(
+            problems(|spec| spec.backoff.jitter_percent = jitter),
+            wanted,
+            "{jitter}"
+        );
+    }
+}
+
+#[test]
+fn concurrency_rules() {
+    let mut spec = valid();
+    spec.concurrency.attach = 0;
+    spec.concurrency.per_node = 1;
+    spec.concurrency.calls_per_second = 10_000;
+    let limits = DriverConfig::try_from(&spec).expect("valid").concurrency;
+    assert_eq!((limits.attach, limits.per_node), (None, NonZeroUsize::new(1)));
+    assert_eq!(limits.calls_per_second, NonZeroU32::new(10_000));
+    for calls in [-1, 10_001, i64::MIN, i64::MAX] {
+        let wanted = |field: &str| [(format!("spec.concurrency.{field}"), Problem::Calls)];
+        assert_eq!(problems(|spec| spec.concurrency.attach = calls), wanted("attach"));
+        assert_eq!(problems(|spec| spec.concurrency.detach = calls), wanted("detach"));
+        assert_eq!(problems(|spec| spec.concurrency.per_node = calls), wanted("perNode"));
+        assert_eq!(
+            problems(|spec| spec.concurrency.calls_per_second = calls),
+            wanted("callsPerSecond")
+        );
+    }
+}
+
+#[test]
+fn all_problems_are_reported_at_once_in_one_line() {
+    let mut spec = AttacherConfigSpec::new("csi.sock");
+    spec.driver_name = Some("-".into());
+    spec.timeouts.probe = GoDuration::from_nanos(0);
+    spec.backoff.factor = 0.5;
+    spec.concurrency.detach = -5;
+    spec.default_fs_type = "?".into();
+    let errors = DriverConfig::try_from(&spec).expect_err("invalid");
+    let fields: Vec<&str> = errors.errors().iter().map(|error| error.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.driverName",
+            "spec.endpoint",
+            "spec.timeouts.probe",
+            "spec.backoff.factor",
+            "spec.concurrency.detach",
+            "spec.defaultFsType",
+        ]
+    );
+    let text = errors.to_string();
+    assert_eq!(text.matches("; spec.").count(), 5, "{text}");
+    assert!(
+        text.contains("spec.backoff.factor: must be a number from 1 to 10; spec.concurrency.detach: "),
+        "{text}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_endpoint_or_refused(text in prop_oneof![
+        any::<String>(), "unix:.{0,200}", "http://.{0,60}", "http://(localhost|\\[::1\\]|127.0.0.1):[0-9]{0,6}"
+    ]) {
+        if let Ok(endpoint) = endpoint(&text) {
+            prop_assert_eq!(endpoint.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn any_numbers_are_taken_or_refused(
+        nanos in any::<[i64; 6]>(), factor in any::<f64>(), jitter in any::<i64>(), calls in any::<[i64; 4]>()
+    ) {
+        let mut spec = valid();
+        let duration = |index: usize| GoDuration::from_nanos(nanos[index]);
+        spec.timeouts.publish = duration(0);
+        spec.timeouts.unpublish = duration(1);
+        spec.timeouts.probe = duration(2);
+        spec.timeouts.identity = duration(3);
+        spec.backoff.initial = duration(4);
+        spec.backoff.max = duration(5);
+        spec.backoff.factor = factor;
+        spec.backoff.jitter_percent = jitter;
+        spec.concurrency.attach = calls[0];
+        spec.concurrency.detach = calls[1];
+        spec.concurrency.per_node = calls[2];
+        spec.concurrency.calls_per_second = calls[3];
+        if let Ok(config) = DriverConfig::try_from(&spec) {
+            prop_assert!(config.backoff.initial <= config.backoff.max);
+            prop_assert!(config.backoff.factor.is_finite() && (0.0..=1.0).contains(&config.backoff.jitter));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! AttacherConfig objects and what the API server must say to them: a table only, without code that runs.
+//!
+//! It is used twice: against a real API server with the generated CustomResourceDefinition, and in the unit tests of
+//! `api`, which hold the operator's own checks to the same answers.
+
+/// One object and the answer to it.
+pub struct CrdCase {
+    /// What the case is about; unique, usable as an object name.
+    pub name: &'static str,
+    /// The `spec` as JSON. The object around it is the same for all cases.
+    pub spec: &'static str,
+    /// The answer.
+    pub expect: Expect,
+}
+
+/// The answer of the API server to the creation of an object, with strict field validation.
+pub enum Expect {
+    /// The object is created.
+    Accepted,
+    /// The object is refused by the API server, and by the operator if it is stored all the same.
+    Refused {
+        /// The path of the field in both messages.
+        field: &'static str,
+        /// A part of the API server's message.
+        message: &'static str,
+    },
+    /// The object is refused by the API server only: the operator ignores unknown fields.
+    RefusedByServer {
+        /// A part of the API server's message.
+        message: &'static str,
+    },
+}
+
+const fn accepted(name: &'static str, spec: &'static str) -> CrdCase {
+    CrdCase {
+        name,
+        spec,
+        expect: Expect::Accepted,
+    }
+}
+
+const fn refused(name: &'static str, spec: &'static str, field: &'static str, message: &'static str) -> CrdCase {
+    CrdCase {
+        name,
+        spec,
+        expect: Expect::Refused { field, message },
+    }
+}
+
+const fn unknown(name: &'static str, spec: &'static str, message: &'static str) -> CrdCase {
+    CrdCase {
+        name,
+        spec,
+        expect: Expect::RefusedByServer { message },
+    }
+}
+
+const DURATION: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
+const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, or http://HOST:PORT";
+const UNIX_PATH: &str = "the socket path must be absolute and name a socket";
+const HTTP: &str = "a plain http endpoint must be on the loopback interface";
+const DRIVER: &str = "must be the name that the driver answers to GetPluginInfo";
+
+/// All cases.
+#[rustfmt::skip]
+pub const CASES: &[CrdCase] = &[
+    // Accepted.
+    accepted("minimal", r#"{"endpoint": "unix:///csi/csi.sock"}"#),
+    accepted("everything", r#"{"driverName": "ebs.csi.aws.com", "endpoint": "unix:///csi/ebs/csi.sock", "suspend": true,
+        "timeouts": {"publish": "2m", "unpublish": "1h30m", "probe": "1.5s", "identity": "500ms"},
+        "backoff": {"initial": "10ms", "max": "5m", "factor": 1.5, "jitterPercent": 0},
+        "concurrency": {"attach": 0, "detach": 10000, "perNode": 1, "callsPerSecond": 50}, "defaultFsType": "ext4"}"#),
+    accepted("empty-groups", r#"{"endpoint": "unix:///csi.sock", "timeouts": {}, "backoff": {}, "concurrency": {}}"#),
+    accepted("http-ipv4", r#"{"endpoint": "http://127.0.0.1:9000"}"#),
+    accepted("http-ipv6", r#"{"endpoint": "http://[::1]:1"}"#),
+    accepted("http-localhost", r#"{"endpoint": "http://localhost:65535"}"#),
+    accepted("socket-path-of-107-bytes", concat!(r#"{"endpoint": "unix:///"#,
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345", r#""}"#)),
+    accepted("duration-shortest", r#"{"endpoint": "unix:///a", "timeouts": {"probe": "1000us"}}"#),
+    accepted("duration-longest", r#"{"endpoint": "unix:///a", "timeouts": {"probe": "+23h59m60s"}}"#),
+    accepted("duration-longest-in-nanoseconds", r#"{"endpoint": "unix:///a", "timeouts": {"probe": "86400000000000ns"}}"#),
+    accepted("duration-of-32-characters", r#"{"endpoint": "unix:///a", "timeouts": {"probe": "1h1m1s1ms1µs1.0000000000000000ns"}}"#),
+    accepted("initial-equal-to-max", r#"{"endpoint": "unix:///a", "backoff": {"initial": "60s", "max": "1m"}}"#),
+    accepted("factor-one", r#"{"endpoint": "unix:///a", "backoff": {"factor": 1}}"#),
+    accepted("driver-name-of-one-letter", r#"{"endpoint": "unix:///a", "driverName": "x"}"#),
+    accepted("driver-name-null", r#"{"endpoint": "unix:///a", "driverName": null}"#),
+    // Shape.
+    refused("no-endpoint", "{}", "spec", "endpoint: Required value"),
+    refused("endpoint-number", r#"{"endpoint": 7}"#, "spec.endpoint", "must be of type string"),
+    refused("suspend-text", r#"{"endpoint": "unix:///a", "suspend": "true"}"#, "spec.suspend", "must be of type boolean"),
+    refused("timeouts-text", r#"{"endpoint": "unix:///a", "timeouts": "60s"}"#, "spec.timeouts", "must be of type object"),
+    refused("timeout-number", r#"{"endpoint": "unix:///a", "timeouts": {"publish": 60}}"#, "spec.timeouts.publish", "must be of type string"),
+    unknown("unknown-field", r#"{"endpoint": "unix:///a", "invented": 1}"#, r#"unknown field "spec.invented""#),
+    unknown("unknown-nested-field", r#"{"endpoint": "unix:///a", "timeouts": {"attach": "1s"}}"#, r#"unknown field "spec.timeouts.attach""#),
+    // Endpoint.
+    refused("endpoint-empty", r#"{"endpoint": ""}"#, "spec.endpoint", SCHEME),
+    refused("endpoint-https", r#"{"endpoint": "https://localhost:443"}"#, "spec.endpoint", SCHEME),
+    refused("endpoint-tcp", r#"{"endpoint": "tcp://localhost:9000"}"#, "spec.endpoint", SCHEME),
+    refused("endpoint-bare-path", r#"{"endpoint": "/csi/csi.sock"}"#, "spec.endpoint", SCHEME),
+    refused("endpoint-upper-case-scheme", r#"{"endpoint": "UNIX:///csi.sock"}"#, "spec.endpoint", SCHEME),
+    refused("unix-relative", r#"{"endpoint": "unix://csi/csi.sock"}"#, "spec.endpoint", UNIX_PATH),
+    refused("unix-one-slash", r#"{"endpoint": "unix:/csi/csi.sock"}"#, "spec.endpoint", UNIX_PATH),
+    refused("unix-directory", r#"{"endpoint": "unix:///csi/"}"#, "spec.endpoint", UNIX_PATH),
+    refused("unix-root", r#"{"endpoint": "unix:///"}"#, "spec.endpoint", UNIX_PATH),
+    refused("unix-newline", r#"{"endpoint": "unix:///csi\n.sock"}"#, "spec.endpoint", UNIX_PATH),
+    refused("socket-path-of-108-bytes", concat!(r#"{"endpoint": "unix:///"#,
+        "01234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456", r#""}"#),
+        "spec.endpoint", "at most 107 bytes"),
+    refused("socket-path-of-108-bytes-in-61-characters", concat!(r#"{"endpoint": "unix:///aaaaaaaaaaaaa"#,
+        "üüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüü", r#""}"#),
+        "spec.endpoint", "at most 107 bytes"),
+    refused("http-other-host", r#"{"endpoint": "http://example.com:9000"}"#, "spec.endpoint", HTTP),
+    refused("http-other-address", r#"{"endpoint": "http://127.0.0.2:9000"}"#, "spec.endpoint", HTTP),
+    refused("http-host-that-begins-like-loopback", r#"{"endpoint": "http://localhost.example.com:9000"}"#, "spec.endpoint", HTTP),
+    refused("http-dot-is-not-any-character", r#"{"endpoint": "http://127a0b0c1:9000"}"#, "spec.endpoint", HTTP),
+    refused("http-no-port", r#"{"endpoint": "http://localhost"}"#, "spec.endpoint", HTTP),
+    refused("http-port-zero", r#"{"endpoint": "http://localhost:0"}"#, "spec.endpoint", HTTP),
+    refused("http-port-too-high", r#"{"endpoint": "http://localhost:65536"}"#, "spec.endpoint", HTTP),
+    refused("http-path", r#"{"endpoint": "http://localhost:80/"}"#, "spec.endpoint", HTTP),
+    // Driver name and file system type.
+    refused("driver-name-empty", r#"{"endpoint": "unix:///a", "driverName": ""}"#, "spec.driverName", DRIVER),
+    refused("driver-name-leading-dash", r#"{"endpoint": "unix:///a", "driverName": "-a"}"#, "spec.driverName", DRIVER),
+    refused("driver-name-trailing-dot", r#"{"endpoint": "unix:///a", "driverName": "a."}"#, "spec.driverName", DRIVER),
+    refused("driver-name-underscore", r#"{"endpoint": "unix:///a", "driverName": "a_b"}"#, "spec.driverName", DRIVER),
+    refused("driver-name-of-64-characters", r#"{"endpoint": "unix:///a",
+        "driverName": "a123456789012345678901234567890123456789012345678901234567890123"}"#, "spec.driverName", "Too long"),
+    refused("fs-type-with-space", r#"{"endpoint": "unix:///a", "defaultFsType": "ext4 "}"#, "spec.defaultFsType", "must be the name of a file system"),
+    // Durations.
+    refused("duration-days", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "1d"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-without-unit", r#"{"endpoint": "unix:///a", "timeouts": {"unpublish": "60"}}"#, "spec.timeouts.unpublish", DURATION),
+    refused("duration-empty", r#"{"endpoint": "unix:///a", "timeouts": {"probe": ""}}"#, "spec.timeouts.probe", DURATION),
+    refused("duration-words", r#"{"endpoint": "unix:///a", "timeouts": {"identity": "ten seconds"}}"#, "spec.timeouts.identity", DURATION),
+    refused("duration-point-only", r#"{"endpoint": "unix:///a", "timeouts": {"identity": ".s"}}"#, "spec.timeouts.identity", DURATION),
+    refused("duration-zero", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "0s"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-bare-zero", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "0"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-negative", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "-5s"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-too-short", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "999us"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-too-long", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "24h1ns"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-overflow", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "99999999999999999999h"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-overflow-by-sum", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "9999999h9999999h"}}"#, "spec.timeouts.publish", DURATION),
+    refused("duration-text-too-long", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1d"}}"#, "spec.timeouts.publish", "Too long"),
+    // Backoff.
+    refused("initial-above-max", r#"{"endpoint": "unix:///a", "backoff": {"initial": "2m", "max": "90s"}}"#, "spec.backoff.initial", "must not be longer than backoff.max"),
+    refused("initial-above-default-max", r#"{"endpoint": "unix:///a", "backoff": {"initial": "61s"}}"#, "spec.backoff.initial", "must not be longer than backoff.max"),
+    refused("initial-unparsable", r#"{"endpoint": "unix:///a", "backoff": {"initial": "x"}}"#, "spec.backoff.initial", DURATION),
+    refused("max-zero", r#"{"endpoint": "unix:///a", "backoff": {"initial": "1ms", "max": "0s"}}"#, "spec.backoff.max", DURATION),
+    refused("factor-below-one", r#"{"endpoint": "unix:///a", "backoff": {"factor": 0.5}}"#, "spec.backoff.factor", "greater than or equal to 1"),
+    refused("factor-above-ten", r#"{"endpoint": "unix:///a", "backoff": {"factor": 10.5}}"#, "spec.backoff.factor", "less than or equal to 10"),
+    refused("jitter-negative", r#"{"endpoint": "unix:///a", "backoff": {"jitterPercent": -1}}"#, "spec.backoff.jitterPercent", "greater than or equal to 0"),
+    refused("jitter-above-hundred", r#"{"endpoint": "unix:///a", "backoff": {"jitterPercent": 101}}"#, "spec.backoff.jitterPercent", "less than or equal to 100"),
+    refused("jitter-fraction", r#"{"endpoint": "unix:///a", "backoff": {"jitterPercent": 1.5}}"#, "spec.backoff.jitterPercent", "must be of type integer"),
+    // Concurrency.
+    refused("attach-negative", r#"{"endpoint": "unix:///a", "concurrency": {"attach": -1}}"#, "spec.concurrency.attach", "greater than or equal to 0"),
+    refused("detach-too-many", r#"{"endpoint": "unix:///a", "concurrency": {"detach": 10001}}"#, "spec.concurrency.detach", "less than or equal to 10000"),
+    refused("per-node-text", r#"{"endpoint": "unix:///a", "concurrency": {"perNode": "4"}}"#, "spec.concurrency.perNode", "must be of type integer"),
+    refused("rate-negative", r#"{"endpoint": "unix:///a", "concurrency": {"callsPerSecond": -1}}"#, "spec.concurrency.callsPerSecond", "greater than or equal to 0"),
+];
