@@ -1,3 +1,4 @@
 //! CSI attacher operator.
 
 pub mod csi;
+pub mod mock;
