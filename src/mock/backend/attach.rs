@@ -1,0 +1,183 @@
+//! Attaching and detaching.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tonic::Status;
+
+use super::{Attachment, Backend, DEFAULT_VOLUME_BYTES, check_capability, required, same_use};
+use crate::csi::v1;
+use crate::mock::settings::{ControllerCapability, Settings};
+use v1::volume_capability::access_mode::Mode;
+
+/// Whether a volume attached in this mode may be on several nodes.
+fn is_multi_node(mode: Mode) -> bool {
+    matches!(
+        mode,
+        Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter
+    )
+}
+
+/// Device name of the slot, as virtual machines number theirs: `/dev/xvdba` to `/dev/xvdzz`, then with a number.
+fn device_path(slot: usize) -> String {
+    let letter = |index: usize| char::from(b'a' + u8::try_from(index % 26).unwrap_or(0));
+    let (first, second, round) = (letter(1 + slot / 26 % 25), letter(slot % 26), slot / (25 * 26));
+    if round == 0 {
+        format!("/dev/xvd{first}{second}")
+    } else {
+        format!("/dev/xvd{first}{second}{round}")
+    }
+}
+
+impl Backend {
+    /// ControllerPublishVolume. [ControllerPublishVolume Errors]
+    pub fn publish(
+        &mut self,
+        settings: &Settings,
+        request: &v1::ControllerPublishVolumeRequest,
+    ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
+        let volume = required(&request.volume_id, "volume_id")?;
+        let node = required(&request.node_id, "node_id")?;
+        let mode = check_capability(settings, request.volume_capability.as_ref())?;
+        if request.readonly && !settings.has(ControllerCapability::PublishReadonly) {
+            return Err(Status::invalid_argument(
+                "readonly needs the capability PUBLISH_READONLY",
+            ));
+        }
+        self.volume(settings, volume)?;
+        if !settings.knows_node(node) {
+            return Err(Status::not_found(format!("node {node:?} does not exist")));
+        }
+        let slot = match self.attached_slot(volume, node, request)? {
+            Some(slot) => slot,
+            None => self.attach_new(settings, volume, node, mode)?,
+        };
+        let wanted = request
+            .volume_capability
+            .clone()
+            .map(|capability| (capability, request.readonly));
+        self.attach(volume, node, Attachment { request: wanted, slot });
+        let context = BTreeMap::from([
+            ("devicePath".to_owned(), device_path(slot)),
+            ("readonly".to_owned(), request.readonly.to_string()),
+        ]);
+        Ok(v1::ControllerPublishVolumeResponse {
+            publish_context: context,
+        })
+    }
+
+    /// The slot of the volume on the node when it is attached there in the same way; an error when it is in another way.
+    fn attached_slot(
+        &self,
+        volume: &str,
+        node: &str,
+        request: &v1::ControllerPublishVolumeRequest,
+    ) -> Result<Option<usize>, Status> {
+        let Some(attachment) = self.volumes.get(volume).and_then(|found| found.attachments.get(node)) else {
+            return Ok(None);
+        };
+        let compatible = attachment.request.as_ref().is_none_or(|(capability, readonly)| {
+            *readonly == request.readonly
+                && request
+                    .volume_capability
+                    .as_ref()
+                    .is_some_and(|it| same_use(capability, it))
+        });
+        if compatible {
+            return Ok(Some(attachment.slot));
+        }
+        let text = format!("volume {volume:?} is published to node {node:?} with another capability or readonly flag");
+        Err(Status::already_exists(text))
+    }
+
+    /// A free slot on the node for a volume that is not there yet.
+    fn attach_new(&self, settings: &Settings, volume: &str, node: &str, mode: Mode) -> Result<usize, Status> {
+        let other = self.volumes.get(volume).and_then(|found| {
+            found.attachments.iter().find(|(_, attachment)| {
+                let multi_node = attachment
+                    .request
+                    .as_ref()
+                    .is_some_and(|(capability, _)| is_multi_node(capability.access_mode.unwrap_or_default().mode()));
+                !multi_node || !is_multi_node(mode)
+            })
+        });
+        if let Some((other, _)) = other {
+            let text = format!("volume {volume:?} is published to node {other:?} already");
+            return Err(Status::failed_precondition(text));
+        }
+        let used = self.used_slots(node);
+        match settings.limit_of(node) {
+            Some(limit) if used.len() >= limit => Err(Status::resource_exhausted(format!(
+                "node {node:?} has its limit of {limit} volumes attached"
+            ))),
+            _ => Ok(free_slot(&used)),
+        }
+    }
+
+    fn used_slots(&self, node: &str) -> BTreeSet<usize> {
+        self.volumes
+            .values()
+            .filter_map(|volume| volume.attachments.get(node))
+            .map(|found| found.slot)
+            .collect()
+    }
+
+    fn attach(&mut self, volume: &str, node: &str, attachment: Attachment) {
+        if let Some(found) = self.volumes.get_mut(volume) {
+            found.attachments.insert(node.to_owned(), attachment);
+        }
+    }
+
+    /// ControllerUnpublishVolume; without a node from all nodes. [ControllerUnpublishVolume Errors]
+    pub fn unpublish(
+        &mut self,
+        settings: &Settings,
+        request: &v1::ControllerUnpublishVolumeRequest,
+    ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
+        let (volume, node) = (required(&request.volume_id, "volume_id")?, request.node_id.as_str());
+        let strict = settings.unpublish_unknown_is_not_found;
+        match self.volumes.get_mut(volume) {
+            Some(found) if node.is_empty() => found.attachments.clear(),
+            // A node that is gone may still have an attachment, which goes away.
+            Some(found) => {
+                let detached = found.attachments.remove(node).is_some();
+                if !detached && strict && !settings.knows_node(node) {
+                    return Err(Status::not_found(format!("node {node:?} does not exist")));
+                }
+            }
+            None if strict && !settings.accept_any_volume => {
+                return Err(Status::not_found(format!("volume {volume:?} does not exist")));
+            }
+            None => {}
+        }
+        Ok(v1::ControllerUnpublishVolumeResponse {})
+    }
+
+    /// Attaches a volume behind the caller's back: no rule of the driver is asked, and an unknown volume springs into being.
+    pub fn drift_attach(&mut self, volume: &str, node: &str) {
+        self.ensure_volume(volume, DEFAULT_VOLUME_BYTES);
+        if self
+            .volumes
+            .get(volume)
+            .is_some_and(|found| found.attachments.contains_key(node))
+        {
+            return;
+        }
+        let slot = free_slot(&self.used_slots(node));
+        self.attach(volume, node, Attachment { request: None, slot });
+    }
+
+    /// Detaches a volume behind the caller's back; false when it was not attached.
+    pub fn drift_detach(&mut self, volume: &str, node: &str) -> bool {
+        self.volumes
+            .get_mut(volume)
+            .is_some_and(|found| found.attachments.remove(node).is_some())
+    }
+}
+
+/// The lowest number not in the set.
+fn free_slot(used: &BTreeSet<usize>) -> usize {
+    used.iter()
+        .enumerate()
+        .find(|(index, slot)| index != *slot)
+        .map_or(used.len(), |(index, _)| index)
+}

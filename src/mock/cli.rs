@@ -1,0 +1,218 @@
+//! The program `csi-mock-driver`: flags, signals and exit codes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::control::{self, CommandError, parse_script};
+use super::control_socket::ControlSocket;
+use super::facts::Method;
+use super::handle::{MockDriverBuilder, StartError};
+use super::server::{Endpoint, ListenError};
+use super::settings::{ControllerCapability, Settings};
+
+/// A CSI driver without storage, for tests and demonstrations.
+#[derive(Debug, Parser)]
+#[command(name = "csi-mock-driver", version, max_term_width = 100)]
+// Each switch stands for itself.
+#[allow(clippy::struct_excessive_bools)]
+struct Flags {
+    /// Where to listen: unix:///path, or tcp://127.0.0.1:port
+    #[arg(long, env = "CSI_ENDPOINT", default_value = "unix:///tmp/csi-mock-driver.sock")]
+    endpoint: Endpoint,
+    /// Driver name
+    #[arg(long, default_value = "mock.csi.attacher.dev")]
+    name: String,
+    /// The node ids that exist, separated by commas; every id is accepted when neither this nor --node-count is given
+    #[arg(long, value_delimiter = ',', conflicts_with = "node_count")]
+    nodes: Option<Vec<String>>,
+    /// Makes so many nodes exist, named by --node-prefix and a number from 0
+    #[arg(long)]
+    node_count: Option<usize>,
+    /// Names of the nodes made by --node-count
+    #[arg(long, default_value = "mock-node-")]
+    node_prefix: String,
+    /// The id that NodeGetInfo answers; the first node when absent
+    #[arg(long)]
+    node_id: Option<String>,
+    /// Most volumes on a node
+    #[arg(long)]
+    attach_limit: Option<usize>,
+    /// Volumes that exist from the start, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    volumes: Vec<String>,
+    /// Let volumes spring into being when they are first used
+    #[arg(long)]
+    accept_any_volume: bool,
+    /// The controller capabilities that are on, separated by commas; all but VOLUME_CONDITION when absent
+    #[arg(long, value_delimiter = ',', value_parser = read_capability)]
+    capabilities: Option<Vec<ControllerCapability>>,
+    /// A controller capability that is off; can be repeated
+    #[arg(long, value_delimiter = ',', value_parser = read_capability)]
+    without_capability: Vec<ControllerCapability>,
+    /// Serve no Controller service: a driver whose volumes need no attachment
+    #[arg(long)]
+    no_controller_service: bool,
+    /// How long the calls of a method take, such as ControllerPublishVolume=200ms; can be repeated
+    #[arg(long, value_name = "METHOD=DURATION", value_parser = read_delay)]
+    delay: Vec<(Method, Duration)>,
+    /// Answer NOT_FOUND to ControllerUnpublishVolume for an unknown volume or node, instead of OK
+    #[arg(long)]
+    unpublish_unknown_is_not_found: bool,
+    /// Answer ABORTED to a call for a volume and node that has another call running
+    #[arg(long)]
+    abort_overlapping: bool,
+    /// Most entries of a list page
+    #[arg(long)]
+    list_page_limit: Option<usize>,
+    /// YAML file with a list of commands to carry out first
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Unix socket that takes one command per line of JSON
+    #[arg(long, value_name = "PATH")]
+    control_socket: Option<PathBuf>,
+    /// File that gets a line of JSON for each call; - is the standard output
+    #[arg(long, value_name = "FILE")]
+    call_log: Option<PathBuf>,
+    /// How many calls the control socket remembers
+    #[arg(long, default_value_t = 10_000)]
+    keep_calls: usize,
+}
+
+fn read_capability(name: &str) -> Result<ControllerCapability, CommandError> {
+    control::capability(name)
+}
+
+fn read_delay(text: &str) -> Result<(Method, Duration), String> {
+    let (method, delay) = text.split_once('=').ok_or("want METHOD=DURATION")?;
+    let method = Method::from_str(method, false).map_err(|_| format!("unknown method {method:?}"))?;
+    let delay: jiff::SignedDuration = delay.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Ok((method, delay.try_into().map_err(|_| "the duration is negative")?))
+}
+
+/// Why the program ended early.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("script {}: {source}", path.display())]
+    Script { path: PathBuf, source: CommandError },
+    #[error("cannot open {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("cannot wait for signals")]
+    Signals(#[source] io::Error),
+}
+
+/// Runs the program with the flags of the process until SIGTERM or SIGINT. A wrong flag is named and the exit code is 2; a failed start
+/// gives 1.
+pub async fn main() -> ExitCode {
+    let flags = match Flags::try_parse() {
+        Ok(flags) => flags,
+        Err(error) => {
+            // Nothing is left to tell the user when even this cannot be written.
+            drop(error.print());
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::level_filters::LevelFilter::INFO.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
+    match run(flags).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let cause = std::error::Error::source(&error)
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            tracing::error!(cause, "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: Flags) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    let (endpoint, control_socket) = (flags.endpoint.clone(), flags.control_socket.clone());
+    let handle = builder(flags)?.start_on(endpoint).await?;
+    let control = control_socket
+        .map(|path| ControlSocket::start(&path, &handle))
+        .transpose()?;
+    tracing::info!("csi-mock-driver listening on {}", handle.endpoint());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    drop(control);
+    handle.stop().await;
+    tracing::info!("csi-mock-driver stopped");
+    Ok(())
+}
+
+fn builder(flags: Flags) -> Result<MockDriverBuilder, RunError> {
+    let mut builder = MockDriverBuilder::new(settings(&flags)).keep_calls(flags.keep_calls);
+    for volume in flags.volumes {
+        builder = builder.volume(volume);
+    }
+    if let Some(path) = flags.script {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(RunError::File { path, source }),
+        };
+        for command in parse_script(&text).map_err(|source| RunError::Script { path, source })? {
+            builder = builder.command(command);
+        }
+    }
+    match flags.call_log {
+        Some(path) if path.as_os_str() == "-" => Ok(builder.call_log(io::stdout())),
+        Some(path) => Ok(builder.call_log(open_log(path)?)),
+        None => Ok(builder),
+    }
+}
+
+fn open_log(path: PathBuf) -> Result<impl Write + Send + 'static, RunError> {
+    let file: io::Result<File> = OpenOptions::new().create(true).append(true).open(&path);
+    file.map_err(|source| RunError::File { path, source })
+}
+
+fn settings(flags: &Flags) -> Settings {
+    let mut settings = Settings::new(flags.name.clone());
+    let counted = |count| {
+        (0..count)
+            .map(|number| format!("{}{number}", flags.node_prefix))
+            .collect::<Vec<_>>()
+    };
+    let nodes = flags.nodes.clone().or_else(|| flags.node_count.map(counted));
+    if let Some(id) = flags
+        .node_id
+        .clone()
+        .or_else(|| nodes.as_ref().and_then(|nodes| nodes.first().cloned()))
+    {
+        settings.node_id = id;
+    }
+    settings.nodes = nodes.map(|nodes| nodes.into_iter().collect());
+    if let Some(capabilities) = &flags.capabilities {
+        settings.capabilities = capabilities.iter().copied().collect();
+    }
+    settings
+        .capabilities
+        .retain(|capability| !flags.without_capability.contains(capability));
+    settings.controller_service = !flags.no_controller_service;
+    settings.attach_limit = flags.attach_limit;
+    settings.accept_any_volume = flags.accept_any_volume;
+    settings.unpublish_unknown_is_not_found = flags.unpublish_unknown_is_not_found;
+    settings.abort_overlapping = flags.abort_overlapping;
+    settings.list_page_limit = flags.list_page_limit;
+    settings.delays = flags.delay.iter().copied().collect();
+    settings
+}

@@ -1,0 +1,29 @@
+//! A CSI driver without storage: real gRPC on a real socket, a correct backend in memory, and any misbehaviour a test asks for.
+//!
+//! Tests use it in their own process through [`MockDriver`] and [`MockHandle`]; the program `csi-mock-driver` offers the same with flags,
+//! a script file and a control socket (see [`cli`] and [`control`]). Answers follow the specification unless a [`Rule`] says otherwise.
+//!
+//! Must not be used by the operator itself: nothing outside tests and that program may depend on this module.
+
+mod backend;
+mod calls;
+pub mod cli;
+pub mod control;
+mod control_socket;
+mod facts;
+mod handle;
+mod script;
+mod server;
+mod service;
+mod settings;
+mod shared;
+
+pub use calls::{CallRecord, Outcome};
+pub use facts::{CapabilityFacts, Method, code_from_name, code_name};
+pub use handle::{MockDriver, MockDriverBuilder, MockHandle, StartError};
+pub use script::{Action, Failure, Rule};
+pub use server::{Endpoint, EndpointError, ListenError};
+pub use settings::{ALL_CAPABILITIES, ControllerCapability, Settings};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The socket: listens, serves connections, closes them on demand.
+//!
+//! Serves HTTP/2 itself instead of with the transport's ready-made server, which answers a call by itself when its deadline passes: a
+//! driver that hangs must stay silent. It also allows one connection to be closed in the middle of a call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use tower::ServiceExt as _;
+
+use super::service::MockService;
+use super::shared::ConnectionCloser;
+use crate::csi::v1::controller_server::ControllerServer;
+use crate::csi::v1::identity_server::IdentityServer;
+use crate::csi::v1::node_server::NodeServer;
+
+/// Why the mock driver could not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The path of the socket is taken by something that is no socket.
+    #[error("{} exists and is not a socket", .0.display())]
+    NotASocket(PathBuf),
+    /// Another process listens on the socket.
+    #[error("another process listens on {}", .0.display())]
+    InUse(PathBuf),
+    /// The address can be reached from other machines; the mock driver has no authentication.
+    #[error("{0} is not a loopback address")]
+    NotLoopback(SocketAddr),
+    /// The operating system said no.
+    #[error("cannot listen on {endpoint}")]
+    Io {
+        /// Where the mock driver should have listened.
+        endpoint: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Where a mock driver listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port of the loopback interface; port 0 lets the system choose.
+    Tcp(SocketAddr),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+/// Text that names no endpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("want unix:///path or tcp://127.0.0.1:port")]
+pub struct EndpointError;
+
+impl std::str::FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
+            Ok(Self::Unix(PathBuf::from(path)))
+        } else if let Some(address) = text.strip_prefix("tcp://") {
+            address.parse().map(Self::Tcp).map_err(|_| EndpointError)
+        } else if text.starts_with('/') {
+            Ok(Self::Unix(PathBuf::from(text)))
+        } else {
+            Err(EndpointError)
+        }
+    }
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A socket that is served. Dropped without [`Server::stop`], it stops listening and closes its connections too, but may leave the file.
+pub(super) struct Server {
+    pub endpoint: Endpoint,
+    stop: CancellationToken,
+    connections: Arc<Mutex<CancellationToken>>,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// Listens and serves from now on.
+    pub async fn start(service: MockService, endpoint: &Endpoint) -> Result<Self, ListenError> {
+        let (listener, endpoint) = listen(endpoint).await?;
+        let stop = CancellationToken::new();
+        let server = Self {
+            endpoint,
+            connections: Arc::new(Mutex::new(stop.child_token())),
+            stop,
+            tasks: TaskTracker::new(),
+        };
+        let routes = Routes::new(IdentityServer::new(service.clone()))
+            .add_service(ControllerServer::new(service.clone()))
+            .add_service(NodeServer::new(service))
+            .prepare();
+        let (tasks, connections) = (server.tasks.clone(), Arc::clone(&server.connections));
+        let stop = server.stop.clone();
+        server.tasks.spawn(async move {
+            // A cancelled token ends the loop between two connections, and with it the listener.
+            stop.run_until_cancelled(accept(listener, routes, tasks, connections))
+                .await;
+        });
+        Ok(server)
+    }
+
+    /// Closes all connections that are open now; new ones are accepted.
+    pub fn drop_connections(&self) {
+        let fresh = self.stop.child_token();
+        std::mem::replace(&mut *self.connections.lock(), fresh).cancel();
+    }
+
+    /// Stops listening, closes all connections and removes the socket file. Calls that run are cut off, as when a driver dies.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Endpoint::Unix(path) = &self.endpoint
+            && let Err(error) = std::fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "cannot remove the socket");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn accept(listener: Listener, routes: Routes, tasks: TaskTracker, connections: Arc<Mutex<CancellationToken>>) {
+    loop {
+        let closer = || connections.lock().child_token();
+        let accepted = match &listener {
+            Listener::Unix(listener) => {
+                let accepted = listener.accept().await;
+                accepted.map(|(io, _)| drop(tasks.spawn(serve(io, routes.clone(), closer()))))
+            }
+            Listener::Tcp(listener) => {
+                let accepted = listener.accept().await;
+                accepted.map(|(io, _)| drop(tasks.spawn(serve(io, routes.clone(), closer()))))
+            }
+        };
+        if let Err(error) = accepted {
+            tracing::warn!(%error, "cannot accept a connection");
+            // Out of file descriptors, most likely: let others make progress instead of turning at full speed.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Serves one connection until it ends or is closed.
+async fn serve(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, routes: Routes, closer: CancellationToken) {
+    let mark = ConnectionCloser(closer.clone());
+    let service = routes.map_request(move |request: http::Request<hyper::body::Incoming>| {
+        let mut request = request.map(tonic::body::Body::new);
+        request.extensions_mut().insert(mark.clone());
+        request
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+    // A caller with many calls in flight is normal for an attacher; the default of 200 would queue them unseen.
+    builder.http2().max_concurrent_streams(None);
+    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
+    if let Some(Err(error)) = closer.run_until_cancelled(connection).await {
+        tracing::debug!(error, "connection ended");
+    }
+}
+
+async fn listen(endpoint: &Endpoint) -> Result<(Listener, Endpoint), ListenError> {
+    let failed = |source| ListenError::Io {
+        endpoint: endpoint.to_string(),
+        source,
+    };
+    match endpoint {
+        Endpoint::Unix(path) => {
+            remove_stale_socket(path)?;
+            Ok((
+                Listener::Unix(UnixListener::bind(path).map_err(failed)?),
+                endpoint.clone(),
+            ))
+        }
+        Endpoint::Tcp(address) if !address.ip().is_loopback() => Err(ListenError::NotLoopback(*address)),
+        Endpoint::Tcp(address) => {
+            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            let endpoint = Endpoint::Tcp(listener.local_addr().map_err(failed)?);
+            Ok((Listener::Tcp(listener), endpoint))
+        }
+    }
+}
+
+/// Removes the socket file of a process that is gone. Anything else that has the path stays, and is an error.
+pub(super) fn remove_stale_socket(path: &Path) -> Result<(), ListenError> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let failed = |source| ListenError::Io {
+        endpoint: path.display().to_string(),
+        source,
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => Err(ListenError::NotASocket(path.to_owned())),
+        // Nobody accepts on the socket of a process that is gone, so connecting fails at once.
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => Err(ListenError::InUse(path.to_owned())),
+        Ok(_) => std::fs::remove_file(path).map_err(failed),
+    }
+}

@@ -1,0 +1,132 @@
+//! What the mock driver pretends to be. All of it can change while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tonic::Status;
+
+use super::facts::Method;
+pub use crate::csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
+
+/// The controller capabilities the mock driver implements, in the order of their numbers: all of version 1.12.
+pub const ALL_CAPABILITIES: [ControllerCapability; 15] = [
+    ControllerCapability::CreateDeleteVolume,
+    ControllerCapability::PublishUnpublishVolume,
+    ControllerCapability::ListVolumes,
+    ControllerCapability::GetCapacity,
+    ControllerCapability::CreateDeleteSnapshot,
+    ControllerCapability::ListSnapshots,
+    ControllerCapability::CloneVolume,
+    ControllerCapability::PublishReadonly,
+    ControllerCapability::ExpandVolume,
+    ControllerCapability::ListVolumesPublishedNodes,
+    ControllerCapability::VolumeCondition,
+    ControllerCapability::GetVolume,
+    ControllerCapability::SingleNodeMultiWriter,
+    ControllerCapability::ModifyVolume,
+    ControllerCapability::GetSnapshot,
+];
+
+/// What the mock driver pretends to be.
+// Each switch stands for itself; an enum for each would hide that.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Driver name that GetPluginInfo answers.
+    pub driver_name: String,
+    /// Version that GetPluginInfo answers.
+    pub vendor_version: String,
+    /// What Probe answers.
+    pub ready: bool,
+    /// Whether there is a Controller service at all; without it all its calls are UNIMPLEMENTED.
+    pub controller_service: bool,
+    /// The controller capabilities that are on; calls that need another one are UNIMPLEMENTED.
+    pub capabilities: BTreeSet<ControllerCapability>,
+    /// The node ids that exist; `None` accepts every id.
+    pub nodes: Option<BTreeSet<String>>,
+    /// The id NodeGetInfo answers.
+    pub node_id: String,
+    /// Most volumes on a node; `None` is no limit.
+    pub attach_limit: Option<usize>,
+    /// Limits of single nodes; they win over `attach_limit`.
+    pub node_attach_limits: BTreeMap<String, usize>,
+    /// Whether a volume springs into being when it is published or asked for by an id nobody created.
+    pub accept_any_volume: bool,
+    /// Whether ControllerUnpublishVolume answers NOT_FOUND for a volume or node it does not know; otherwise OK.
+    pub unpublish_unknown_is_not_found: bool,
+    /// Whether a call for a volume and node that has another call running is answered with ABORTED.
+    pub abort_overlapping: bool,
+    /// Most entries of a list page whatever the caller asks for; `None` is no limit.
+    pub list_page_limit: Option<usize>,
+    /// Bytes of padding in the context of each listed volume: makes answers as large as wanted.
+    pub list_padding_bytes: usize,
+    /// Bytes all volumes together may have.
+    pub capacity_bytes: i64,
+    /// How long each call of a method takes before the work is done.
+    pub delays: BTreeMap<Method, Duration>,
+}
+
+impl Settings {
+    /// A ready driver of that name with all capabilities except VOLUME_CONDITION (left out of the interface again after 1.12), that
+    /// knows no volumes and accepts all nodes.
+    pub fn new(driver_name: impl Into<String>) -> Self {
+        Self {
+            driver_name: driver_name.into(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: true,
+            controller_service: true,
+            capabilities: ALL_CAPABILITIES
+                .into_iter()
+                .filter(|capability| *capability != ControllerCapability::VolumeCondition)
+                .collect(),
+            nodes: None,
+            node_id: "mock-node-0".to_owned(),
+            attach_limit: None,
+            node_attach_limits: BTreeMap::new(),
+            accept_any_volume: false,
+            unpublish_unknown_is_not_found: false,
+            abort_overlapping: false,
+            list_page_limit: None,
+            list_padding_bytes: 0,
+            capacity_bytes: 1 << 50,
+            delays: BTreeMap::new(),
+        }
+    }
+
+    /// Whether that capability is on.
+    pub fn has(&self, capability: ControllerCapability) -> bool {
+        self.capabilities.contains(&capability)
+    }
+
+    /// Refuses a call of the Controller service when there is no such service.
+    pub(super) fn require_controller(&self) -> Result<(), Status> {
+        if self.controller_service {
+            Ok(())
+        } else {
+            Err(Status::unimplemented("unknown service csi.v1.Controller"))
+        }
+    }
+
+    /// Refuses a call whose capability is off.
+    pub(super) fn require(&self, capability: ControllerCapability) -> Result<(), Status> {
+        self.require_controller()?;
+        if self.has(capability) {
+            Ok(())
+        } else {
+            Err(Status::unimplemented(format!(
+                "{} is not supported",
+                capability.as_str_name()
+            )))
+        }
+    }
+
+    /// Whether a node of that id exists.
+    pub(super) fn knows_node(&self, node: &str) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// Most volumes on that node.
+    pub(super) fn limit_of(&self, node: &str) -> Option<usize> {
+        self.node_attach_limits.get(node).copied().or(self.attach_limit)
+    }
+}

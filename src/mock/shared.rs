@@ -1,0 +1,164 @@
+//! The state of one mock driver, and the way of every call through script, delay, work and log.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status};
+
+use super::backend::Backend;
+use super::calls::{CallGuard, CallLog, Headers, Outcome};
+use super::facts::{Describe, Facts, grpc_timeout_ms};
+use super::script::{Action, Rule, Script};
+use super::settings::Settings;
+
+/// What the mock driver is and has now.
+pub(super) struct State {
+    pub settings: Settings,
+    pub backend: Backend,
+    pub script: Script,
+}
+
+/// The state that all connections and the handle share; it outlives a restart of the server.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    pub calls: Arc<CallLog>,
+    /// Counts changes of the state, so that nobody has to poll for one.
+    changes: watch::Sender<u64>,
+}
+
+/// Closes the connection that a request came by; the server puts it into the request's extensions.
+#[derive(Clone)]
+pub(super) struct ConnectionCloser(pub CancellationToken);
+
+impl Shared {
+    pub fn new(settings: Settings, calls: CallLog) -> Arc<Self> {
+        let state = State {
+            settings,
+            backend: Backend::default(),
+            script: Script::default(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            calls: Arc::new(calls),
+            changes: watch::Sender::new(0),
+        })
+    }
+
+    /// Looks at the state.
+    pub fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.lock())
+    }
+
+    /// Changes the state and tells those who wait for a change.
+    pub fn change<T>(&self, edit: impl FnOnce(&mut State) -> T) -> T {
+        let result = edit(&mut self.state.lock());
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        result
+    }
+
+    /// Sees every change of the state from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The rule for a call, and how long it takes.
+    fn plan(&self, call: &CallGuard, method: super::Method, facts: &Facts) -> (Action, Duration) {
+        let mut state = self.state.lock();
+        let rule = state.script.take(method, facts).unwrap_or_else(Rule::any);
+        let usual = state.settings.delays.get(&method).copied().unwrap_or_default();
+        let delay = rule.delay_ms.map_or(usual, Duration::from_millis);
+        let refuse = call.overlap && state.settings.abort_overlapping;
+        let action = match rule.action {
+            Action::Pass if refuse => Action::Fail(super::Failure {
+                code: Code::Aborted,
+                message: "an operation for this volume and node is running".to_owned(),
+                echo_secrets: false,
+                pad_bytes: 0,
+            }),
+            action => action,
+        };
+        (action, delay)
+    }
+}
+
+fn headers<T>(request: &Request<T>) -> Headers {
+    let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    Headers {
+        deadline_ms: text("grpc-timeout").and_then(grpc_timeout_ms),
+        traceparent: text("traceparent").map(str::to_owned),
+    }
+}
+
+/// Takes one call all its way. The work is done in one go after the delay, with the state locked.
+///
+/// Dropping the future (the caller gave up, the connection is gone) ends the call; only the work of a scripted late success goes on.
+pub(super) async fn dispatch<Req, Resp>(
+    shared: &Arc<Shared>,
+    request: Request<Req>,
+    work: impl FnOnce(&mut State, Req) -> Result<Resp, Status> + Send + 'static,
+) -> Result<Response<Resp>, Status>
+where
+    Req: Describe + Send + 'static,
+    Resp: Send,
+{
+    let facts = request.get_ref().facts();
+    let call = shared.calls.begin(Req::METHOD, &facts, headers(&request));
+    let (action, delay) = shared.plan(&call, Req::METHOD, &facts);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    let closer = request.extensions().get::<ConnectionCloser>().cloned();
+    let message = request.into_inner();
+    let result = match action {
+        Action::Pass => shared.change(|state| work(state, message)),
+        Action::Fail(failure) => Err(failure.status(&facts.secrets)),
+        Action::FailAfterWork(failure) => shared
+            .change(|state| work(state, message))
+            .and_then(|_| Err(failure.status(&facts.secrets))),
+        Action::Hang => pending().await,
+        Action::LateSuccess => return late(Arc::clone(shared), call, move |state| work(state, message)).await,
+        Action::DropConnection => return close(call, closer).await,
+        Action::DropConnectionAfterWork => {
+            shared.change(|state| work(state, message))?;
+            return close(call, closer).await;
+        }
+    };
+    call.finish(
+        Outcome::Answered,
+        Some(result.as_ref().map_or_else(Status::code, |_| Code::Ok)),
+    );
+    result.map(Response::new)
+}
+
+/// Does the work when the caller is gone, which is when this future is dropped.
+async fn late<Resp>(
+    shared: Arc<Shared>,
+    call: CallGuard,
+    work: impl FnOnce(&mut State) -> Result<Resp, Status> + Send + 'static,
+) -> Result<Response<Resp>, Status> {
+    let gone = CancellationToken::new();
+    let _caller = gone.clone().drop_guard();
+    tokio::spawn(async move {
+        gone.cancelled().await;
+        let code = shared.change(work).err().map_or(Code::Ok, |status| status.code());
+        call.finish(Outcome::Late, Some(code));
+    });
+    pending().await
+}
+
+/// Closes the connection; the caller gets no answer.
+async fn close<Resp>(call: CallGuard, closer: Option<ConnectionCloser>) -> Result<Response<Resp>, Status> {
+    call.finish(Outcome::ConnectionDropped, None);
+    match closer {
+        Some(ConnectionCloser(token)) => {
+            token.cancel();
+            pending().await
+        }
+        // Only a call that came by no connection, as in a unit test of a service, gets here.
+        None => Err(Status::unavailable("there is no connection to close")),
+    }
+}
