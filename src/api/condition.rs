@@ -89,16 +89,18 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The driver is connected and led; work is done.
+    /// The driver is connected and work is done.
     Running,
     /// The driver's connection is being set up.
-    Starting,
+    Connecting,
+    /// The watches have not delivered everything yet.
+    Syncing,
     /// What runs is being finished before a change or the end.
     Draining,
-    /// No replica leads this driver yet.
-    WaitingForLeader,
     /// `spec.suspend` is true.
     Suspended,
+    /// The driver's task ended by a fault of the operator; it is started again.
+    Restarting,
     /// The latest spec is in use.
     UpToDate,
     /// The spec breaks a rule; the message names the field.
@@ -107,19 +109,35 @@ reasons! {
     DriverNameMismatch,
     /// An older AttacherConfig has the same driver or endpoint.
     EndpointConflict,
-    /// An older AttacherConfig's driver has the same finalizer name.
+    /// Another AttacherConfig's driver has the same finalizer name.
     FinalizerCollision,
     /// The driver answers.
     Connected,
-    /// The driver does not answer.
+    /// The driver does not answer; see DriverReachable.
     DriverUnreachable,
-    /// The driver answers that it is not ready.
+    /// Nothing is at the socket's path.
+    SocketMissing,
+    /// Something else than a socket is at the path.
+    NotASocket,
+    /// The socket's permissions forbid it.
+    PermissionDenied,
+    /// Nobody listens on the socket.
+    ConnectionRefused,
+    /// The endpoint cannot be dialled for another reason.
+    DialFailed,
+    /// What answers speaks no gRPC.
+    NoGrpc,
+    /// The driver did not answer in time.
+    Timeout,
+    /// The driver answered a call of the handshake with an error.
+    CallFailed,
+    /// Probe answered that the driver is not ready.
     DriverNotReady,
     /// The driver's answers break the CSI specification.
     DriverInvalid,
     /// No attachment keeps failing.
     NoFailures,
-    /// At least one attachment keeps failing; the message names the oldest.
+    /// At least one attachment keeps failing; the message names the last one.
     AttachmentsFailing,
     /// Nothing stands in the way.
     NotStalled,

@@ -140,7 +140,7 @@ pub struct LastFailure {
     /// Name of the VolumeAttachment.
     pub volume_attachment: String,
 
-    /// The CSI call: ControllerPublishVolume or ControllerUnpublishVolume.
+    /// What failed: attach or detach.
     pub operation: String,
 
     /// gRPC status code by name, such as DEADLINE_EXCEEDED.

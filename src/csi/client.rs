@@ -17,7 +17,7 @@ use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::{self, attr};
-use crate::telemetry::trace::{Span, SpanKind};
+use crate::telemetry::{Span, SpanKind};
 
 /// Longest driver text that is carried on; the API server takes a quarter of it.
 const MAX_MESSAGE_BYTES: usize = 4096;

@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
+use crate::api::condition::Reason;
 use crate::api::validated::{Endpoint, LoopbackHost};
 
 /// A status message of the driver travels in a header; beyond this size its code would be lost with it.
@@ -66,13 +67,13 @@ pub enum DialError {
 
 impl DialError {
     /// Reason for the condition DriverReachable.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::SocketMissing { .. } => "SocketMissing",
-            Self::NotASocket { .. } => "NotASocket",
-            Self::PermissionDenied { .. } => "PermissionDenied",
-            Self::Refused { .. } => "ConnectionRefused",
-            Self::Other { .. } => "DialFailed",
+            Self::SocketMissing { .. } => Reason::SocketMissing,
+            Self::NotASocket { .. } => Reason::NotASocket,
+            Self::PermissionDenied { .. } => Reason::PermissionDenied,
+            Self::Refused { .. } => Reason::ConnectionRefused,
+            Self::Other { .. } => Reason::DialFailed,
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 use tonic::Code;
 
+use crate::api::condition::Reason;
 use crate::api::validated::DriverConfig;
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
 use crate::telemetry::trace::Span;
@@ -23,16 +24,16 @@ pub(super) struct Handshake {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// Tried again by itself.
-    Unreachable { reason: &'static str, message: String },
+    Unreachable { reason: Reason, message: String },
     /// Only a person can mend it.
-    Stalled { reason: &'static str, message: String },
+    Stalled { reason: Reason, message: String },
 }
 
 pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, Obstacle> {
     let quiet = Span::disabled();
     match client.probe(config.timeouts.probe, &quiet).await {
         Ok(true) => {}
-        Ok(false) => return Err(unreachable("NotReady", "Probe answered that the driver is not ready")),
+        Ok(false) => return Err(unreachable(Reason::DriverNotReady, "Probe answered that the driver is not ready")),
         Err(error) => return Err(failed(client, "Probe", &error)),
     }
     let deadline = config.timeouts.identity;
@@ -46,11 +47,11 @@ pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<H
 
 fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
     if name.is_empty() {
-        return Err(unreachable("InvalidDriver", "GetPluginInfo answered an empty name"));
+        return Err(unreachable(Reason::DriverInvalid, "GetPluginInfo answered an empty name"));
     }
     match &config.driver_name {
         Some(wanted) if wanted != name => Err(Obstacle::Stalled {
-            reason: "DriverNameMismatch",
+            reason: Reason::DriverNameMismatch,
             message: format!(
                 "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; mend spec.endpoint or \
                  spec.driverName",
@@ -64,11 +65,11 @@ fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
 fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
     let reason = match (client.connection().dial_error(), error.code) {
         (Some(dial), _) if error.transport => dial.reason(),
-        (None, _) if error.transport => "NoGrpc",
-        (_, Code::DeadlineExceeded) => "Timeout",
-        _ => "CallFailed",
+        (None, _) if error.transport => Reason::NoGrpc,
+        (_, Code::DeadlineExceeded) => Reason::Timeout,
+        _ => Reason::CallFailed,
     };
-    let message = if error.transport && reason == "NoGrpc" {
+    let message = if error.transport && reason == Reason::NoGrpc {
         format!("{}: whatever answers there speaks no gRPC, or hung up: {}", client.connection().address(), error.message)
     } else if error.transport {
         error.message.clone()
@@ -78,6 +79,6 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
     unreachable(reason, &message)
 }
 
-fn unreachable(reason: &'static str, message: &str) -> Obstacle {
+fn unreachable(reason: Reason, message: &str) -> Obstacle {
     Obstacle::Unreachable { reason, message: format!("{message}; trying again every {} s", RETRY.as_secs()) }
 }

@@ -9,7 +9,7 @@ use crate::kubernetes::ApiErrorKind;
 use crate::queue::{Run, Verdict};
 use crate::store::AttacherKey;
 use crate::telemetry::names::{attr, span};
-use crate::telemetry::trace::SpanKind;
+use crate::telemetry::SpanKind;
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {

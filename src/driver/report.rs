@@ -12,7 +12,7 @@ use crate::objects::{Source, VolumeSource};
 use crate::queue::Run;
 use crate::store::{AttacherKey, Snapshot};
 use crate::telemetry::names::{self, attr};
-use crate::telemetry::trace::{Span, SpanKind};
+use crate::telemetry::{Span, SpanKind};
 
 /// Which way a volume goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

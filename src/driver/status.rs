@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::api::condition::Reason;
+
 /// The phase of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -10,8 +12,8 @@ pub enum Phase {
     Connecting,
     /// The driver does not answer as it should; tried again by itself.
     Unreachable {
-        /// CamelCase reason for the condition DriverReachable.
-        reason: &'static str,
+        /// Reason for the condition DriverReachable.
+        reason: Reason,
         /// What is wrong and when it is tried again.
         message: String,
     },
@@ -21,8 +23,8 @@ pub enum Phase {
     Running,
     /// Only a person can mend it.
     Stalled {
-        /// CamelCase reason for the condition Stalled.
-        reason: &'static str,
+        /// Reason for the condition Stalled.
+        reason: Reason,
         /// What is wrong and how to mend it.
         message: String,
     },
@@ -73,14 +75,18 @@ pub struct DriverStatus {
     pub last_failure: Option<LastFailure>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
-    /// `metadata.generation` of the settings in use.
-    pub generation: Option<i64>,
+}
+
+impl Default for DriverStatus {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl DriverStatus {
     /// The state of a driver that was not started yet.
-    pub fn new(generation: Option<i64>) -> Self {
-        Self { phase: Phase::Connecting, plugin: None, last_failure: None, attempts: 0, generation }
+    pub fn new() -> Self {
+        Self { phase: Phase::Connecting, plugin: None, last_failure: None, attempts: 0 }
     }
 }
 
@@ -103,10 +109,6 @@ impl Publisher {
 
     pub fn attempt_ended(&self) {
         self.0.send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
-    }
-
-    pub fn generation(&self, generation: Option<i64>) {
-        self.change(|status| &mut status.generation, generation);
     }
 
     pub fn failure(&self, failure: LastFailure) {

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
-use super::{Context, status};
+use super::Context;
 use crate::api::validated::DriverConfig;
 use crate::csi::{Connection, CsiClient};
 use crate::decide::DriverFacts;
@@ -84,9 +84,9 @@ impl DriverTask {
         };
         let stalled = matches!(phase, Phase::Stalled { .. });
         if self.status.borrow().phase != phase {
-            warn!(config = &*self.name, reason, message, "cannot work with the driver");
+            warn!(config = &*self.name, reason = reason.as_str(), message, "cannot work with the driver");
         }
-        self.down(client);
+        self.down();
         publisher.phase(phase);
         let lost = async {
             if stalled { client.connection().lost().await } else { std::future::pending().await }
@@ -144,7 +144,7 @@ impl DriverTask {
             engine.pause();
         }
         publisher.phase(Phase::Connecting);
-        self.down(&client);
+        self.down();
         self.context.metrics.driver_reconnected(&handshake.plugin.name);
     }
 
@@ -205,7 +205,7 @@ impl DriverTask {
         });
     }
 
-    fn down(&self, _client: &CsiClient) {
+    fn down(&self) {
         let status = self.status.borrow();
         if let Some(plugin) = &status.plugin {
             self.context.metrics.driver_down(&plugin.name);

@@ -20,7 +20,7 @@ use crate::objects::{
 use crate::error_chain::chain;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
-use crate::telemetry::trace::{Span, SpanKind};
+use crate::telemetry::{Span, SpanKind};
 
 const VOLUMES: Resource = Resource { name: "persistentvolumes", path: "/api/v1/persistentvolumes/{:name}" };
 const ATTACHMENTS: Resource =

@@ -6,10 +6,13 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::api::names::{GROUP_PREFIX, NODE_ID_ANNOTATION};
+use crate::api::names::NODE_ID_ANNOTATION;
 
 /// Annotation by which kube-controller-manager marks a volume whose in-tree plug-in was migrated to a CSI driver.
 pub const MIGRATED_TO_ANNOTATION: &str = "pv.kubernetes.io/migrated-to";
+
+/// What all annotations of ours begin with.
+const OUR_PREFIX: &str = "attacher.csi.dev/";
 
 /// An object's `metadata.resourceVersion` as a number.
 ///
@@ -90,7 +93,7 @@ struct SlimMeta {
 struct KeptAnnotations(Option<BTreeMap<String, String>>);
 
 fn is_kept(key: &str) -> bool {
-    key == NODE_ID_ANNOTATION || key == MIGRATED_TO_ANNOTATION || key.starts_with(GROUP_PREFIX)
+    key == NODE_ID_ANNOTATION || key == MIGRATED_TO_ANNOTATION || key.starts_with(OUR_PREFIX)
 }
 
 impl<'de> Deserialize<'de> for KeptAnnotations {

@@ -93,8 +93,13 @@ impl Index {
     }
 
     pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
-        let pending =
-            self.attachments.values().filter(|record| &*record.attacher == attacher).filter(|record| !settled(record));
+        let pair = [self.oldest_pending_of(attacher, false), self.oldest_pending_of(attacher, true)];
+        pair.into_iter().flatten().min_by_key(|record| record.deleting.or(record.created))
+    }
+
+    pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
+        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
+        let pending = mine.filter(|record| !settled(record) && record.deleting.is_some() == detaching);
         pending.min_by_key(|record| record.deleting.or(record.created)).cloned()
     }
 

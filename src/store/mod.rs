@@ -20,8 +20,9 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
+use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
-use crate::objects::{Attachment, Volume};
+use crate::objects::{Attachment, ResourceVersion, Volume};
 use index::{Change, Index};
 use route::Routes;
 
@@ -85,6 +86,11 @@ impl Store {
         self.inner.index.read().oldest_pending(attacher)
     }
 
+    /// As [`Store::oldest_pending`], of one direction only.
+    pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
+        self.inner.index.read().oldest_pending_of(attacher, detaching)
+    }
+
     /// Takes in an attachment, from the watch or from an answer to a write of ours.
     ///
     /// An answer may show that the write was the last thing that held the object; it then counts as gone at once.
@@ -122,6 +128,38 @@ impl Store {
     pub fn bury_volume(&self, name: &str, uid: &str) {
         let change = self.inner.index.write().bury_volume(name, uid);
         self.react(change);
+    }
+
+    /// Takes in that the object that a write goes to is not there (404).
+    pub fn bury(&self, target: &Target) {
+        let index = self.inner.index.read();
+        match target {
+            Target::Attachment(name) | Target::AttachmentStatus(name) => {
+                let known = index.attachments.get(name).cloned();
+                drop(index);
+                if let Some(known) = known {
+                    self.bury_attachment(name, &known.uid);
+                }
+            }
+            Target::Volume(name) => {
+                let known = index.volumes.get(name).cloned();
+                drop(index);
+                if let Some(known) = known {
+                    self.bury_volume(name, &known.uid);
+                }
+            }
+        }
+    }
+
+    /// Version of the known copy of the object that a write goes to.
+    pub fn version(&self, target: &Target) -> Option<ResourceVersion> {
+        let index = self.inner.index.read();
+        match target {
+            Target::Attachment(name) | Target::AttachmentStatus(name) => {
+                index.attachments.get(name).map(|record| record.resource_version)
+            }
+            Target::Volume(name) => index.volumes.get(name).map(|record| record.resource_version),
+        }
     }
 
     /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.

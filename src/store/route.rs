@@ -7,6 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{Snapshot, Store, observe};
+use crate::api::condition::Reason;
 use crate::decide::{self, Credentials, DriverFacts, Policy};
 use crate::objects::Volume;
 use crate::queue::{Item, Lane, Queue};
@@ -88,6 +89,16 @@ pub enum Conflict {
         /// The other AttacherConfig.
         config: Arc<str>,
     },
+}
+
+impl Conflict {
+    /// Reason for the condition Stalled.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Driver { .. } => Reason::EndpointConflict,
+            Self::Finalizer { .. } => Reason::FinalizerCollision,
+        }
+    }
 }
 
 /// The running drivers by name.

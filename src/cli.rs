@@ -1,0 +1,119 @@
+//! The command line. What an AttacherConfig can say is not said here again.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::GoDuration;
+use crate::telemetry::logs::LogFormat;
+
+/// Attaches and detaches CSI volumes for many drivers, each configured by an AttacherConfig.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "csi-attacher-operator", version, about)]
+pub struct Cli {
+    /// What to do; runs the operator when nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of the operator.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What else the binary can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Print the CustomResourceDefinition of AttacherConfig as YAML.
+    Crd,
+}
+
+/// Options of the operator.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Kubeconfig of the cluster; without it KUBECONFIG or the pod's service account is used.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address of /metrics, /livez and /readyz; ":8080" means all interfaces.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8080", value_parser = parse_address)]
+    pub http_endpoint: SocketAddr,
+    /// Path of the metrics.
+    #[arg(long, value_name = "PATH", default_value = "/metrics")]
+    pub metrics_path: String,
+    /// Log level, or a filter such as "info,csi_attacher_operator::driver=debug".
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
+    pub log_level: String,
+    /// Form of the log lines.
+    #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
+    pub log_format: Format,
+    /// How long a request to the API server may take.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    pub kube_api_timeout: Duration,
+    /// How long running calls may take to finish after SIGTERM. Set the pod's terminationGracePeriodSeconds above it.
+    #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
+    pub shutdown_grace_period: Duration,
+    /// Name of this replica in the status of AttacherConfigs; the pod's name by default.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl From<Format> for LogFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Text => Self::Text,
+            Format::Json => Self::Json,
+        }
+    }
+}
+
+/// Reads "host:port"; as in Go, an empty host means all interfaces.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.replacen("localhost:", "127.0.0.1:", 1) };
+    full.parse().map_err(|_| "expected IP:PORT, or :PORT for all interfaces".to_owned())
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let duration = duration.to_std().ok_or("must not be negative")?;
+    if duration.is_zero() {
+        return Err("must be greater than zero".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_usable_in_a_pod() {
+        let cli = Cli::try_parse_from(["csi-attacher-operator"]).unwrap();
+        assert_eq!(cli.options.http_endpoint.to_string(), "0.0.0.0:8080");
+        assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
+        assert_eq!(cli.options.log_format, Format::Text);
+    }
+
+    #[test]
+    fn a_wrong_flag_or_value_is_named() {
+        for (arguments, named) in [
+            (vec!["--no-such-flag"], "--no-such-flag"),
+            (vec!["--http-endpoint=nowhere"], "--http-endpoint"),
+            (vec!["--kube-api-timeout=soon"], "--kube-api-timeout"),
+            (vec!["--kube-api-timeout=-1s"], "--kube-api-timeout"),
+            (vec!["--shutdown-grace-period=0s"], "--shutdown-grace-period"),
+            (vec!["--log-format=xml"], "--log-format"),
+        ] {
+            let error = Cli::try_parse_from(std::iter::once("x").chain(arguments)).unwrap_err();
+            assert!(error.to_string().contains(named), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

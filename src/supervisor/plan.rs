@@ -1,0 +1,101 @@
+//! Which drivers should run, and what has to change for that. Pure: objects in, steps out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::condition::Reason;
+use crate::api::{AttacherConfigObject, DriverConfig};
+
+/// What an AttacherConfig asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Wish {
+    /// A driver with these settings.
+    Run(Arc<DriverConfig>),
+    /// Nothing that can be done; whatever runs for it goes on with its last good settings.
+    Refused(Problem),
+}
+
+/// Why the settings of an object are not taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// What to do about one AttacherConfig.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Start a driver.
+    Start(Arc<DriverConfig>),
+    /// Give the running driver other settings; it goes on without a reconnect.
+    Reload(Arc<DriverConfig>),
+    /// Let the driver finish, then start it with other settings.
+    Restart(Arc<DriverConfig>),
+    /// Let the driver finish.
+    Stop,
+}
+
+/// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins.
+pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObject>) -> BTreeMap<String, Wish> {
+    let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().collect();
+    sorted.sort_by_key(|object| {
+        let meta = &object.metadata;
+        (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
+    });
+    let mut taken: Vec<(String, Arc<DriverConfig>)> = Vec::new();
+    let mut wishes = BTreeMap::new();
+    for object in sorted {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let wish = wish(object, &taken);
+        if let Wish::Run(config) = &wish {
+            taken.push((name.clone(), config.clone()));
+        }
+        wishes.insert(name, wish);
+    }
+    wishes
+}
+
+fn wish(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> Wish {
+    let config = match object.config() {
+        Ok(config) => config,
+        Err(errors) => return Wish::Refused(Problem { reason: Reason::InvalidSpec, message: errors.to_string() }),
+    };
+    for (other, known) in taken {
+        let what = if known.endpoint == config.endpoint {
+            format!("endpoint {}", config.endpoint)
+        } else if let (Some(own), Some(theirs)) = (&config.driver_name, &known.driver_name)
+            && own == theirs
+        {
+            format!("driver {own}")
+        } else {
+            continue;
+        };
+        let message = format!("{what} already belongs to the older AttacherConfig {other}; delete one of the two");
+        return Wish::Refused(Problem { reason: Reason::EndpointConflict, message });
+    }
+    Wish::Run(Arc::new(config))
+}
+
+/// What leads from the running drivers to the wished ones. Only what differs is touched.
+pub(super) fn steps(
+    running: &BTreeMap<String, Arc<DriverConfig>>,
+    wishes: &BTreeMap<String, Wish>,
+) -> Vec<(String, Step)> {
+    let gone = running.keys().filter(|name| !wishes.contains_key(*name)).map(|name| (name.clone(), Step::Stop));
+    let wanted = wishes.iter().filter_map(|(name, wish)| {
+        let Wish::Run(config) = wish else { return None };
+        let step = match running.get(name) {
+            None => Step::Start(config.clone()),
+            Some(known) if known == config => return None,
+            Some(known) if is_cold(known, config) => Step::Restart(config.clone()),
+            Some(_) => Step::Reload(config.clone()),
+        };
+        Some((name.clone(), step))
+    });
+    gone.chain(wanted).collect()
+}
+
+/// Whether a change needs another connection.
+fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+    known.endpoint != wanted.endpoint || known.driver_name != wanted.driver_name
+}

@@ -1,0 +1,256 @@
+//! The running driver tasks, and the writer of their status.
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::{Name, gauges};
+use super::plan::Problem;
+use super::status::{self, Facts};
+use crate::api::names::FIELD_MANAGER;
+use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
+use crate::driver::{Context, DriverStatus, DriverTask};
+use crate::queue::Queue;
+use crate::store::AttacherKey;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Long enough for a busy API server; a status write is never worth more.
+const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A driver task, or the wish for one while the one before still finishes.
+struct Running {
+    config: Arc<DriverConfig>,
+    settings: watch::Sender<Arc<DriverConfig>>,
+    status: watch::Receiver<DriverStatus>,
+    queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+    stop: CancellationToken,
+    /// What happens when the task ends.
+    then: Then,
+    faults: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Then {
+    /// It should not end: start it again.
+    Again,
+    /// Start it with these settings.
+    Start(Arc<DriverConfig>),
+    /// Forget it.
+    Nothing,
+    /// Start it at this time.
+    At(Instant),
+}
+
+/// All driver tasks by the name of their AttacherConfig.
+pub(super) struct Drivers {
+    context: Context,
+    running: BTreeMap<String, Running>,
+    tasks: JoinSet<()>,
+    names: HashMap<Id, String>,
+}
+
+impl Drivers {
+    pub fn new(context: Context) -> Self {
+        Self { context, running: BTreeMap::new(), tasks: JoinSet::new(), names: HashMap::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The settings of each driver that runs or is about to.
+    pub fn configs(&self) -> BTreeMap<String, Arc<DriverConfig>> {
+        let kept = self.running.iter().filter(|(_, running)| running.then != Then::Nothing);
+        kept.map(|(name, running)| {
+            let config = if let Then::Start(next) = &running.then { next } else { &running.config };
+            (name.clone(), config.clone())
+        })
+        .collect()
+    }
+
+    pub fn start(&mut self, name: &str, config: Arc<DriverConfig>) {
+        if let Some(finishing) = self.running.get_mut(name) {
+            // An object that was deleted and made again: the old task still finishes.
+            finishing.then = Then::Start(config);
+            return;
+        }
+        self.spawn(name, config, 0);
+    }
+
+    fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        let (settings, settings_seen) = watch::channel(config.clone());
+        let (status, status_seen) = watch::channel(DriverStatus::new());
+        let queue = Arc::new(Mutex::new(None));
+        let stop = CancellationToken::new();
+        let task = DriverTask {
+            context: self.context.clone(),
+            name: Name::from(name),
+            config: settings_seen,
+            stop: stop.clone(),
+            status,
+            queue: queue.clone(),
+        };
+        let handle = self.tasks.spawn(task.run());
+        self.names.insert(handle.id(), name.to_owned());
+        info!(config = name, endpoint = %config.endpoint, "driver task started");
+        let running = Running { config, settings, status: status_seen, queue, stop, then: Then::Again, faults };
+        self.running.insert(name.to_owned(), running);
+    }
+
+    pub fn reload(&mut self, name: &str, config: Arc<DriverConfig>) {
+        let Some(running) = self.running.get_mut(name) else { return };
+        if let Then::Start(next) = &mut running.then {
+            *next = config;
+            return;
+        }
+        running.config = config.clone();
+        running.settings.send_replace(config);
+    }
+
+    pub fn restart(&mut self, name: &str, config: Arc<DriverConfig>) {
+        let Some(running) = self.running.get_mut(name) else { return };
+        running.then = Then::Start(config);
+        running.stop.cancel();
+    }
+
+    pub fn stop(&mut self, name: &str) {
+        let Some(running) = self.running.get_mut(name) else { return };
+        let waiting = matches!(running.then, Then::At(_));
+        running.then = Then::Nothing;
+        running.stop.cancel();
+        if waiting {
+            self.running.remove(name);
+        }
+    }
+
+    pub fn stop_all(&mut self) {
+        for running in self.running.values_mut() {
+            running.then = Then::Nothing;
+            running.stop.cancel();
+        }
+    }
+
+    /// Waits for a task to end and tells whose it was.
+    pub async fn ended(&mut self) -> String {
+        let (id, fault) = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, ()))) => (id, None),
+            Some(Err(error)) => (error.id(), Some(error)),
+            None => return std::future::pending().await,
+        };
+        let name = self.names.remove(&id).unwrap_or_default();
+        if let Some(fault) = fault {
+            error!(config = name, %fault, "the driver task failed");
+        }
+        name
+    }
+
+    /// Does what was meant to happen after the end of a task.
+    pub fn after_end(&mut self, name: String) {
+        let Some(running) = self.running.get_mut(&name) else { return };
+        match std::mem::replace(&mut running.then, Then::Nothing) {
+            Then::Nothing => {
+                self.running.remove(&name);
+            }
+            Then::Start(config) => {
+                self.running.remove(&name);
+                self.spawn(&name, config, 0);
+            }
+            Then::Again | Then::At(_) => {
+                let pause = FIRST_PAUSE.saturating_mul(1 << running.faults.min(6)).min(LONGEST_PAUSE);
+                running.then = Then::At(Instant::now() + pause);
+                running.faults = running.faults.saturating_add(1);
+            }
+        }
+    }
+
+    /// Starts the tasks again whose pause after a fault is over.
+    pub fn restart_due(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .running
+            .iter()
+            .filter(|(_, running)| matches!(running.then, Then::At(at) if at <= now))
+            .map(|(name, running)| (name.clone(), running.config.clone(), running.faults))
+            .collect();
+        for (name, config, faults) in due {
+            self.spawn(&name, config, faults);
+        }
+    }
+
+    /// The status that an AttacherConfig should show.
+    pub fn status(
+        &self,
+        name: &str,
+        generation: Option<i64>,
+        problem: Option<&Problem>,
+        holder: &str,
+        known: &AttacherConfigStatus,
+    ) -> AttacherConfigStatus {
+        let running = self.running.get(name);
+        let driver = running.map(|running| running.status.borrow().clone());
+        let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
+        let store = &self.context.store;
+        let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
+        let pending = counts.attaching + counts.detaching > 0;
+        let oldest = plugin.filter(|_| pending).and_then(|plugin| store.oldest_pending(&plugin.name));
+        let queue = running.and_then(|running| running.queue.lock().clone());
+        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let facts = Facts {
+            generation,
+            holder,
+            driver: driver.as_ref(),
+            problem,
+            counts,
+            failing,
+            oldest: oldest.as_deref(),
+        };
+        status::status(&facts, known, super::now())
+    }
+
+    /// Sets the gauges of every driver that is known by name.
+    pub fn set_gauges(&self) {
+        for running in self.running.values() {
+            let Some(plugin) = running.status.borrow().plugin.clone() else { continue };
+            let Some(queue) = running.queue.lock().clone() else { continue };
+            gauges::set(&self.context, &plugin.name, &queue);
+        }
+    }
+}
+
+/// Writes AttacherConfig status by server-side apply.
+pub(super) struct StatusWriter {
+    api: Api<AttacherConfig>,
+}
+
+impl StatusWriter {
+    pub fn new(client: Client) -> Self {
+        Self { api: Api::all(client) }
+    }
+
+    /// Writes the status of the object with this UID; an error in words.
+    pub async fn write(&self, name: &str, uid: Option<&str>, status: &AttacherConfigStatus) -> Result<(), String> {
+        let body = json!({
+            "apiVersion": "attacher.csi.dev/v1alpha1",
+            "kind": "AttacherConfig",
+            "metadata": {"name": name, "uid": uid},
+            "status": status,
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(&body);
+        match timeout(WRITE_DEADLINE, self.api.patch_status(name, &params, &patch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
+        }
+    }
+}

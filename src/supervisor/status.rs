@@ -1,0 +1,185 @@
+//! From what a driver is at to the status that people see. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::plan::Problem;
+use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
+use crate::api::status::{
+    AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, OldestPending,
+};
+use crate::driver::{DriverStatus, Phase, Plugin};
+use crate::objects::Attachment;
+use crate::store::Counts;
+
+/// Everything that a status is made from.
+pub(super) struct Facts<'a> {
+    pub generation: Option<i64>,
+    pub holder: &'a str,
+    /// State of the driver; none when none runs.
+    pub driver: Option<&'a DriverStatus>,
+    /// Why the latest spec is not in use.
+    pub problem: Option<&'a Problem>,
+    pub counts: Counts,
+    pub failing: usize,
+    pub oldest: Option<&'a Attachment>,
+}
+
+/// The status; `known` is the one before, whose transition times are kept where nothing changed.
+pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
+    let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
+    let running = facts.driver.is_some_and(|driver| driver.phase == Phase::Running);
+    AttacherConfigStatus {
+        observed_generation: facts.generation,
+        conditions: condition::merge(&current(known), &conditions(facts), facts.generation, now),
+        driver: plugin.map(describe).or_else(|| known.driver.clone()),
+        holder: running.then(|| facts.holder.to_owned()),
+        attachments: plugin.map(|_| attachments(facts)),
+        last_failure: facts.driver.and_then(last_failure).or_else(|| known.last_failure.clone()),
+    }
+}
+
+/// Whether people wait for this change. Counts and error texts may wait a little, so that a burst of attaches does not
+/// become a burst of status writes.
+pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigStatus) -> bool {
+    let key = |condition: &Condition| {
+        (condition.type_.clone(), condition.status.clone(), condition.reason.clone(), condition.observed_generation)
+    };
+    known.observed_generation != wanted.observed_generation
+        || known.driver != wanted.driver
+        || known.holder != wanted.holder
+        || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
+}
+
+fn current(known: &AttacherConfigStatus) -> Vec<Condition> {
+    known.conditions.clone()
+}
+
+fn describe(plugin: &Plugin) -> PluginStatus {
+    PluginStatus {
+        name: plugin.name.clone(),
+        vendor_version: plugin.vendor_version.clone(),
+        mode: Some(if plugin.publishes { DriverMode::Attach } else { DriverMode::Trivial }),
+        capabilities: plugin.capabilities.clone(),
+    }
+}
+
+fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
+    let oldest = facts.oldest.and_then(|record| {
+        let since = record.deleting.or(record.created)?;
+        Some(OldestPending { name: record.name.to_string(), since: whole_seconds(since) })
+    });
+    AttachmentsStatus::new(
+        facts.counts.attached,
+        facts.counts.attaching,
+        facts.counts.detaching,
+        facts.failing,
+        oldest,
+    )
+}
+
+fn last_failure(driver: &DriverStatus) -> Option<LastFailure> {
+    let failure = driver.last_failure.as_ref()?;
+    Some(LastFailure {
+        at: whole_seconds(failure.at),
+        volume_attachment: failure.attachment.clone(),
+        operation: failure.operation.to_owned(),
+        code: failure.code.clone(),
+        message: condition::shorten_message(&failure.message),
+        trace_id: failure.trace_id.clone(),
+    })
+}
+
+fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, True, Unknown};
+    let mut updates = match facts.driver.map(|driver| &driver.phase) {
+        None => idle(),
+        Some(phase) => of_phase(phase),
+    };
+    if let Some(problem) = facts.problem {
+        replace(&mut updates, ConditionType::Stalled, True, problem.reason, &problem.message);
+        replace(&mut updates, ConditionType::Reconciling, False, problem.reason, "waits for the spec to be mended");
+        if facts.driver.is_none() {
+            replace(&mut updates, ConditionType::Ready, False, problem.reason, &problem.message);
+            replace(&mut updates, ConditionType::DriverReachable, Unknown, problem.reason, "no driver is running");
+        }
+    }
+    updates.push(healthy(facts));
+    updates
+}
+
+fn replace(
+    updates: &mut [ConditionUpdate],
+    kind: ConditionType,
+    status: ConditionStatus,
+    reason: Reason,
+    message: &str,
+) {
+    if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
+        *update = ConditionUpdate::new(kind, status, reason, message);
+    }
+}
+
+fn idle() -> Vec<ConditionUpdate> {
+    of_phase(&Phase::Connecting)
+}
+
+/// Ready, Reconciling, Stalled and DriverReachable of a phase, in this order.
+fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, True, Unknown};
+    let table = |ready: (ConditionStatus, Reason, &str),
+                 reconciling: (ConditionStatus, Reason, &str),
+                 stalled: (ConditionStatus, Reason, &str),
+                 reachable: (ConditionStatus, Reason, &str)| {
+        vec![
+            ConditionUpdate::new(ConditionType::Ready, ready.0, ready.1, ready.2),
+            ConditionUpdate::new(ConditionType::Reconciling, reconciling.0, reconciling.1, reconciling.2),
+            ConditionUpdate::new(ConditionType::Stalled, stalled.0, stalled.1, stalled.2),
+            ConditionUpdate::new(ConditionType::DriverReachable, reachable.0, reachable.1, reachable.2),
+        ]
+    };
+    let free = (False, Reason::NotStalled, "");
+    let done = (False, Reason::UpToDate, "the latest spec is in use");
+    let connected = (True, Reason::Connected, "the driver answers");
+    match phase {
+        Phase::Running => table((True, Reason::Running, "attaching and detaching volumes"), done, free, connected),
+        Phase::Syncing => {
+            let syncing = "waiting for the first complete list of objects from the API server";
+            table((False, Reason::Syncing, syncing), (True, Reason::Syncing, syncing), free, connected)
+        }
+        Phase::Connecting => {
+            let connecting = "connecting to the driver";
+            let busy = (True, Reason::Connecting, connecting);
+            table((False, Reason::Connecting, connecting), busy, free, (Unknown, Reason::Connecting, connecting))
+        }
+        Phase::Unreachable { reason, message } => table(
+            (False, Reason::DriverUnreachable, message),
+            (True, Reason::Connecting, "trying to reach the driver"),
+            free,
+            (False, *reason, message),
+        ),
+        Phase::Stalled { reason, message } => {
+            table((False, *reason, message), (False, *reason, message), (True, *reason, message), connected)
+        }
+        Phase::Suspended => {
+            let text = "spec.suspend is true";
+            let rest = (Unknown, Reason::Suspended, text);
+            table((False, Reason::Suspended, text), (False, Reason::UpToDate, text), free, rest)
+        }
+        Phase::Draining => {
+            let text = "finishing the calls that run";
+            table((False, Reason::Draining, text), (True, Reason::Draining, text), free, connected)
+        }
+    }
+}
+
+fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
+    let kind = ConditionType::AttachmentsHealthy;
+    if facts.failing == 0 {
+        return ConditionUpdate::new(kind, true, Reason::NoFailures, "no attach or detach keeps failing");
+    }
+    let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
+    let last = last.map(|failure| format!("; the last one: {} of {}: {}", failure.operation, failure.attachment, failure.message));
+    let message = format!("{} failed and will be tried again{}", facts.failing, last.unwrap_or_default());
+    ConditionUpdate::new(kind, false, Reason::AttachmentsFailing, message)
+}
