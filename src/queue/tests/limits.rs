@@ -180,7 +180,7 @@ async fn slow_rates_start_one_at_a_time() {
         queue.add(item("a", 0));
         queue.add(item("b", 0));
         assert_eq!(settle_all(&queue), ["a"]);
-        advance(gap - Duration::from_millis(1)).await;
+        advance(gap.saturating_sub(Duration::from_millis(1))).await;
         assert!(take(&queue).is_none(), "{rate}");
         advance(Duration::from_millis(1)).await;
         assert_eq!(settle_all(&queue), ["b"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, advance};
 
-use super::super::{Builder, HeldKey, Item, Lane, LaneStats, Observer, Queue, Trigger, Verdict};
+use super::super::{Builder, HeldKey, Item, Lane, LaneStats, Observer, Trigger, Verdict};
 use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limits, plain_backoff, queue, take};
 
 #[derive(Default)]

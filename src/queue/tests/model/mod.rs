@@ -87,6 +87,13 @@ fn limits(running: [usize; LANES], per_group: usize, rate: u32) -> Limits {
     }
 }
 
+/// The answer of the queue to who is next.
+enum Asked {
+    Started,
+    Later(Instant),
+    Nothing,
+}
+
 /// The queue, its model and the runs in flight.
 struct World {
     state: State<u8>,
@@ -113,8 +120,8 @@ impl World {
         }
     }
 
-    fn step(&mut self, op: Op) {
-        match op {
+    fn step(&mut self, op: &Op) {
+        match op.clone() {
             Op::Add {
                 key,
                 lane,
@@ -158,8 +165,8 @@ impl World {
         self.compare();
     }
 
-    /// Takes the next run. Returns when to ask again if there is none.
-    fn next(&mut self) -> Option<Option<Instant>> {
+    /// Takes the next run, if there is one; if not, returns when to ask again.
+    fn next(&mut self) -> Asked {
         self.model.promote(self.now);
         match self.state.next(self.now) {
             Next::Run(run) => {
@@ -167,11 +174,11 @@ impl World {
                 assert!(run.retry_delay() >= base * 4 / 5 && run.retry_delay() <= base * 6 / 5);
                 self.model.started(&run, self.now);
                 self.runs.push(run);
-                None
+                Asked::Started
             }
             Next::Wait(at) => {
                 self.model.nothing_to_start(at, self.now);
-                Some(at)
+                at.map_or(Asked::Nothing, Asked::Later)
             }
             Next::Closed => panic!("nobody closed it"),
         }
@@ -200,10 +207,10 @@ impl World {
 
     /// Lets a willing handler settle everything: each key must come.
     fn drain(&mut self) {
-        self.step(Op::Pause(false));
+        self.step(&Op::Pause(false));
         self.rate = 0;
         self.model.without_rate();
-        self.step(Op::Limit {
+        self.step(&Op::Limit {
             running: [1, 1, 1],
             per_group: 1,
         });
@@ -213,9 +220,9 @@ impl World {
                 self.compare();
             }
             match self.next() {
-                None => self.compare(),
-                Some(Some(at)) => self.now = self.now.max(at),
-                Some(None) => break,
+                Asked::Started => self.compare(),
+                Asked::Later(at) => self.now = self.now.max(at),
+                Asked::Nothing => break,
             }
         }
         assert_eq!(self.model.len(), 0, "a key was lost");
@@ -233,7 +240,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..150),
     ) {
         let mut world = World::new(rate, seed);
-        for op in ops {
+        for op in &ops {
             world.step(op);
         }
         world.drain();
