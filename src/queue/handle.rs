@@ -39,6 +39,16 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// A builder for a queue with this backoff.
+    pub fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            limits: Limits::default(),
+            observer: Arc::new(NoObserver),
+            rng: Rng::new(),
+        }
+    }
+
     /// Starts with these limits (default: none).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -55,7 +55,7 @@ impl<K: Key> Lanes<K> {
     pub(super) fn new(limits: Limits, now: Instant) -> Self {
         let bucket = Bucket::new(limits.starts_per_second, now);
         let mut lanes = Self {
-            lanes: Vec::new(),
+            all: Vec::new(),
             busy: HashMap::new(),
             limits,
             bucket,
@@ -74,9 +74,12 @@ impl<K: Key> Lanes<K> {
         self.grow(self.limits.lanes.len().min(usize::from(u8::MAX) + 1));
         if regroup {
             let Self {
-                lanes, busy, limits, ..
+                all: lanes,
+                busy,
+                limits,
+                ..
             } = self;
-            for lane in all {
+            for lane in lanes {
                 lane.turns = lane
                     .groups
                     .iter()
@@ -207,7 +210,7 @@ impl<K: Key> Lanes<K> {
         self.busy.is_empty()
             && self.running == 0
             && self
-                .lanes
+                .all
                 .iter()
                 .all(|lane| lane.groups.is_empty() && lane.turns.is_empty() && lane.depth == 0 && lane.running == 0)
     }

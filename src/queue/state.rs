@@ -252,6 +252,12 @@ impl<K: Key> State<K> {
         }
     }
 
+    /// For how many keys there is room without another allocation.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
     /// Whether nothing is remembered.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {

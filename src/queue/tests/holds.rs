@@ -1,0 +1,374 @@
+use std::time::Duration;
+
+use tokio::time::{Instant, advance, timeout};
+
+use super::super::{Admission, Backoff, Builder, Item, Trigger, Verdict};
+use super::{ATTACH, DETACH, SECOND, fail, item, limited, limits, plain_backoff, queue, settle, take};
+
+const ALMOST: Duration = Duration::from_millis(999);
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_key_is_held_for_growing_delays() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    for (failures, seconds) in (0..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
+        let before = Instant::now();
+        let run = queue.next().await.unwrap();
+        assert_eq!((run.failures(), run.attempt()), (failures, failures + 1));
+        assert_eq!(
+            run.trigger(),
+            if failures == 0 { Trigger::Event } else { Trigger::Retry }
+        );
+        assert_eq!(run.retry_delay(), seconds * SECOND);
+        if failures > 0 {
+            assert_eq!(
+                before.elapsed(),
+                [1, 2, 4, 8, 16, 32, 60][failures as usize - 1] * SECOND
+            );
+        }
+        assert_eq!(run.waited(), Duration::ZERO, "a hold is no waiting for a slot");
+        run.finish(Verdict::Failed);
+        assert!(queue.is_held(&"a"));
+        assert_eq!(queue.failures(&"a"), failures + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hold_is_the_delay_that_the_ticket_told() {
+    let backoff = Backoff::new(10 * SECOND, 60 * SECOND, 2.0, 50).unwrap();
+    let queue = Builder::new(backoff).rng(fastrand::Rng::with_seed(3)).build();
+    queue.add(item("a", 1));
+    let run = take(&queue).unwrap();
+    let told = run.retry_delay();
+    assert!(
+        told >= 5 * SECOND && told <= 15 * SECOND && told != 10 * SECOND,
+        "{told:?}"
+    );
+    advance(SECOND).await;
+    let failed_at = Instant::now();
+    run.finish(Verdict::Failed);
+    assert_eq!(queue.held().next().unwrap().until, failed_at + told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn done_clears_the_failures() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    fail(&queue);
+    queue.next().await.unwrap().finish(Verdict::Done);
+    assert_eq!((queue.failures(&"a"), queue.is_empty()), (0, true));
+    queue.add(item("a", 1));
+    assert_eq!(take(&queue).unwrap().retry_delay(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_with_the_failed_inputs_is_swallowed() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    fail(&queue);
+    advance(ALMOST).await;
+    assert_eq!(queue.add(item("a", 1)), Admission::Swallowed);
+    assert!(take(&queue).is_none());
+    advance(Duration::from_millis(1)).await;
+    let run = take(&queue).unwrap();
+    assert_eq!((run.trigger(), run.failures()), (Trigger::Retry, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_with_other_inputs_wakes_and_resets() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    fail(&queue);
+    assert_eq!(queue.add(item("a", 2)), Admission::Queued);
+    let run = take(&queue).unwrap();
+    assert_eq!(
+        (run.trigger(), run.failures(), run.fingerprint()),
+        (Trigger::Event, 0, 2)
+    );
+    assert_eq!(run.retry_delay(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swallowed_add_still_moves_the_key() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    fail(&queue);
+    assert_eq!(queue.add(Item::new("a", DETACH, 1)), Admission::Swallowed);
+    assert_eq!(queue.next().await.unwrap().lane(), DETACH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_are_compared_when_a_dirty_run_fails() {
+    // (inputs at the start, adds during the run, verdict, failures afterwards, held)
+    let cases: [(u64, &[u64], Verdict, u32, bool); 7] = [
+        (1, &[1], Verdict::Failed, 1, true),
+        (1, &[2], Verdict::Failed, 0, false),
+        (1, &[2, 1], Verdict::Failed, 1, true),
+        (1, &[2], Verdict::FailedWith { fingerprint: 2 }, 1, true),
+        (1, &[1], Verdict::FailedWith { fingerprint: 2 }, 0, false),
+        (1, &[], Verdict::FailedWith { fingerprint: 2 }, 1, true),
+        (1, &[1], Verdict::Done, 0, false),
+    ];
+    for (start, adds, verdict, failures, held) in cases {
+        let queue = queue();
+        queue.add(item("a", start));
+        let run = take(&queue).unwrap();
+        for fingerprint in adds {
+            queue.add(item("a", *fingerprint));
+        }
+        run.finish(verdict);
+        assert_eq!(
+            (queue.failures(&"a"), queue.is_held(&"a")),
+            (failures, held),
+            "{start} {adds:?} {verdict:?}"
+        );
+        assert_eq!(take(&queue).is_some(), !held, "{start} {adds:?} {verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_inputs_given_with_the_failure_are_those_that_count() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    take(&queue).unwrap().finish(Verdict::FailedWith { fingerprint: 2 });
+    assert_eq!(queue.add(item("a", 2)), Admission::Swallowed);
+    assert_eq!(queue.add(item("a", 1)), Admission::Queued);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_inputs_reset_a_retry_that_waits_for_a_slot() {
+    let queue = limited(limits([1, 0, 0], 0, 0));
+    queue.add(item("a", 1));
+    fail(&queue);
+    queue.add(item("busy", 0));
+    let busy = take(&queue).unwrap();
+    advance(SECOND).await;
+    assert!(take(&queue).is_none());
+    assert_eq!(queue.add(item("a", 1)), Admission::Waiting);
+    assert_eq!(queue.failures(&"a"), 1);
+    assert_eq!(queue.add(item("a", 2)), Admission::Waiting);
+    busy.finish(Verdict::Done);
+    let run = take(&queue).unwrap();
+    assert_eq!((run.failures(), run.trigger()), (0, Trigger::Event));
+}
+
+#[tokio::test(start_paused = true)]
+async fn again_and_after_leave_the_failure_count() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    fail(&queue);
+    queue.next().await.unwrap().finish(Verdict::Again);
+    let run = take(&queue).unwrap();
+    assert_eq!((run.trigger(), run.failures()), (Trigger::Again, 1));
+    run.finish(Verdict::After(5 * SECOND));
+    let before = Instant::now();
+    let run = queue.next().await.unwrap();
+    assert_eq!(before.elapsed(), 5 * SECOND);
+    assert_eq!((run.trigger(), run.failures()), (Trigger::Again, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_add_ends_a_delay_that_is_no_failure() {
+    for fingerprint in [1, 2] {
+        let queue = queue();
+        queue.add(item("a", 1));
+        take(&queue).unwrap().finish(Verdict::After(5 * SECOND));
+        assert_eq!(queue.add(item("a", fingerprint)), Admission::Queued);
+        assert!(take(&queue).is_some());
+
+        let dirty = super::queue();
+        dirty.add(item("a", 1));
+        let run = take(&dirty).unwrap();
+        dirty.add(item("a", fingerprint));
+        run.finish(Verdict::After(5 * SECOND));
+        assert_eq!(take(&dirty).unwrap().trigger(), Trigger::Event);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earliest_of_two_times_wins() {
+    // (delay of a second add, when the key runs) for a key that is held for one second
+    for (delay, runs_after) in [(SECOND / 2, SECOND / 2), (2 * SECOND, SECOND), (Duration::ZERO, SECOND)] {
+        let queue = queue();
+        queue.add(item("a", 1));
+        fail(&queue);
+        queue.add_after(item("a", 1), delay);
+        let before = Instant::now();
+        let run = queue.next().await.unwrap();
+        assert_eq!((before.elapsed(), run.failures()), (runs_after, 1));
+    }
+    for (first, second) in [(1, 2), (2, 1)] {
+        let queue = queue();
+        assert_eq!(queue.add_after(item("a", 1), first * SECOND), Admission::Delayed);
+        assert_eq!(queue.add_after(item("a", 1), second * SECOND), Admission::Delayed);
+        let before = Instant::now();
+        assert_eq!(queue.next().await.unwrap().trigger(), Trigger::Event);
+        assert_eq!(before.elapsed(), SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_add_during_a_run_is_kept_for_its_time() {
+    // (verdict, when the key runs again)
+    for (verdict, runs_after) in [
+        (Verdict::Done, 3 * SECOND),
+        (Verdict::Failed, SECOND),
+        (Verdict::After(5 * SECOND), 3 * SECOND),
+        (Verdict::Again, Duration::ZERO),
+    ] {
+        let queue = queue();
+        queue.add(item("a", 1));
+        let run = take(&queue).unwrap();
+        assert_eq!(queue.add_after(item("a", 1), 3 * SECOND), Admission::Dirty);
+        run.finish(verdict);
+        let before = Instant::now();
+        queue.next().await.unwrap().finish(Verdict::Done);
+        assert_eq!(before.elapsed(), runs_after, "{verdict:?}");
+        assert!(queue.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_add_does_not_delay_a_ready_key() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    assert_eq!(queue.add_after(item("a", 1), SECOND), Admission::Waiting);
+    assert_eq!(settle(&queue), Some("a"));
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wake_runs_a_held_key_and_keeps_its_count() {
+    let queue = queue();
+    assert!(!queue.wake(&"a"), "nothing to wake");
+    queue.add(item("a", 1));
+    assert!(!queue.wake(&"a"), "ready already");
+    fail(&queue);
+    assert!(queue.wake(&"a"));
+    let run = take(&queue).unwrap();
+    assert_eq!(
+        (run.trigger(), run.failures(), run.retry_delay()),
+        (Trigger::Wake, 1, 2 * SECOND)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_during_a_run_is_not_lost() {
+    // (verdict, what triggers the next run at once)
+    for (verdict, trigger) in [
+        (Verdict::Failed, Some(Trigger::Wake)),
+        (Verdict::After(SECOND), Some(Trigger::Wake)),
+        (Verdict::Again, Some(Trigger::Again)),
+        (Verdict::Done, None),
+    ] {
+        let queue = queue();
+        queue.add(item("a", 1));
+        let run = take(&queue).unwrap();
+        assert!(queue.wake(&"a"));
+        run.finish(verdict);
+        assert_eq!(take(&queue).map(|run| run.trigger()), trigger, "{verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wake_all_wakes_in_the_order_of_the_holds() {
+    let queue = queue();
+    for (key, seconds) in [("c", 3), ("a", 1), ("b", 2)] {
+        queue.add_after(item(key, 1), seconds * SECOND);
+    }
+    assert_eq!(queue.wake_all(), 3);
+    assert_eq!(super::settle_all(&queue), ["a", "b", "c"]);
+    assert_eq!(queue.wake_all(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_drops_what_waits() {
+    let queue = queue();
+    assert!(!queue.forget(&"a"));
+    queue.add(item("a", 1));
+    assert!(queue.forget(&"a"));
+    assert!(take(&queue).is_none());
+    queue.add(item("a", 1));
+    fail(&queue);
+    assert!(queue.forget(&"a"));
+    assert_eq!((queue.failures(&"a"), queue.is_empty()), (0, true));
+    assert!(timeout(600 * SECOND, queue.next()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_during_a_run_takes_hold_when_it_ends() {
+    let verdicts = [Verdict::Failed, Verdict::Again, Verdict::After(SECOND), Verdict::Done];
+    for verdict in verdicts {
+        let queue = queue();
+        queue.add(item("a", 1));
+        let run = take(&queue).unwrap();
+        queue.add(item("a", 2));
+        assert!(queue.forget(&"a"));
+        run.finish(verdict);
+        assert!(queue.is_empty(), "{verdict:?}");
+
+        // An add after it is about a new object of the same name.
+        queue.add(item("a", 1));
+        let run = take(&queue).unwrap();
+        queue.forget(&"a");
+        queue.add(item("a", 1));
+        run.finish(verdict);
+        let new = take(&queue).unwrap();
+        assert_eq!((new.failures(), new.trigger()), (0, Trigger::Event), "{verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_ticket_counts_as_failed() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    drop(take(&queue).unwrap());
+    assert_eq!((queue.failures(&"a"), queue.is_held(&"a")), (1, true));
+    assert_eq!(queue.add(item("a", 1)), Admission::Swallowed);
+    assert_eq!(queue.next().await.unwrap().attempt(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_backoff_holds_for_the_next_run() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    let run = take(&queue).unwrap();
+    queue.set_backoff(Backoff::new(7 * SECOND, 7 * SECOND, 1.0, 0).unwrap());
+    assert_eq!(run.retry_delay(), SECOND);
+    run.finish(Verdict::Failed);
+    let before = Instant::now();
+    let run = queue.next().await.unwrap();
+    assert_eq!((before.elapsed(), run.retry_delay()), (SECOND, 7 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn absurd_delays_neither_panic_nor_end() {
+    let backoff = Backoff::new(Duration::MAX, Duration::MAX, f64::MAX, 100).unwrap();
+    let queue = Builder::new(backoff).rng(fastrand::Rng::with_seed(1)).build();
+    for key in ["a", "b", "c"] {
+        queue.add(item(key, 1));
+    }
+    queue.add_after(item("d", 1), Duration::MAX);
+    take(&queue).unwrap().finish(Verdict::Failed);
+    take(&queue).unwrap().finish(Verdict::After(Duration::MAX));
+    assert_eq!(settle(&queue), Some("c"));
+    assert!(timeout(3_600 * SECOND, queue.next()).await.is_err());
+    assert_eq!(queue.held().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
+    let queue = Builder::new(plain_backoff()).limits(limits([1, 0, 0], 0, 0)).build();
+    queue.add(item("a", 1));
+    fail(&queue);
+    let ready_at = Instant::now() + SECOND;
+    queue.add(item("busy", 1));
+    let busy = take(&queue).unwrap();
+    advance(3 * SECOND).await;
+    busy.finish(Verdict::Done);
+    let run = take(&queue).unwrap();
+    assert_eq!(
+        (run.ready_since(), run.waited(), run.lane()),
+        (ready_at, 2 * SECOND, ATTACH)
+    );
+}

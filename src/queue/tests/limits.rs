@@ -1,0 +1,251 @@
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
+
+use super::super::{Builder, Item, Key, Lane, Limits, Queue, Rate, Ticket, Verdict};
+use super::{ATTACH, DETACH, SECOND, VOLUME, item, limited, limits, queue, settle_all, take};
+
+/// All tickets that are there right now, kept.
+fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
+    std::iter::from_fn(|| take(queue)).collect()
+}
+
+fn keys(tickets: &[Ticket<&'static str>]) -> Vec<&'static str> {
+    tickets.iter().map(|ticket| *ticket.key()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn zero_is_no_limit() {
+    let queue = limited(limits([0; 3], 0, 0));
+    for key in ["a", "b", "c", "d", "e"] {
+        queue.add(item(key, 0).in_group("node"));
+    }
+    assert_eq!(take_all(&queue).len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_lane_blocks_no_other() {
+    let queue = limited(limits([2, 1, 0], 0, 0));
+    for key in ["a1", "a2", "a3"] {
+        queue.add(item(key, 0));
+    }
+    for key in ["d1", "d2"] {
+        queue.add(Item::new(key, DETACH, 0));
+    }
+    for key in ["v1", "v2", "v3"] {
+        queue.add(Item::new(key, VOLUME, 0));
+    }
+    let mut runs = take_all(&queue);
+    assert_eq!(keys(&runs), ["a1", "d1", "v1", "a2", "v2", "v3"]);
+    runs.swap_remove(0).finish(Verdict::Done);
+    assert_eq!(keys(&take_all(&queue)), ["a3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_group_blocks_no_other_group_and_counts_over_lanes() {
+    let queue = limited(limits([0; 3], 2, 0));
+    for key in ["a1", "a2", "a3"] {
+        queue.add(item(key, 0).in_group("a"));
+    }
+    queue.add(Item::new("a4", DETACH, 0).in_group("a"));
+    queue.add(item("b1", 0).in_group("b"));
+    let mut runs = take_all(&queue);
+    assert_eq!(
+        keys(&runs),
+        ["a1", "a4", "b1"],
+        "one attach and one detach fill group a"
+    );
+    runs.swap_remove(1).finish(Verdict::Done);
+    let more = take_all(&queue);
+    assert_eq!(keys(&more), ["a2"]);
+    drop(more);
+    assert_eq!(keys(&take_all(&queue)), ["a3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_without_a_group_are_free_of_the_group_limit() {
+    let queue = limited(limits([0; 3], 1, 0));
+    for key in ["a", "b", "c"] {
+        queue.add(Item::new(key, VOLUME, 0));
+    }
+    assert_eq!(take_all(&queue).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_group_keeps_its_turn() {
+    let queue = limited(limits([0; 3], 1, 0));
+    for (key, group) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
+        queue.add(item(key, 0).in_group(group));
+    }
+    let mut runs = take_all(&queue);
+    assert_eq!(keys(&runs), ["a1", "b1"]);
+    queue.add(item("c1", 0).in_group("c"));
+    queue.add(item("c2", 0).in_group("c"));
+    runs.clear();
+    assert_eq!(keys(&take_all(&queue)), ["a2", "b2", "c1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn starts_are_spread_over_time_after_the_burst() {
+    let queue = limited(limits([0; 3], 0, 4));
+    let names: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
+    let typed: Queue<String> = Builder::new(super::plain_backoff())
+        .limits(limits([0; 3], 0, 4))
+        .build();
+    for (n, name) in names.iter().enumerate() {
+        let lane = if n % 2 == 0 { ATTACH } else { DETACH };
+        typed.add(Item::new(name.clone(), lane, 0));
+    }
+    drop(queue);
+    let begin = Instant::now();
+    let mut millis = Vec::new();
+    for _ in 0..12 {
+        typed.next().await.unwrap().finish(Verdict::Done);
+        millis.push(begin.elapsed().as_millis());
+    }
+    assert_eq!(millis, [0, 0, 0, 0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750, 2_000]);
+    advance(60 * SECOND).await;
+    for name in names {
+        typed.add(Item::new(name, ATTACH, 0));
+    }
+    assert_eq!(take_all(&typed).len(), 4, "the bucket holds no more than one burst");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_blocks_only_the_lanes_that_are_flagged() {
+    let queue = limited(limits([0; 3], 0, 1));
+    for (key, lane) in [("a1", ATTACH), ("d1", DETACH), ("v1", VOLUME), ("v2", VOLUME)] {
+        queue.add(Item::new(key, lane, 0));
+    }
+    assert_eq!(settle_all(&queue), ["a1", "v1", "v2"]);
+    advance(SECOND).await;
+    assert_eq!(settle_all(&queue), ["d1"]);
+}
+
+#[test]
+fn rates_have_the_burst_of_one_second() {
+    let burst = |rate: f64| {
+        let limit = Limits {
+            starts_per_second: Rate::per_second(rate).unwrap(),
+            ..limits([0; 3], 0, 0)
+        };
+        let queue = Builder::new(super::plain_backoff()).limits(limit).build();
+        for key in 0..100 {
+            queue.add(Item::new(key, ATTACH, 0));
+        }
+        take_all(&queue).len()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _guard = runtime.enter();
+    for (rate, starts) in [
+        (0.1, 1),
+        (1.0, 1),
+        (2.5, 2),
+        (3.0, 3),
+        (7.0, 7),
+        (49.0, 49),
+        (0.0, 100),
+        (1e300, 100),
+    ] {
+        assert_eq!(burst(rate), starts, "{rate} per second");
+    }
+}
+
+#[test]
+fn a_rate_is_a_number() {
+    for bad in [-1.0, f64::NAN, f64::INFINITY] {
+        assert!(Rate::per_second(bad).is_err(), "{bad}");
+    }
+    assert_eq!(
+        Rate::per_second(-1.0).unwrap_err().to_string(),
+        "the rate (-1 per second) must be a finite number of at least 0"
+    );
+    assert_eq!(Rate::per_second(0.0), Ok(Rate::UNLIMITED));
+    assert_eq!(Rate::from(0), Rate::default());
+    assert_eq!(Rate::per_second(5.0), Ok(Rate::from(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_rates_start_one_at_a_time() {
+    for (rate, gap) in [(0.5, 2 * SECOND), (1e-300, 1_000_000_000 * SECOND)] {
+        let queue = queue();
+        queue.set_limits(Limits {
+            starts_per_second: Rate::per_second(rate).unwrap(),
+            ..limits([0; 3], 0, 0)
+        });
+        queue.add(item("a", 0));
+        queue.add(item("b", 0));
+        assert_eq!(settle_all(&queue), ["a"]);
+        advance(gap.saturating_sub(Duration::from_millis(1))).await;
+        assert!(take(&queue).is_none(), "{rate}");
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(settle_all(&queue), ["b"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_change_while_keys_wait_and_run() {
+    let queue = limited(limits([1, 0, 0], 0, 0));
+    for (key, group) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("b2", "b")] {
+        queue.add(item(key, 0).in_group(group));
+    }
+    let mut runs = take_all(&queue);
+    assert_eq!(keys(&runs), ["a1"]);
+    queue.set_limits(limits([3, 0, 0], 1, 0));
+    runs.extend(take_all(&queue));
+    assert_eq!(keys(&runs), ["a1", "b1"], "group a is full under the new limit");
+    queue.set_limits(limits([3, 0, 0], 2, 0));
+    runs.extend(take_all(&queue));
+    assert_eq!(keys(&runs), ["a1", "b1", "a2"], "the lane is full");
+    queue.set_limits(limits([1, 0, 0], 0, 0));
+    runs.pop();
+    runs.pop();
+    assert!(take(&queue).is_none(), "one run is what the lane may have now");
+    runs.clear();
+    queue.set_limits(Limits::default());
+    assert_eq!(take_all(&queue).len(), 2);
+    let other = Lane::new(200);
+    queue.add(Item::new("x", other, 0));
+    assert_eq!(
+        take(&queue).map(|ticket| ticket.lane()),
+        Some(other),
+        "a lane needs no declaration"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_faster_rate_ends_a_long_wait_for_a_token() {
+    let queue = limited(Limits {
+        starts_per_second: Rate::per_second(0.001).unwrap(),
+        ..limits([0; 3], 0, 0)
+    });
+    queue.add(item("a", 0));
+    queue.add(item("b", 0));
+    let begin = Instant::now();
+    assert_eq!(settle_all(&queue), ["a"]);
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.next().await.map(|ticket| *ticket.key()) }
+    });
+    tokio::task::yield_now().await;
+    queue.set_limits(limits([0; 3], 0, 10));
+    assert_eq!(waiting.await.unwrap(), Some("b"));
+    assert!(begin.elapsed() <= SECOND, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_without_work_spends_no_token() {
+    let queue = limited(limits([1, 1, 0], 0, 1));
+    queue.add(item("a1", 0));
+    let run = take(&queue).unwrap();
+    queue.add(item("a2", 0));
+    advance(10 * SECOND).await;
+    assert!(take(&queue).is_none(), "the lane is full");
+    queue.add(Item::new("d1", DETACH, 0));
+    assert_eq!(settle_all(&queue), ["d1"], "the token was left");
+    drop(run);
+}

@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use fastrand::Rng;
+use tokio::time::Instant;
+
+use super::super::lanes::shrink;
+use super::super::observer::NoObserver;
+use super::super::state::{Next, State};
+use super::super::{Item, Limits, Verdict};
+use super::{ATTACH, SECOND, plain_backoff};
+
+fn state() -> (State<u32>, Instant) {
+    let now = Instant::now();
+    (
+        State::new(
+            plain_backoff(),
+            Limits::default(),
+            Rng::with_seed(1),
+            Arc::new(NoObserver),
+            now,
+        ),
+        now,
+    )
+}
+
+#[test]
+fn settled_keys_leave_nothing_behind() {
+    let (mut state, now) = state();
+    for key in 0..50_000 {
+        state.add(
+            Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)),
+            None,
+            now,
+        );
+    }
+    let mut runs = Vec::new();
+    while let Next::Run(run) = state.next(now) {
+        runs.push(run);
+    }
+    assert_eq!(runs.len(), 50_000);
+    for run in runs {
+        state.finish(&run, Verdict::Done, now);
+    }
+    assert!(state.is_empty());
+    assert!(state.capacity() <= 256, "{}", state.capacity());
+}
+
+#[test]
+fn holding_a_key_often_costs_no_more_than_holding_it_once() {
+    let (mut state, mut now) = state();
+    state.add(Item::new(1, ATTACH, 0), None, now);
+    for round in 0..10_000_u64 {
+        let Next::Run(run) = state.next(now) else {
+            panic!("woken in each round")
+        };
+        state.finish(&run, Verdict::Failed, now);
+        state.add(Item::new(1, ATTACH, 0), Some(now + SECOND / 2), now);
+        assert_eq!((state.held().len(), state.len()), (1, 1));
+        now += SECOND / 10;
+        if round % 2 == 0 {
+            state.wake(&1, now);
+        } else {
+            state.add(Item::new(1, ATTACH, round), None, now);
+        }
+    }
+    state.forget(&1);
+    assert!(state.is_empty());
+}
+
+#[test]
+fn maps_give_memory_back_after_a_burst() {
+    let mut map: std::collections::HashMap<u32, u32> = (0..100_000).map(|key| (key, key)).collect();
+    for key in 0..99_990 {
+        map.remove(&key);
+        shrink(&mut map);
+    }
+    assert_eq!(map.len(), 10);
+    assert!(map.capacity() <= 256, "{}", map.capacity());
+}

@@ -1,0 +1,248 @@
+//! Random operations against the queue's rules and a simple model of them at once.
+
+mod reference;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::super::observer::NoObserver;
+use super::super::state::{Next, State};
+use super::super::{Backoff, Group, Item, Lane, LaneLimits, Limits, Rate, Run, Verdict};
+use reference::Model;
+
+const KEYS: u8 = 8;
+const LANES: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Add {
+        key: u8,
+        lane: u8,
+        group: Option<u8>,
+        fingerprint: u64,
+        delay: Option<u64>,
+    },
+    Next,
+    Finish {
+        which: usize,
+        verdict: Verdict,
+    },
+    Wake(u8),
+    WakeAll,
+    Forget(u8),
+    Advance(u64),
+    Limit {
+        running: [usize; LANES],
+        per_group: usize,
+    },
+    Pause(bool),
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        3 => Just(Verdict::Done),
+        3 => Just(Verdict::Failed),
+        1 => (0..3_u64).prop_map(|fingerprint| Verdict::FailedWith { fingerprint }),
+        1 => Just(Verdict::Again),
+        1 => (0..2_000_u64).prop_map(|millis| Verdict::After(Duration::from_millis(millis))),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let add = (
+        0..KEYS,
+        0..3_u8,
+        prop::option::of(0..3_u8),
+        0..3_u64,
+        prop::option::weighted(0.2, 0..2_000_u64),
+    );
+    prop_oneof![
+        12 => add.prop_map(|(key, lane, group, fingerprint, delay)| Op::Add { key, lane, group, fingerprint, delay }),
+        14 => Just(Op::Next),
+        10 => (any::<usize>(), verdict()).prop_map(|(which, verdict)| Op::Finish { which, verdict }),
+        2 => (0..KEYS).prop_map(Op::Wake),
+        1 => Just(Op::WakeAll),
+        1 => (0..KEYS).prop_map(Op::Forget),
+        6 => (0..1_500_u64).prop_map(Op::Advance),
+        1 => ([0..3_usize, 0..3_usize, 0..3_usize], 0..3_usize)
+            .prop_map(|(running, per_group)| Op::Limit { running, per_group }),
+        1 => any::<bool>().prop_map(Op::Pause),
+    ]
+}
+
+fn limits(running: [usize; LANES], per_group: usize, rate: u32) -> Limits {
+    let lane = |index: usize| LaneLimits {
+        max_running: running[index],
+        rate_limited: index < 2,
+    };
+    Limits {
+        lanes: (0..LANES).map(lane).collect(),
+        per_group,
+        starts_per_second: Rate::from(rate),
+    }
+}
+
+/// The answer of the queue to who is next.
+enum Asked {
+    Started,
+    Later(Instant),
+    Nothing,
+}
+
+/// The queue, its model and the runs in flight.
+struct World {
+    state: State<u8>,
+    model: Model,
+    now: Instant,
+    rate: u32,
+    backoff: Backoff,
+    runs: Vec<Run<u8>>,
+}
+
+impl World {
+    fn new(rate: u32, seed: u64) -> Self {
+        let now = Instant::now();
+        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(3), 2.0, 20).unwrap();
+        let start = limits([2, 2, 0], 2, rate);
+        let state = State::new(backoff, start.clone(), Rng::with_seed(seed), Arc::new(NoObserver), now);
+        Self {
+            state,
+            model: Model::new(start, rate, now),
+            now,
+            rate,
+            backoff,
+            runs: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, op: &Op) {
+        match op.clone() {
+            Op::Add {
+                key,
+                lane,
+                group,
+                fingerprint,
+                delay,
+            } => {
+                let group: Option<Group> = group.map(|group| format!("group-{group}").into());
+                let item = Item {
+                    key,
+                    lane: Lane::new(lane),
+                    group,
+                    fingerprint,
+                };
+                let due = delay.map(|millis| self.now + Duration::from_millis(millis));
+                self.model.add(&item, due, self.now);
+                self.state.add(item, due, self.now);
+            }
+            Op::Next => {
+                self.next();
+            }
+            Op::Finish { which, verdict } => {
+                if !self.runs.is_empty() {
+                    let run = self.runs.swap_remove(which % self.runs.len());
+                    self.finish(&run, verdict);
+                }
+            }
+            Op::Wake(key) => assert_eq!(self.state.wake(&key, self.now), self.model.wake(key)),
+            Op::WakeAll => assert_eq!(self.state.wake_all(self.now), self.model.wake_all()),
+            Op::Forget(key) => assert_eq!(self.state.forget(&key), self.model.forget(key)),
+            Op::Advance(millis) => self.now += Duration::from_millis(millis),
+            Op::Limit { running, per_group } => {
+                self.model.limits = limits(running, per_group, self.rate);
+                self.state.set_limits(self.model.limits.clone(), self.now);
+            }
+            Op::Pause(paused) => {
+                self.model.paused = paused;
+                self.state.set_paused(paused);
+            }
+        }
+        self.compare();
+    }
+
+    /// Takes the next run, if there is one; if not, returns when to ask again.
+    fn next(&mut self) -> Asked {
+        self.model.promote(self.now);
+        match self.state.next(self.now) {
+            Next::Run(run) => {
+                let base = self.backoff.base(run.failures());
+                assert!(run.retry_delay() >= base * 4 / 5 && run.retry_delay() <= base * 6 / 5);
+                self.model.started(&run, self.now);
+                self.runs.push(run);
+                Asked::Started
+            }
+            Next::Wait(at) => {
+                self.model.nothing_to_start(at, self.now);
+                at.map_or(Asked::Nothing, Asked::Later)
+            }
+            Next::Closed => panic!("nobody closed it"),
+        }
+    }
+
+    fn finish(&mut self, run: &Run<u8>, verdict: Verdict) {
+        self.model.finish(run, verdict, self.now);
+        self.state.finish(run, verdict, self.now);
+    }
+
+    fn compare(&self) {
+        assert_eq!(self.state.len(), self.model.len());
+        assert_eq!(self.state.running(), self.runs.len());
+        let mut held: HashMap<u8, Instant> = self
+            .state
+            .held()
+            .into_iter()
+            .map(|held| (held.key, held.until))
+            .collect();
+        for key in 0..KEYS {
+            assert_eq!(self.state.failures(&key), self.model.failures(key), "failures of {key}");
+            assert_eq!(held.remove(&key), self.model.held_until(key), "hold of {key}");
+            assert_eq!(self.state.is_held(&key), self.model.held_until(key).is_some());
+        }
+    }
+
+    /// Lets a willing handler settle everything: each key must come.
+    fn drain(&mut self) {
+        self.step(&Op::Pause(false));
+        self.rate = 0;
+        self.model.without_rate();
+        self.step(&Op::Limit {
+            running: [1, 1, 1],
+            per_group: 1,
+        });
+        for _ in 0..1_000 {
+            while let Some(run) = self.runs.pop() {
+                self.finish(&run, Verdict::Done);
+                self.compare();
+            }
+            match self.next() {
+                Asked::Started => self.compare(),
+                Asked::Later(at) => self.now = self.now.max(at),
+                Asked::Nothing => break,
+            }
+        }
+        assert_eq!(self.model.len(), 0, "a key was lost");
+        assert!(self.state.is_empty(), "state stayed behind");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn follows_the_model(
+        rate in prop::sample::select(vec![0_u32, 0, 1, 2, 5]),
+        seed in any::<u64>(),
+        ops in prop::collection::vec(op(), 1..150),
+    ) {
+        let mut world = World::new(rate, seed);
+        for op in &ops {
+            world.step(op);
+        }
+        world.drain();
+    }
+}

@@ -1,0 +1,411 @@
+//! The rules of the queue in the plainest form: one flat map, every question answered by looking at all keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::super::{Group, Item, Lane, Limits, Run, Verdict};
+
+/// What the queue must do. Asserts on what it does.
+pub(super) struct Model {
+    keys: BTreeMap<u8, Known>,
+    pub(super) limits: Limits,
+    pub(super) paused: bool,
+    rate: f64,
+    tokens: f64,
+    refilled: Instant,
+    /// Counts arrivals in a lane and holds, so that equals keep their order.
+    clock: u64,
+    /// How often a group was started while the key with this arrival headed another group of the lane and could run.
+    overtaken: HashMap<(u64, Option<Group>), u32>,
+    /// How often a lane (second) was started while another (first) could start something too.
+    lane_overtaken: HashMap<(Lane, Lane), u32>,
+}
+
+#[derive(Clone)]
+struct Known {
+    lane: Lane,
+    group: Option<Group>,
+    fingerprint: u64,
+    failures: u32,
+    failed: u64,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Ready {
+        arrived: u64,
+    },
+    Held {
+        until: Instant,
+        order: u64,
+        failure: bool,
+    },
+    Running {
+        lane: Lane,
+        group: Option<Group>,
+        adds: Vec<Option<Instant>>,
+        woken: bool,
+        forgotten: bool,
+    },
+}
+
+impl Known {
+    /// New inputs void failures with other ones.
+    fn observe(&mut self, fingerprint: u64) -> bool {
+        self.fingerprint = fingerprint;
+        let changed = self.failures > 0 && self.failed != fingerprint;
+        if changed {
+            self.failures = 0;
+        }
+        changed
+    }
+}
+
+impl Model {
+    pub(super) fn new(limits: Limits, rate: u32, now: Instant) -> Self {
+        let rate = f64::from(rate);
+        Self {
+            keys: BTreeMap::new(),
+            limits,
+            paused: false,
+            rate,
+            tokens: rate.max(1.0),
+            refilled: now,
+            clock: 0,
+            overtaken: HashMap::new(),
+            lane_overtaken: HashMap::new(),
+        }
+    }
+
+    pub(super) fn without_rate(&mut self) {
+        self.rate = 0.0;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn failures(&self, key: u8) -> u32 {
+        self.keys.get(&key).map_or(0, |known| known.failures)
+    }
+
+    pub(super) fn held_until(&self, key: u8) -> Option<Instant> {
+        match self.keys.get(&key)?.place {
+            Place::Held { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn hold_or_ready(&mut self, until: Instant, failure: bool, now: Instant) -> Place {
+        let order = self.tick();
+        if until > now {
+            Place::Held { until, order, failure }
+        } else {
+            Place::Ready { arrived: order }
+        }
+    }
+
+    pub(super) fn add(&mut self, item: &Item<u8>, due: Option<Instant>, now: Instant) {
+        let due = due.filter(|due| *due > now);
+        let order = self.tick();
+        let ready = Place::Ready { arrived: order };
+        let Some(known) = self.keys.get_mut(&item.key) else {
+            let place = due.map_or(ready, |until| Place::Held {
+                until,
+                order,
+                failure: false,
+            });
+            let (lane, group, fingerprint) = (item.lane, item.group.clone(), item.fingerprint);
+            self.keys.insert(
+                item.key,
+                Known {
+                    lane,
+                    group,
+                    fingerprint,
+                    failures: 0,
+                    failed: 0,
+                    place,
+                },
+            );
+            return;
+        };
+        let moved = known.lane != item.lane || known.group != item.group;
+        (known.lane, known.group) = (item.lane, item.group.clone());
+        match &mut known.place {
+            Place::Running { adds, .. } => {
+                adds.push(due);
+                known.fingerprint = item.fingerprint;
+            }
+            Place::Ready { .. } => {
+                known.observe(item.fingerprint);
+                if moved {
+                    known.place = ready;
+                }
+            }
+            Place::Held { until, failure, .. } => {
+                let (until, failure) = (*until, *failure);
+                let failure = !known.observe(item.fingerprint) && failure;
+                match due {
+                    Some(due) => {
+                        known.place = Place::Held {
+                            until: due.min(until),
+                            order,
+                            failure,
+                        }
+                    }
+                    None if failure => {}
+                    None => known.place = ready,
+                }
+            }
+        }
+    }
+
+    pub(super) fn wake(&mut self, key: u8) -> bool {
+        let arrived = self.tick();
+        match self.keys.get_mut(&key).map(|known| &mut known.place) {
+            Some(place @ Place::Held { .. }) => {
+                *place = Place::Ready { arrived };
+                true
+            }
+            Some(Place::Running { woken, .. }) => {
+                *woken = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn wake_all(&mut self) -> usize {
+        let mut keys: Vec<u8> = self.keys.keys().copied().collect();
+        keys.sort_by_key(|key| self.order(*key));
+        keys.into_iter().filter(|key| self.wake(*key)).count()
+    }
+
+    fn order(&self, key: u8) -> Option<(Instant, u64)> {
+        match self.keys[&key].place {
+            Place::Held { until, order, .. } => Some((until, order)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: u8) -> bool {
+        match self.keys.get_mut(&key).map(|known| &mut known.place) {
+            None => false,
+            Some(Place::Running { adds, forgotten, .. }) => {
+                adds.clear();
+                *forgotten = true;
+                true
+            }
+            Some(_) => self.keys.remove(&key).is_some(),
+        }
+    }
+
+    pub(super) fn promote(&mut self, now: Instant) {
+        if self.paused {
+            return;
+        }
+        let mut due: Vec<_> = self
+            .keys
+            .keys()
+            .filter_map(|key| Some((self.order(*key)?, *key)))
+            .collect();
+        due.sort_unstable();
+        for ((until, _), key) in due {
+            if until <= now {
+                assert!(self.wake(key));
+            }
+        }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.refilled).as_secs_f64();
+        self.tokens = (self.tokens + passed * self.rate).min(self.rate.max(1.0));
+        self.refilled = now;
+    }
+
+    fn running(&self, counts: impl Fn(Lane, Option<&Group>) -> bool) -> usize {
+        let running = self.keys.values().filter(|known| match &known.place {
+            Place::Running { lane, group, .. } => counts(*lane, group.as_ref()),
+            _ => false,
+        });
+        running.count()
+    }
+
+    /// Whether a ready key may start, the rate aside.
+    fn has_slots(&self, known: &Known) -> bool {
+        let lane = self.limits.lane(known.lane).max_running;
+        let lane_free = lane == 0 || self.running(|other, _| other == known.lane) < lane;
+        let group_free = self.limits.per_group == 0
+            || known.group.is_none()
+            || self.running(|_, other| other == known.group.as_ref()) < self.limits.per_group;
+        lane_free && group_free
+    }
+
+    /// Whether the rate allows a start in this lane; `slack` tokens are forgiven.
+    fn has_token(&self, lane: Lane, slack: f64) -> bool {
+        self.rate == 0.0 || !self.limits.lane(lane).rate_limited || self.tokens >= 1.0 - slack
+    }
+
+    fn ready(&self) -> impl Iterator<Item = (u64, &Known)> {
+        self.keys.values().filter_map(|known| match known.place {
+            Place::Ready { arrived } => Some((arrived, known)),
+            _ => None,
+        })
+    }
+
+    /// The queue started this run.
+    pub(super) fn started(&mut self, run: &Run<u8>, now: Instant) {
+        self.refill(now);
+        assert!(!self.paused, "started while paused");
+        let known = self.keys.get(run.key()).expect("a known key").clone();
+        let Place::Ready { arrived } = known.place else {
+            panic!("{run:?} was not ready")
+        };
+        assert!(self.has_slots(&known), "{run:?} passes a limit");
+        assert!(self.has_token(run.lane(), 1e-6), "{run:?} passes the rate");
+        let as_known = (known.lane, known.group.as_ref(), known.fingerprint, known.failures);
+        assert_eq!((run.lane(), run.group(), run.fingerprint(), run.failures()), as_known);
+        let before_it = self
+            .ready()
+            .filter(|(earlier, other)| *earlier < arrived && (other.lane, &other.group) == (known.lane, &known.group));
+        assert_eq!(before_it.count(), 0, "{run:?} is not the first of its group");
+        self.check_groups(&known);
+        self.check_lanes(run.lane());
+        if self.limits.lane(run.lane()).rate_limited {
+            self.tokens -= 1.0;
+        }
+        let place = Place::Running {
+            lane: known.lane,
+            group: known.group,
+            adds: Vec::new(),
+            woken: false,
+            forgotten: false,
+        };
+        self.keys.get_mut(run.key()).expect("a known key").place = place;
+    }
+
+    /// No group may start twice while the head of another group of the lane could run.
+    fn check_groups(&mut self, started: &Known) {
+        let mut heads: HashMap<&Option<Group>, u64> = HashMap::new();
+        for (arrived, known) in self.ready() {
+            if known.lane == started.lane && known.group != started.group && self.has_slots(known) {
+                let head = heads.entry(&known.group).or_insert(arrived);
+                *head = arrived.min(*head);
+            }
+        }
+        for head in heads.into_values().collect::<Vec<_>>() {
+            let times = self.overtaken.entry((head, started.group.clone())).or_default();
+            *times += 1;
+            assert!(
+                *times <= 1,
+                "group {:?} started again before another had its turn",
+                started.group
+            );
+        }
+    }
+
+    /// No lane may start twice while another could start something all the time.
+    fn check_lanes(&mut self, started: Lane) {
+        for other in (0..3).map(Lane::new).filter(|other| *other != started) {
+            let could = self
+                .ready()
+                .any(|(_, known)| known.lane == other && self.has_slots(known) && self.has_token(other, -1e-6));
+            if could {
+                let times = self.lane_overtaken.entry((other, started)).or_default();
+                *times += 1;
+                assert!(*times <= 1, "{started:?} started again before {other:?} had its turn");
+            } else {
+                self.lane_overtaken.retain(|(overtaken, _), _| *overtaken != other);
+            }
+        }
+        self.lane_overtaken.retain(|(overtaken, _), _| *overtaken != started);
+    }
+
+    /// The queue had nothing to start and wants to be asked again at `at`.
+    pub(super) fn nothing_to_start(&mut self, at: Option<Instant>, now: Instant) {
+        self.refill(now);
+        if self.paused {
+            return;
+        }
+        for (_, known) in self.ready() {
+            assert!(
+                !self.has_slots(known) || !self.has_token(known.lane, -1e-6),
+                "work was left undone"
+            );
+        }
+        let needs_token = self.ready().any(|(_, known)| self.has_slots(known));
+        let token_at = needs_token.then(|| now + Duration::from_secs_f64(((1.0 - self.tokens) / self.rate).max(0.0)));
+        let hold_ends = self.keys.keys().filter_map(|key| self.held_until(*key)).min();
+        match (at, hold_ends.into_iter().chain(token_at).min()) {
+            (None, None) => {}
+            (Some(at), Some(want)) => {
+                let off = at.max(want) - at.min(want);
+                assert!(off < Duration::from_micros(10), "wakes {off:?} off its time");
+            }
+            (at, want) => panic!("wakes at {at:?}, wanted {want:?}"),
+        }
+    }
+
+    pub(super) fn finish(&mut self, run: &Run<u8>, verdict: Verdict, now: Instant) {
+        let mut known = self.keys.remove(run.key()).expect("a known key");
+        let Place::Running {
+            adds, woken, forgotten, ..
+        } = known.place.clone()
+        else {
+            panic!("{run:?} does not run")
+        };
+        let at_once = adds.iter().any(Option::is_none);
+        let later = adds.iter().flatten().min().copied();
+        let earliest = |until: Instant| later.map_or(until, |later| later.min(until));
+        let (until, failure) = match verdict {
+            _ if forgotten || verdict == Verdict::Done => {
+                known.failures = 0;
+                if adds.is_empty() {
+                    return;
+                }
+                (if at_once { now } else { later.unwrap_or(now) }, false)
+            }
+            Verdict::Done | Verdict::Again | Verdict::After(_) => {
+                if !adds.is_empty() {
+                    known.observe(known.fingerprint);
+                }
+                match verdict {
+                    Verdict::After(delay) if !at_once && !woken => (earliest(now + delay), false),
+                    _ => (now, false),
+                }
+            }
+            Verdict::Failed | Verdict::FailedWith { .. } => {
+                let inputs = match verdict {
+                    Verdict::FailedWith { fingerprint } => fingerprint,
+                    _ => run.fingerprint(),
+                };
+                let changed = !adds.is_empty() && known.fingerprint != inputs;
+                if changed {
+                    known.failures = 0;
+                } else {
+                    known.failures += 1;
+                    (known.failed, known.fingerprint) = (inputs, inputs);
+                }
+                let now_again = woken || (changed && at_once);
+                (
+                    if now_again {
+                        now
+                    } else {
+                        earliest(now + run.retry_delay())
+                    },
+                    !changed,
+                )
+            }
+        };
+        known.place = self.hold_or_ready(until, failure, now);
+        self.keys.insert(*run.key(), known);
+    }
+}

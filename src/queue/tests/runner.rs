@@ -1,0 +1,170 @@
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::super::{Builder, Item, Lane, Observer, Queue, Run, Verdict, run};
+use super::{ATTACH, DETACH, SECOND, item, limits, plain_backoff, queue};
+
+#[derive(Default)]
+struct Panics(Mutex<Vec<String>>);
+
+impl Observer for Panics {
+    fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
+        self.0.lock().push(format!("{} {key:?} {message}", lane.index()));
+    }
+}
+
+/// Starts a runner whose handler tells each run and answers with what `verdict` makes of it.
+fn start<F, V>(queue: &Queue<&'static str>, verdict: F) -> (mpsc::UnboundedReceiver<Run<&'static str>>, Runner)
+where
+    F: Fn(Run<&'static str>) -> V + Send + Sync + 'static,
+    V: Future<Output = Verdict> + Send + 'static,
+{
+    let (tell, told) = mpsc::unbounded_channel();
+    let runner = tokio::spawn(run(queue.clone(), move |view: Run<&'static str>| {
+        tell.send(view.clone()).unwrap();
+        verdict(view)
+    }));
+    (told, runner)
+}
+
+type Runner = tokio::task::JoinHandle<()>;
+
+#[tokio::test(start_paused = true)]
+async fn runs_every_key_and_ends_when_closed_and_drained() {
+    let queue = queue();
+    let (mut told, runner) = start(&queue, |_| async {
+        tokio::time::sleep(SECOND).await;
+        Verdict::Done
+    });
+    let begin = Instant::now();
+    for key in ["a", "b"] {
+        queue.add(item(key, 0));
+    }
+    assert_eq!(*told.recv().await.unwrap().key(), "a");
+    assert_eq!(*told.recv().await.unwrap().key(), "b");
+    queue.close();
+    runner.await.unwrap();
+    assert_eq!(begin.elapsed(), SECOND, "both ran at once and both were waited for");
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_key_is_retried_and_others_go_on() {
+    let queue = queue();
+    let (mut told, _runner) = start(&queue, |view| async move {
+        if *view.key() == "bad" && view.attempt() < 4 {
+            Verdict::Failed
+        } else {
+            Verdict::Done
+        }
+    });
+    queue.add(item("bad", 0));
+    queue.add(item("good", 0));
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let view = told.recv().await.unwrap();
+        seen.push((*view.key(), view.attempt()));
+    }
+    assert_eq!(seen, [("bad", 1), ("good", 1), ("bad", 2), ("bad", 3), ("bad", 4)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_fails_its_key_and_nothing_else() {
+    let panics = Arc::new(Panics::default());
+    let queue = Builder::new(plain_backoff()).observer(panics.clone()).build();
+    let (mut told, runner) = start(&queue, |view| {
+        assert!(*view.key() != "early" || view.attempt() > 1, "before the future");
+        async move {
+            assert!(
+                *view.key() != "late" || view.attempt() > 1,
+                "{}",
+                String::from("inside of the future")
+            );
+            Verdict::Done
+        }
+    });
+    for key in ["early", "late", "good"] {
+        queue.add(item(key, 0));
+    }
+    let mut attempts = HashMap::new();
+    for _ in 0..5 {
+        let view = timeout(5 * SECOND, told.recv()).await.unwrap().unwrap();
+        attempts.insert(*view.key(), view.attempt());
+    }
+    assert_eq!(attempts, HashMap::from([("early", 2), ("late", 2), ("good", 1)]));
+    queue.close();
+    runner.await.unwrap();
+    let mut panics = panics.0.lock().clone();
+    panics.sort();
+    assert_eq!(
+        panics,
+        ["0 \"early\" before the future", "0 \"late\" inside of the future"]
+    );
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_never_ends_uses_only_its_own_slot() {
+    let queue = Builder::new(plain_backoff()).limits(limits([2, 1, 0], 0, 0)).build();
+    let (mut told, runner) = start(&queue, |view| async move {
+        if *view.key() == "stuck" {
+            std::future::pending::<()>().await;
+        }
+        Verdict::Done
+    });
+    queue.add(item("stuck", 0));
+    for key in ["a", "b", "c"] {
+        queue.add(item(key, 0));
+    }
+    queue.add(Item::new("d", DETACH, 0));
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        seen.push(*told.recv().await.unwrap().key());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, ["a", "b", "c", "d", "stuck"]);
+    let stats = queue.stats();
+    assert_eq!(stats.lanes[ATTACH.index()].running, 1);
+
+    // Cancelling the runner gives the key back as failed.
+    runner.abort();
+    assert!(runner.await.unwrap_err().is_cancelled());
+    timeout(SECOND, queue.drained()).await.unwrap();
+    assert_eq!(queue.failures(&"stuck"), 1);
+    assert!(queue.is_held(&"stuck"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lane_limit_bounds_the_tasks() {
+    let queue = Builder::new(plain_backoff()).limits(limits([3, 0, 0], 0, 0)).build();
+    let most = Arc::new(Mutex::new((0_usize, 0_usize)));
+    let counted = Arc::clone(&most);
+    let (mut told, _runner) = start(&queue, move |_| {
+        let counted = Arc::clone(&counted);
+        async move {
+            {
+                let mut count = counted.lock();
+                count.0 += 1;
+                count.1 = count.1.max(count.0);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            counted.lock().0 -= 1;
+            Verdict::Done
+        }
+    });
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        queue.add(item(key, 0));
+    }
+    for _ in 0..8 {
+        told.recv().await.unwrap();
+    }
+    queue.close();
+    queue.drained().await;
+    assert_eq!(most.lock().1, 3);
+}

@@ -1,0 +1,182 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, advance};
+
+use super::super::{Builder, HeldKey, Item, Lane, LaneStats, Observer, Trigger, Verdict};
+use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limits, plain_backoff, queue, take};
+
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    fn put(&self, lane: Lane, what: &str) {
+        self.0.lock().push(format!("{} {what}", lane.index()));
+    }
+
+    fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl Observer for Recorder {
+    fn added(&self, lane: Lane) {
+        self.put(lane, "added");
+    }
+
+    fn retried(&self, lane: Lane) {
+        self.put(lane, "retried");
+    }
+
+    fn depth(&self, lane: Lane, depth: usize) {
+        self.put(lane, &format!("depth {depth}"));
+    }
+
+    fn in_flight(&self, lane: Lane, running: usize) {
+        self.put(lane, &format!("running {running}"));
+    }
+
+    fn waited(&self, lane: Lane, waited: Duration) {
+        self.put(lane, &format!("waited {waited:?}"));
+    }
+
+    fn worked(&self, lane: Lane, worked: Duration) {
+        self.put(lane, &format!("worked {worked:?}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_observer_is_told_of_each_move() {
+    let told = Arc::new(Recorder::default());
+    let queue = Builder::new(plain_backoff()).observer(told.clone()).build();
+    queue.add(item("a", 1));
+    queue.add(item("a", 1));
+    assert_eq!(told.taken(), ["0 added", "0 depth 1"]);
+    queue.add(Item::new("a", DETACH, 1));
+    assert_eq!(told.taken(), ["0 depth 0", "1 added", "1 depth 1"]);
+    advance(SECOND).await;
+    let run = take(&queue).unwrap();
+    assert_eq!(told.taken(), ["1 depth 0", "1 running 1", "1 waited 1s"]);
+    advance(2 * SECOND).await;
+    run.finish(Verdict::Failed);
+    assert_eq!(told.taken(), ["1 running 0", "1 worked 2s", "1 retried"]);
+    queue.add(Item::new("a", DETACH, 1));
+    assert!(told.taken().is_empty(), "a swallowed add is none");
+    let run = queue.next().await.unwrap();
+    assert_eq!(
+        told.taken(),
+        ["1 added", "1 depth 1", "1 depth 0", "1 running 1", "1 waited 0ns"]
+    );
+    run.finish(Verdict::Done);
+    assert_eq!(told.taken(), ["1 running 0", "1 worked 0ns"]);
+    queue.add(item("a", 1));
+    queue.forget(&"a");
+    assert_eq!(told.taken(), ["0 added", "0 depth 1", "0 depth 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stats_tell_counts_and_ages() {
+    let queue = Builder::new(plain_backoff()).limits(limits([1, 2, 0], 0, 0)).build();
+    let begin = Instant::now();
+    queue.add(Item::new("failing", DETACH, 1));
+    fail(&queue);
+    advance(SECOND / 2).await;
+    queue.add(item("long", 1));
+    let long = take(&queue).unwrap();
+    advance(SECOND / 4).await;
+    queue.add(item("waiting", 1));
+    queue.add(item("waiting too", 1));
+    queue.add(Item::new("short", DETACH, 1));
+    let short = take(&queue).unwrap();
+    let stats = queue.stats();
+    assert_eq!(
+        stats.lanes[ATTACH.index()],
+        LaneStats {
+            ready: 2,
+            running: 1,
+            oldest_ready_since: Some(begin + 3 * SECOND / 4),
+            oldest_pending: Some(("long", begin + SECOND / 2)),
+            longest_running: Some(SECOND / 4),
+            unfinished: SECOND / 4,
+            ..LaneStats::empty()
+        }
+    );
+    assert_eq!(
+        stats.lanes[DETACH.index()],
+        LaneStats {
+            running: 1,
+            held: 1,
+            failing: 1,
+            oldest_pending: Some(("failing", begin)),
+            longest_running: Some(Duration::ZERO),
+            ..LaneStats::empty()
+        }
+    );
+    assert_eq!(stats.lanes[VOLUME.index()], LaneStats::empty());
+    assert!(!stats.paused && !stats.closed);
+
+    // Both detach runs count towards the unfinished work, the longer one is the longest.
+    advance(SECOND).await;
+    let retry = take(&queue).unwrap();
+    assert_eq!((*retry.key(), retry.pending_since()), ("failing", begin));
+    advance(SECOND).await;
+    let detach = &queue.stats().lanes[DETACH.index()];
+    assert_eq!(
+        (detach.unfinished, detach.longest_running),
+        (3 * SECOND, Some(2 * SECOND))
+    );
+    drop((long, short, retry));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_pending_from_the_first_add_after_done() {
+    let queue = queue();
+    let begin = Instant::now();
+    queue.add(item("a", 1));
+    advance(SECOND).await;
+    queue.add(item("a", 2));
+    fail(&queue);
+    advance(SECOND).await;
+    queue.add(item("a", 3));
+    let run = take(&queue).unwrap();
+    assert_eq!(run.pending_since(), begin);
+    queue.add(item("a", 4));
+    advance(SECOND).await;
+    run.finish(Verdict::Done);
+    assert_eq!(take(&queue).unwrap().pending_since(), begin + 2 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_keys_are_listed_in_the_order_of_their_times() {
+    let queue = queue();
+    let begin = Instant::now();
+    queue.add_after(item("later", 1), 5 * SECOND);
+    queue.add(item("failed", 1).in_group("node"));
+    fail(&queue);
+    queue.add(item("asked", 1));
+    take(&queue).unwrap().finish(Verdict::After(3 * SECOND));
+    let held = |key, seconds, failures, trigger, group: Option<&str>| HeldKey {
+        key,
+        lane: ATTACH,
+        group: group.map(Into::into),
+        until: begin + seconds * SECOND,
+        failures,
+        trigger,
+        pending_since: begin,
+    };
+    assert_eq!(
+        queue.held().collect::<Vec<_>>(),
+        [
+            held("failed", 1, 1, Trigger::Retry, Some("node")),
+            held("asked", 3, 0, Trigger::Again, None),
+            held("later", 5, 0, Trigger::Event, None),
+        ]
+    );
+}
+
+#[test]
+fn triggers_have_names() {
+    let names = [Trigger::Event, Trigger::Retry, Trigger::Wake, Trigger::Again].map(Trigger::as_str);
+    assert_eq!(names, ["event", "retry", "wake", "again"]);
+}

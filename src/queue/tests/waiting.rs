@@ -1,0 +1,183 @@
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, advance, timeout};
+
+use super::super::{Admission, Queue, Verdict};
+use super::{SECOND, fail, item, limited, limits, queue, settle, settle_all, take};
+
+type Handed = mpsc::UnboundedReceiver<(&'static str, Duration)>;
+
+/// Consumers that settle what they get and tell what it was and when.
+fn consumers(queue: &Queue<&'static str>, count: usize) -> (Handed, Vec<tokio::task::JoinHandle<()>>) {
+    let (tell, handed) = mpsc::unbounded_channel();
+    let begin = Instant::now();
+    let tasks = (0..count).map(|_| {
+        let (queue, tell) = (queue.clone(), tell.clone());
+        tokio::spawn(async move {
+            while let Some(ticket) = queue.next().await {
+                tell.send((*ticket.key(), begin.elapsed())).unwrap();
+                ticket.finish(Verdict::Done);
+            }
+        })
+    });
+    (handed, tasks.collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_wakes_a_waiting_consumer() {
+    let queue = queue();
+    let (mut handed, _tasks) = consumers(&queue, 1);
+    tokio::task::yield_now().await;
+    queue.add(item("a", 0));
+    assert_eq!(handed.recv().await, Some(("a", Duration::ZERO)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_consumers_share_the_keys() {
+    let queue = queue();
+    let first = queue.clone();
+    let second = queue.clone();
+    let both = tokio::spawn(async move { tokio::join!(first.next(), second.next()) });
+    tokio::task::yield_now().await;
+    queue.add(item("a", 0));
+    queue.add(item("b", 0));
+    let (first, second) = both.await.unwrap();
+    assert_ne!(first.unwrap().key(), second.unwrap().key());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_word_is_enough_for_many_keys() {
+    let queue = limited(limits([1, 0, 0], 0, 0));
+    for key in ["a", "b", "c", "d"] {
+        queue.add(item(key, 0));
+    }
+    let consumers: Vec<_> = (0..4)
+        .map(|_| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.next().await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    queue.set_limits(limits([0; 3], 0, 0));
+    let tickets = timeout(SECOND, join_all(consumers)).await.unwrap();
+    assert_eq!(tickets.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_consumer_passes_its_alarm_on() {
+    let queue = queue();
+    let (mut handed, _tasks) = consumers(&queue, 1);
+    tokio::task::yield_now().await;
+    // This consumer is the one that is told of the hold, and goes away while it waits for its end.
+    let cancelled = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.next().await.is_some() }
+    });
+    tokio::task::yield_now().await;
+    queue.add_after(item("a", 0), SECOND);
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+    }
+    cancelled.abort();
+    let handed = timeout(2 * SECOND, handed.recv()).await.unwrap();
+    assert_eq!(handed, Some(("a", SECOND)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_next_loses_no_key() {
+    let queue = queue();
+    for _ in 0..300 {
+        assert!(timeout(Duration::from_millis(1), queue.next()).await.is_err());
+    }
+    queue.add(item("a", 0));
+    assert_eq!(settle_all(&queue), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_hold_moves_the_alarm() {
+    let queue = queue();
+    let (mut handed, _tasks) = consumers(&queue, 2);
+    queue.add_after(item("late", 0), 10 * SECOND);
+    tokio::task::yield_now().await;
+    queue.add_after(item("soon", 0), SECOND);
+    assert_eq!(handed.recv().await, Some(("soon", SECOND)));
+    assert_eq!(handed.recv().await, Some(("late", 10 * SECOND)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_keeps_everything_and_hands_out_nothing() {
+    let queue = queue();
+    queue.add(item("held", 1));
+    fail(&queue);
+    queue.add(item("ready", 0));
+    queue.pause();
+    assert!(queue.stats().paused);
+    assert_eq!(queue.add(item("new", 0)), Admission::Queued);
+    advance(10 * SECOND).await;
+    assert!(take(&queue).is_none());
+    assert_eq!((queue.len(), queue.failures(&"held")), (3, 1));
+    queue.resume();
+    assert_eq!(settle_all(&queue), ["ready", "new", "held"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_wakes_a_waiting_consumer() {
+    let queue = queue();
+    queue.pause();
+    queue.add(item("a", 0));
+    let (mut handed, _tasks) = consumers(&queue, 2);
+    assert!(timeout(60 * SECOND, handed.recv()).await.is_err());
+    queue.resume();
+    assert_eq!(handed.recv().await, Some(("a", 60 * SECOND)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_queue_takes_verdicts() {
+    let queue = queue();
+    queue.add(item("a", 1));
+    let run = take(&queue).unwrap();
+    queue.pause();
+    run.finish(Verdict::Failed);
+    assert!(queue.is_held(&"a"));
+    assert_eq!(queue.wake_all(), 1);
+    assert!(take(&queue).is_none());
+    queue.resume();
+    assert_eq!(settle(&queue), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_all_consumers_and_hands_out_no_more() {
+    let queue = queue();
+    let (mut handed, tasks) = consumers(&queue, 3);
+    tokio::task::yield_now().await;
+    queue.close();
+    timeout(SECOND, join_all(tasks)).await.unwrap();
+    assert_eq!(handed.recv().await, None);
+    assert_eq!(queue.add(item("a", 0)), Admission::Closed);
+    assert!(queue.next().await.is_none());
+    assert!(queue.is_empty() && queue.stats().closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drained_waits_for_the_runs_in_flight() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(item(key, 0));
+    }
+    let (first, second) = (take(&queue).unwrap(), take(&queue).unwrap());
+    queue.close();
+    assert!(queue.next().await.is_none(), "c stays where it is");
+    let drained = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.drained().await }
+    });
+    first.finish(Verdict::Done);
+    tokio::task::yield_now().await;
+    assert!(!drained.is_finished());
+    second.finish(Verdict::Failed);
+    timeout(SECOND, drained).await.unwrap().unwrap();
+    assert_eq!((queue.failures(&"b"), queue.len()), (1, 2));
+    queue.drained().await;
+}
