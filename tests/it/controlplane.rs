@@ -222,6 +222,20 @@ async fn audit_log_tells_who_changed_what() -> Result<()> {
 }
 
 #[tokio::test]
+async fn kubectl_of_the_same_release_works_with_the_kubeconfig() -> Result<()> {
+    let control_plane = shared_control_plane().await?;
+    let output = tokio::process::Command::new(control_plane.kubectl_path().await?)
+        .args(["get", "namespace", "default", "--output=name", "--cache-dir"])
+        .arg(control_plane.folder().join("kubectl-cache"))
+        .env("KUBECONFIG", control_plane.admin_kubeconfig())
+        .output()
+        .await
+        .expect("kubectl starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "namespace/default\n");
+    Ok(())
+}
+
+#[tokio::test]
 async fn works_without_controller_manager() -> Result<()> {
     let control_plane = ControlPlane::start(Options {
         priority_and_fairness: false,

@@ -127,12 +127,14 @@ impl AuditLog {
         let read = move || {
             for line in BufReader::new(output).split(b'\n') {
                 let Ok(mut line) = line else { break };
-                if let Some(event) = parse(&line) {
-                    shared.push(event);
-                }
+                let event = parse(&line);
                 line.push(b'\n');
                 if let Err(error) = file.write_all(&line) {
                     eprintln!("cannot write the audit log: {error}");
+                }
+                // Last, so that an event which was waited for is in the file too.
+                if let Some(event) = event {
+                    shared.push(event);
                 }
             }
         };

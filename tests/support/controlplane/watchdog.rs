@@ -26,7 +26,7 @@ component=$!
 reader=$!
 wait "$component"
 status=$?
-kill -KILL "$reader"
+kill -KILL "$reader" 2>/dev/null
 wait "$reader" 2>/dev/null
 trap : TERM
 kill -TERM 0
