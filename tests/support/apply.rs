@@ -18,7 +18,7 @@ use super::wait::wait_for;
 /// The field manager under which manifests are applied.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator-tests";
 
-/// How long a new CustomResourceDefinition may take until its objects can be made.
+/// How long a new CustomResourceDefinition may take until its objects can be made; seconds when the machine is busy.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Applies every document of a YAML text by server-side apply, in the order given, and returns the objects as stored.
@@ -73,7 +73,7 @@ pub async fn apply_object(client: &Client, object: DynamicObject) -> Result<Dyna
 /// discovery documents follow an established CustomResourceDefinition with a delay.
 async fn discover(client: &Client, types: &TypeMeta) -> Result<(ApiResource, ApiCapabilities)> {
     let kind = GroupVersionKind::try_from(types).map_err(|error| Error::NotAnObject(format!("{types:?}: {error}")))?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + SERVED_WITHIN;
     let mut ticks = interval(Duration::from_millis(50));
     loop {
         ticks.tick().await;
