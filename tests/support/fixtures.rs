@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::error::{Context, Result};
 
+pub use nodes::unique_volume_name;
 pub use volumes::Volume;
 
 /// Makes and removes stock objects through one client, and waits for their states with one limit.
