@@ -1,0 +1,6 @@
+//! Integration tests against a real control plane.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod controlplane;

@@ -1,0 +1,256 @@
+//! The audit log of the API server, as a stream of events.
+//!
+//! The API server writes the log to its standard output, which is a pipe to this process. So a test can wait for an
+//! event without looking again and again. Each line is also kept in a file.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ChildStdout;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::super::error::{Context, Error, Result};
+
+/// The audit policy: whole bodies for the objects that matter to an attacher, never the content of a secret, nothing
+/// for the control plane's own housekeeping, and for all else who asked for what.
+pub const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  resources:
+  - {group: "", resources: [secrets, serviceaccounts/token]}
+  - {group: authentication.k8s.io}
+- level: RequestResponse
+  resources:
+  - {group: storage.k8s.io, resources: [volumeattachments, volumeattachments/status]}
+  - {group: "", resources: [persistentvolumes, persistentvolumes/status, events]}
+  - {group: events.k8s.io, resources: [events]}
+  - {group: attacher.csi.dev}
+- level: None
+  users: ["system:apiserver", "system:kube-controller-manager"]
+- level: None
+  userGroups: ["system:serviceaccounts:kube-system"]
+- level: None
+  nonResourceURLs: ["*"]
+- level: Metadata
+"#;
+
+/// One request which the API server has answered (stage `ResponseComplete`).
+#[derive(Clone, Debug)]
+pub struct AuditEvent {
+    /// What was asked: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...
+    pub verb: String,
+    /// The path of the request with its query.
+    pub uri: String,
+    /// The API group; empty for the core group.
+    pub api_group: String,
+    /// The plural name of the resource.
+    pub resource: String,
+    /// The sub-resource, such as `status`; empty for the object itself.
+    pub subresource: String,
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The name of the object; empty for lists.
+    pub name: String,
+    /// The user agent which the client gave.
+    pub user_agent: String,
+    /// The user on whose behalf the request was handled: the impersonated one if there was one.
+    pub username: String,
+    /// The body of the request, where the policy records it.
+    pub request_body: Option<Value>,
+    /// The body of the answer, where the policy records it.
+    pub response_body: Option<Value>,
+    /// The HTTP status of the answer.
+    pub response_code: u16,
+    /// When the request came in.
+    pub request_timestamp: Timestamp,
+    /// When the answer was complete.
+    pub stage_timestamp: Timestamp,
+}
+
+impl AuditEvent {
+    /// Whether this is a request with this verb to this resource, written `resource` or `resource/subresource`.
+    pub fn is(&self, verb: &str, resource: &str) -> bool {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        self.verb == verb && self.resource == resource && self.subresource == subresource
+    }
+}
+
+/// The events that came so far.
+pub struct AuditLog {
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    events: Mutex<Vec<Arc<AuditEvent>>>,
+    count: watch::Sender<usize>,
+}
+
+impl AuditLog {
+    /// An empty log which will keep its lines in the file `path`.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            shared: Arc::new(Shared {
+                events: Mutex::default(),
+                count: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// The file with one JSON document on each line.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the output of an API server on a thread of its own until that API server ends.
+    pub fn follow(&self, output: ChildStdout) -> Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.path)
+            .while_trying(|| format!("open {}", self.path.display()))?;
+        let shared = Arc::clone(&self.shared);
+        let read = move || {
+            for line in BufReader::new(output).split(b'\n') {
+                let Ok(mut line) = line else { break };
+                let event = parse(&line);
+                line.push(b'\n');
+                if let Err(error) = file.write_all(&line) {
+                    eprintln!("cannot write the audit log: {error}");
+                }
+                // Last, so that an event which was waited for is in the file too.
+                if let Some(event) = event {
+                    shared.push(event);
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("audit-log".to_owned())
+            .spawn(read)
+            .map(drop)
+            .while_trying(|| "start a thread".to_owned())
+    }
+
+    /// All events so far, in the order in which the answers were complete.
+    pub fn events(&self) -> Vec<Arc<AuditEvent>> {
+        self.shared.events.lock().clone()
+    }
+
+    /// Waits until there is an event that matches; earlier events count too.
+    pub async fn wait_for(
+        &self,
+        what: &str,
+        limit: Duration,
+        matches: impl Fn(&AuditEvent) -> bool,
+    ) -> Result<Arc<AuditEvent>> {
+        let mut count = self.shared.count.subscribe();
+        let mut seen = 0;
+        let search = async {
+            loop {
+                count.mark_unchanged();
+                let new = self.shared.events.lock()[seen..].to_vec();
+                seen += new.len();
+                if let Some(found) = new.into_iter().find(|event| matches(event)) {
+                    return found;
+                }
+                // The sender lives in `self`, so the channel is open.
+                count.changed().await.ok();
+            }
+        };
+        let found = tokio::time::timeout(limit, search).await;
+        found.map_err(|_| Error::TimedOut {
+            what: what.to_owned(),
+            limit,
+            last: format!("{seen} other audit events"),
+        })
+    }
+}
+
+impl Shared {
+    fn push(&self, event: AuditEvent) {
+        let mut events = self.events.lock();
+        events.push(Arc::new(event));
+        self.count.send_replace(events.len());
+    }
+}
+
+/// An event of stage `ResponseComplete`; `None` for other stages and for what is no event.
+fn parse(line: &[u8]) -> Option<AuditEvent> {
+    let raw: RawEvent = serde_json::from_slice(line).ok()?;
+    if raw.stage != "ResponseComplete" {
+        return None;
+    }
+    let object = raw.object_ref.unwrap_or_default();
+    Some(AuditEvent {
+        verb: raw.verb,
+        uri: raw.request_uri,
+        api_group: object.api_group,
+        resource: object.resource,
+        subresource: object.subresource,
+        namespace: object.namespace,
+        name: object.name,
+        user_agent: raw.user_agent,
+        username: raw.impersonated_user.unwrap_or(raw.user).username,
+        request_body: raw.request_object,
+        response_body: raw.response_object,
+        response_code: raw.response_status.unwrap_or_default().code,
+        request_timestamp: raw.request_received_timestamp.0,
+        stage_timestamp: raw.stage_timestamp.0,
+    })
+}
+
+/// The parts of `audit.k8s.io/v1` Event which are used here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawEvent {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    user: RawUser,
+    impersonated_user: Option<RawUser>,
+    #[serde(default)]
+    user_agent: String,
+    object_ref: Option<RawReference>,
+    response_status: Option<RawStatus>,
+    request_object: Option<Value>,
+    response_object: Option<Value>,
+    request_received_timestamp: MicroTime,
+    stage_timestamp: MicroTime,
+}
+
+#[derive(Deserialize)]
+struct RawUser {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawReference {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawStatus {
+    code: u16,
+}

@@ -1,0 +1,320 @@
+//! The flags of each component, and how it is known to be ready.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{Api, Client};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::super::error::{Error, Result};
+use super::audit::{self, AuditLog};
+use super::pki::{self, Authority, IdentityFiles};
+use super::watchdog::{Output, Watched};
+use super::{Options, ports, programs};
+
+/// How often a component that starts is asked whether it is ready.
+const PROBE_INTERVAL: Duration = Duration::from_millis(25);
+/// How long one such question may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    etcd: PathBuf,
+    apiserver: PathBuf,
+    controller_manager: Option<PathBuf>,
+}
+
+impl Programs {
+    /// Finds or builds the programs.
+    pub async fn locate(with_controller_manager: bool) -> Result<Self> {
+        let [etcd, apiserver] = programs::locate(["etcd", "kube-apiserver"]).await?;
+        let controller_manager = if with_controller_manager {
+            Some(controller_manager().await?)
+        } else {
+            None
+        };
+        Ok(Self {
+            etcd,
+            apiserver,
+            controller_manager,
+        })
+    }
+}
+
+async fn controller_manager() -> Result<PathBuf> {
+    let [path] = programs::locate(["kube-controller-manager"]).await?;
+    Ok(path)
+}
+
+/// All that stays the same when a component is started again.
+pub struct Installation {
+    /// What the test asked for.
+    pub options: Options,
+    programs: Programs,
+    folder: PathBuf,
+    files: Files,
+    ports: Ports,
+}
+
+struct Files {
+    authority: PathBuf,
+    server: IdentityFiles,
+    etcd_client: IdentityFiles,
+    signing_key: PathBuf,
+    verification_key: PathBuf,
+    audit_policy: PathBuf,
+}
+
+struct Ports {
+    etcd: u16,
+    etcd_peer: u16,
+    apiserver: u16,
+}
+
+impl Installation {
+    /// Chooses ports and writes keys, certificates and the audit policy into `folder`.
+    pub fn prepare(options: Options, programs: Programs, folder: &Path, authority: &Authority) -> Result<Self> {
+        let server = authority.server(&[
+            "127.0.0.1",
+            "localhost",
+            "10.96.0.1",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ])?;
+        let files = Files {
+            authority: folder.join("ca.crt"),
+            server: server.write(folder, "server")?,
+            etcd_client: authority.client("kube-apiserver", None)?.write(folder, "etcd-client")?,
+            signing_key: folder.join("service-account.key"),
+            verification_key: folder.join("service-account.pub"),
+            audit_policy: folder.join("audit-policy.yaml"),
+        };
+        pki::write_private(&files.authority, authority.certificate())?;
+        let (private, public) = pki::signing_key_pair()?;
+        pki::write_private(&files.signing_key, &private)?;
+        pki::write_private(&files.verification_key, &public)?;
+        pki::write_private(&files.audit_policy, audit::POLICY)?;
+        let ports = Ports {
+            etcd: ports::free_port()?,
+            etcd_peer: ports::free_port()?,
+            apiserver: ports::free_port()?,
+        };
+        Ok(Self {
+            options,
+            programs,
+            folder: folder.to_owned(),
+            files,
+            ports,
+        })
+    }
+
+    /// The address of the API server.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.apiserver)
+    }
+
+    /// Starts etcd and waits until it takes connections.
+    pub async fn start_etcd(&self) -> Result<Watched> {
+        let mut etcd = self.spawn("etcd", &self.programs.etcd, &self.etcd_args(), Output::Log)?;
+        let address = (Ipv4Addr::LOCALHOST, self.ports.etcd);
+        self.ready(&mut etcd, || async move {
+            TcpStream::connect(address)
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string())
+        })
+        .await?;
+        Ok(etcd)
+    }
+
+    /// Starts kube-apiserver and waits until it calls itself ready, which includes the default RBAC objects.
+    pub async fn start_apiserver(&self, audit: Option<&AuditLog>, client: &Client) -> Result<Watched> {
+        let output = if audit.is_some() { Output::Pipe } else { Output::Log };
+        let mut apiserver = self.spawn(
+            "kube-apiserver",
+            &self.programs.apiserver,
+            &self.apiserver_args(),
+            output,
+        )?;
+        if let (Some(audit), Some(stdout)) = (audit, apiserver.take_stdout()) {
+            audit.follow(stdout)?;
+        }
+        self.ready(&mut apiserver, || {
+            let client = client.clone();
+            async move {
+                let request = http::Request::get("/readyz")
+                    .body(Vec::new())
+                    .map_err(|error| error.to_string())?;
+                client
+                    .request_text(request)
+                    .await
+                    .map(drop)
+                    .map_err(|error| error.to_string())
+            }
+        })
+        .await?;
+        Ok(apiserver)
+    }
+
+    /// Starts kube-controller-manager and waits for the first thing that tests need of it: the default service
+    /// account, without which no pod is admitted. It serves no port that could be asked.
+    pub async fn start_controller_manager(&self, kubeconfig: &Path, client: &Client) -> Result<Watched> {
+        let program = match &self.programs.controller_manager {
+            Some(program) => program.clone(),
+            None => controller_manager().await?,
+        };
+        let args = self.controller_manager_args(kubeconfig);
+        let mut manager = self.spawn("kube-controller-manager", &program, &args, Output::Log)?;
+        let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
+        self.ready(&mut manager, || {
+            let accounts = accounts.clone();
+            async move {
+                accounts
+                    .get("default")
+                    .await
+                    .map(drop)
+                    .map_err(|error| error.to_string())
+            }
+        })
+        .await?;
+        Ok(manager)
+    }
+
+    fn spawn(&self, name: &'static str, program: &Path, args: &[String], output: Output) -> Result<Watched> {
+        Watched::spawn(name, program, args, &self.folder.join(format!("{name}.log")), output)
+    }
+
+    fn etcd_args(&self) -> Vec<String> {
+        let client_url = format!("https://127.0.0.1:{}", self.ports.etcd);
+        let peer_url = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
+        vec![
+            flag("name", "test"),
+            flag("data-dir", path(&self.folder.join("etcd"))),
+            flag("listen-client-urls", &client_url),
+            flag("advertise-client-urls", &client_url),
+            flag("listen-peer-urls", &peer_url),
+            flag("initial-advertise-peer-urls", &peer_url),
+            flag("initial-cluster", format!("test={peer_url}")),
+            flag("client-cert-auth", true),
+            flag("trusted-ca-file", path(&self.files.authority)),
+            flag("cert-file", path(&self.files.server.certificate)),
+            flag("key-file", path(&self.files.server.key)),
+            // The data need not survive a crash of the machine, and waiting for the disk is most of a write.
+            flag("unsafe-no-fsync", true),
+            // Benchmarks write more than the 2 GiB which etcd allows by default.
+            flag("quota-backend-bytes", 8_u64 << 30),
+            flag("log-level", "warn"),
+        ]
+    }
+
+    fn apiserver_args(&self) -> Vec<String> {
+        let files = &self.files;
+        let mut args = vec![
+            flag("etcd-servers", format!("https://127.0.0.1:{}", self.ports.etcd)),
+            flag("etcd-cafile", path(&files.authority)),
+            flag("etcd-certfile", path(&files.etcd_client.certificate)),
+            flag("etcd-keyfile", path(&files.etcd_client.key)),
+            flag("bind-address", "127.0.0.1"),
+            flag("advertise-address", "127.0.0.1"),
+            // A loopback address may not be published as endpoint of the service "kubernetes".
+            flag("endpoint-reconciler-type", "none"),
+            flag("secure-port", self.ports.apiserver),
+            flag("tls-cert-file", path(&files.server.certificate)),
+            flag("tls-private-key-file", path(&files.server.key)),
+            flag("client-ca-file", path(&files.authority)),
+            flag("authorization-mode", "Node,RBAC"),
+            flag("service-account-issuer", "https://kubernetes.default.svc"),
+            flag("service-account-key-file", path(&files.verification_key)),
+            flag("service-account-signing-key-file", path(&files.signing_key)),
+            flag("service-cluster-ip-range", "10.96.0.0/16"),
+            flag("allow-privileged", true),
+            // What a test measures must not be a limit of the server.
+            flag("max-requests-inflight", 3000),
+            flag("max-mutating-requests-inflight", 1500),
+        ];
+        if !self.options.controller_manager {
+            // Both rely on kube-controller-manager: one adds a finalizer to each PersistentVolume which nobody else
+            // would remove, the other refuses pods until the default service account exists.
+            args.push(flag(
+                "disable-admission-plugins",
+                "StorageObjectInUseProtection,ServiceAccount",
+            ));
+        }
+        if !self.options.priority_and_fairness {
+            args.push(flag("enable-priority-and-fairness", false));
+        }
+        if self.options.audit {
+            args.push(flag("audit-policy-file", path(&files.audit_policy)));
+            args.push(flag("audit-log-path", "-"));
+        }
+        args.extend(self.options.apiserver_args.iter().cloned());
+        args
+    }
+
+    fn controller_manager_args(&self, kubeconfig: &Path) -> Vec<String> {
+        let mut args = vec![
+            flag("kubeconfig", path(kubeconfig)),
+            // Node lifecycle would mark nodes as lost that have no kubelet which renews their lease.
+            flag("controllers", "*,-node-lifecycle-controller"),
+            // As installers set it up: each controller has its own service account, so its own user in the audit log.
+            flag("use-service-account-credentials", true),
+            flag("service-account-private-key-file", path(&self.files.signing_key)),
+            flag("root-ca-file", path(&self.files.authority)),
+            flag("leader-elect", false),
+            flag("secure-port", 0),
+        ];
+        args.extend(self.options.controller_manager_args.iter().cloned());
+        args
+    }
+
+    /// Probes until the component is ready. Fails when it ends, or when the limit of the options is over.
+    async fn ready<F>(&self, component: &mut Watched, probe: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output = std::result::Result<(), String>>,
+    {
+        let limit = self.options.ready_within;
+        let deadline = Instant::now() + limit;
+        let mut ticks = interval(PROBE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Some(status) = component.ended()? {
+                return Err(Error::Ended {
+                    component: component.name(),
+                    status,
+                    log: component.log_tail(),
+                });
+            }
+            let answer = timeout(PROBE_TIMEOUT, probe())
+                .await
+                .unwrap_or_else(|_| Err("no answer".to_owned()));
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(last) if Instant::now() >= deadline => {
+                    let log = component.log_tail();
+                    return Err(Error::NotReady {
+                        component: component.name(),
+                        limit,
+                        last,
+                        log,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn flag(name: &str, value: impl std::fmt::Display) -> String {
+    format!("--{name}={value}")
+}
+
+fn path(path: &Path) -> std::path::Display<'_> {
+    path.display()
+}

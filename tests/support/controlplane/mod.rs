@@ -1,0 +1,308 @@
+//! A Kubernetes control plane of real components (etcd, kube-apiserver and, when asked for, kube-controller-manager)
+//! on loopback ports, with TLS and RBAC. There is no kubelet and no scheduler: a test plays them.
+
+pub mod audit;
+mod components;
+mod kubeconfig;
+mod pki;
+mod ports;
+pub mod programs;
+pub mod watchdog;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use super::error::{Context, Error, Result};
+use audit::{AuditEvent, AuditLog};
+use components::Installation;
+use kubeconfig::Credentials;
+use pki::{Authority, Identity};
+use watchdog::{StateFolder, Watched};
+
+/// How often a start is tried when a port that was free is taken by the time a component wants it.
+const START_ATTEMPTS: u32 = 5;
+
+/// How a control plane is to be run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Run kube-controller-manager with all controllers but the one which would evict pods from nodes without kubelet.
+    pub controller_manager: bool,
+    /// Record requests, see [`audit::POLICY`].
+    pub audit: bool,
+    /// Keep API priority and fairness on, as is the default of Kubernetes.
+    pub priority_and_fairness: bool,
+    /// More flags for kube-apiserver; they win over those given by the harness.
+    pub apiserver_args: Vec<String>,
+    /// More flags for kube-controller-manager; they win over those given by the harness.
+    pub controller_manager_args: Vec<String>,
+    /// How long each component may take until it is ready.
+    pub ready_within: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            controller_manager: false,
+            audit: false,
+            priority_and_fairness: true,
+            apiserver_args: Vec::new(),
+            controller_manager_args: Vec::new(),
+            ready_within: Duration::from_secs(90),
+        }
+    }
+}
+
+/// A running control plane. Dropping it ends all components and removes their state.
+///
+/// It is bound to no async runtime. Clients made by it are: each test makes its own.
+pub struct ControlPlane {
+    // Fields are dropped in this order: clients of a server before the server, the folder last.
+    controller_manager: Mutex<Option<Watched>>,
+    apiserver: Mutex<Option<Watched>>,
+    etcd: Watched,
+    audit: Option<AuditLog>,
+    administrator: Identity,
+    authority: Authority,
+    installation: Installation,
+    folder: StateFolder,
+}
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it is ready. Programs that are missing are built first, which takes
+    /// minutes; see `tests/controlplane/build`.
+    pub async fn start(options: Options) -> Result<Self> {
+        let programs = components::Programs::locate(options.controller_manager).await?;
+        let mut attempt = 1;
+        loop {
+            match Self::start_once(options.clone(), programs.clone()).await {
+                Err(Error::Ended { log, .. }) if attempt < START_ATTEMPTS && ports::was_taken(&log) => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_once(options: Options, programs: components::Programs) -> Result<Self> {
+        let folder = StateFolder::create()?;
+        let authority = Authority::new()?;
+        let installation = Installation::prepare(options, programs, folder.path(), &authority)?;
+        let administrator = authority.client("kubernetes-admin", Some("system:masters"))?;
+        let admin_kubeconfig = folder.path().join("admin.kubeconfig");
+        let credentials = Credentials::Certificate(&administrator);
+        kubeconfig::write(
+            &admin_kubeconfig,
+            &installation.url(),
+            authority.certificate(),
+            &credentials,
+        )?;
+        let audit = installation
+            .options
+            .audit
+            .then(|| AuditLog::new(folder.path().join("audit.log")));
+
+        let etcd = installation.start_etcd().await?;
+        let control_plane = Self {
+            controller_manager: Mutex::default(),
+            apiserver: Mutex::default(),
+            etcd,
+            audit,
+            administrator,
+            authority,
+            installation,
+            folder,
+        };
+        control_plane.start_apiserver().await?;
+        if control_plane.installation.options.controller_manager {
+            control_plane.start_controller_manager().await?;
+        }
+        Ok(control_plane)
+    }
+
+    /// Starts kube-apiserver, after [`ControlPlane::stop_apiserver`] again on the same port and data, and waits until
+    /// it is ready. Does nothing when it runs.
+    pub async fn start_apiserver(&self) -> Result<()> {
+        if self.apiserver.lock().is_some() {
+            return Ok(());
+        }
+        let client = self.admin_client().await?;
+        let started = self.installation.start_apiserver(self.audit.as_ref(), &client).await?;
+        *self.apiserver.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Kills kube-apiserver, as a crash or a lost node would. Returns when it is gone.
+    pub fn stop_apiserver(&self) {
+        drop(self.apiserver.lock().take());
+    }
+
+    /// Starts kube-controller-manager and waits until it has made the service account which pods need. Does nothing
+    /// when it runs.
+    pub async fn start_controller_manager(&self) -> Result<()> {
+        if self.controller_manager.lock().is_some() {
+            return Ok(());
+        }
+        let identity = self.authority.client("system:kube-controller-manager", None)?;
+        let path = self.folder.path().join("kube-controller-manager.kubeconfig");
+        self.write_kubeconfig(&path, &Credentials::Certificate(&identity))?;
+        let client = self.admin_client().await?;
+        let started = self.installation.start_controller_manager(&path, &client).await?;
+        *self.controller_manager.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Kills kube-controller-manager. Returns when it is gone.
+    pub fn stop_controller_manager(&self) {
+        drop(self.controller_manager.lock().take());
+    }
+
+    /// The address of the API server, `https://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        self.installation.url()
+    }
+
+    /// The folder with all state: keys, kubeconfigs, logs (`<component>.log`) and the data of etcd.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A kubeconfig for a member of `system:masters`.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("admin.kubeconfig")
+    }
+
+    /// A client for a member of `system:masters`.
+    pub async fn admin_client(&self) -> Result<Client> {
+        kubeconfig::client(&self.admin_kubeconfig()).await
+    }
+
+    /// The client configuration for a member of `system:masters`, for tests which build a client of their own.
+    pub async fn admin_config(&self) -> Result<kube::Config> {
+        kubeconfig::config(&self.admin_kubeconfig()).await
+    }
+
+    /// A kubeconfig for any user in any groups (by impersonation).
+    pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let path = self.new_kubeconfig_path();
+        let credentials = Credentials::Impersonate {
+            administrator: &self.administrator,
+            user,
+            groups,
+        };
+        self.write_kubeconfig(&path, &credentials)?;
+        Ok(path)
+    }
+
+    /// A client for any user in any groups (by impersonation).
+    pub async fn client_for(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        kubeconfig::client(&self.kubeconfig_for(user, groups)?).await
+    }
+
+    /// A kubeconfig with a token of this service account, good for a day. Makes the namespace and the service account
+    /// if they are missing.
+    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let client = self.admin_client().await?;
+        create_if_missing(&Api::<Namespace>::all(client.clone()), namespace).await?;
+        let accounts = Api::<ServiceAccount>::namespaced(client, namespace);
+        create_if_missing(&accounts, name).await?;
+        let spec = TokenRequestSpec {
+            expiration_seconds: Some(24 * 60 * 60),
+            ..TokenRequestSpec::default()
+        };
+        let request = TokenRequest {
+            spec,
+            ..TokenRequest::default()
+        };
+        let answer = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await
+            .while_trying(|| format!("request a token for {namespace}/{name}"))?;
+        let path = self.new_kubeconfig_path();
+        let token = answer.status.map(|status| status.token).unwrap_or_default();
+        self.write_kubeconfig(&path, &Credentials::Token(&token))?;
+        Ok(path)
+    }
+
+    /// A client which uses the kubeconfig in this file.
+    pub async fn client_from(&self, kubeconfig: &Path) -> Result<Client> {
+        kubeconfig::client(kubeconfig).await
+    }
+
+    /// Applies every document of a manifest as administrator, see [`super::apply_yaml`].
+    pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>> {
+        super::apply_yaml(&self.admin_client().await?, manifest).await
+    }
+
+    /// Every request answered so far that the audit policy records.
+    pub fn audit_events(&self) -> Result<Vec<Arc<AuditEvent>>> {
+        self.audit.as_ref().map(AuditLog::events).ok_or(Error::NoAuditLog)
+    }
+
+    /// Waits for a request which matches; those answered before count too. `what` goes into the error message.
+    pub async fn wait_for_audit_event(
+        &self,
+        what: &str,
+        limit: Duration,
+        matches: impl Fn(&AuditEvent) -> bool,
+    ) -> Result<Arc<AuditEvent>> {
+        self.audit
+            .as_ref()
+            .ok_or(Error::NoAuditLog)?
+            .wait_for(what, limit, matches)
+            .await
+    }
+
+    /// The file with the raw audit events of all stages, one JSON document on each line.
+    pub fn audit_log(&self) -> Result<&Path> {
+        self.audit.as_ref().map(AuditLog::path).ok_or(Error::NoAuditLog)
+    }
+
+    /// The kubectl of the same release, built on first use.
+    pub async fn kubectl_path(&self) -> Result<PathBuf> {
+        let [path] = programs::locate(["kubectl"]).await?;
+        Ok(path)
+    }
+
+    /// The process groups of the components that run now, for tests which look whether they are gone.
+    pub fn process_groups(&self) -> Vec<u32> {
+        let optional = [self.controller_manager.lock(), self.apiserver.lock()];
+        let optional = optional
+            .iter()
+            .filter_map(|component| component.as_ref().map(Watched::process_group));
+        optional.chain([self.etcd.process_group()]).collect()
+    }
+
+    fn write_kubeconfig(&self, path: &Path, credentials: &Credentials<'_>) -> Result<()> {
+        kubeconfig::write(path, &self.url(), self.authority.certificate(), credentials)
+    }
+
+    fn new_kubeconfig_path(&self) -> PathBuf {
+        self.folder
+            .path()
+            .join(format!("{:016x}.kubeconfig", fastrand::u64(..)))
+    }
+}
+
+/// Creates an object which has nothing but a name, unless it is there.
+async fn create_if_missing<K>(api: &Api<K>, name: &str) -> Result<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + serde::Serialize + Default,
+{
+    let mut object = K::default();
+    *object.meta_mut() = ObjectMeta {
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        outcome => outcome
+            .map(drop)
+            .while_trying(|| format!("create {} {name}", ApiResource::erase::<K>(&()).kind)),
+    }
+}

@@ -1,0 +1,43 @@
+//! What the test targets share: a real Kubernetes control plane on loopback ports and builders for the stock objects
+//! around a volume. It knows nothing of the operator under test, so that what it proves is proved from outside.
+//!
+//! Nothing started here outlives the test process, however that process ends: see [`controlplane::watchdog`].
+
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each target that includes this module uses a part of it"
+)]
+
+pub mod apply;
+pub mod controlplane;
+mod error;
+pub mod fixtures;
+pub mod wait;
+
+pub use apply::apply_yaml;
+pub use controlplane::audit::AuditEvent;
+pub use controlplane::{ControlPlane, Options};
+pub use error::{Error, Result};
+pub use fixtures::{Fixtures, Volume};
+
+use tokio::sync::OnceCell;
+
+/// The control plane which all tests of one process share: with kube-controller-manager and with the audit log.
+///
+/// The first caller starts it. It holds nothing of the runtime which started it (components are plain processes, and
+/// each test builds its own client), so it outlives the runtime of that one test. It ends with the process. When it
+/// cannot be started, every caller gets the same error instead of trying again.
+pub async fn shared_control_plane() -> Result<&'static ControlPlane> {
+    static SHARED: OnceCell<std::result::Result<ControlPlane, String>> = OnceCell::const_new();
+    let options = Options {
+        controller_manager: true,
+        audit: true,
+        ..Options::default()
+    };
+    SHARED
+        .get_or_init(|| async { ControlPlane::start(options).await.map_err(|error| error.to_string()) })
+        .await
+        .as_ref()
+        .map_err(|message| Error::SharedControlPlane(message.clone()))
+}
