@@ -26,7 +26,7 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// A call that did not answer OK.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("rpc error: code = {} desc = {message}", names::code_camel(*.code))]
+#[error("rpc error: code = {} desc = {message}", names::code_camel_case(*.code))]
 pub struct CallError {
     /// The gRPC code; our own deadline reads DEADLINE_EXCEEDED.
     pub code: Code,
@@ -165,8 +165,8 @@ impl CsiClient {
         let (mut span, answer) = self.call(&frame, request, describe, call).await?;
         let context = StringMap::from(answer.publish_context);
         if span.is_recording() {
-            let keys: Vec<&str> = context.iter().map(|(key, _)| key).collect();
-            span.set(attr::PUBLISH_CONTEXT_KEYS, keys.as_slice());
+            let keys: Vec<String> = context.iter().map(|(key, _)| key.to_owned()).collect();
+            span.set(attr::PUBLISH_CONTEXT_KEYS, keys);
         }
         Ok(context)
     }

@@ -67,7 +67,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         }
     }
     let failure = Failure::plain("the objects kept changing during the attempt");
-    report::failed(&attempt, name, None, &failure, "_OTHER");
+    report::failed(&mut attempt, name, None, &failure, "_OTHER");
     Verdict::Failed
 }
 

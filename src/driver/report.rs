@@ -125,7 +125,7 @@ pub(super) fn failed(
         at: whole_seconds(clock::now()),
         attachment: name.to_owned(),
         operation: operation.as_str(),
-        code: code.map_or(kind, |code| names::code_camel(code).to_owned()),
+        code: code.map_or(kind, |code| names::code_camel_case(code).to_owned()),
         message: failure.message.clone(),
         trace_id,
     });

@@ -9,4 +9,4 @@ mod requests;
 
 pub use connect::{ConnectError, connect, load_config};
 pub use error::{ApiError, ApiErrorKind};
-pub use requests::{Requests, SecretData};
+pub use requests::{Requests, Returned, SecretData};

@@ -35,6 +35,18 @@ pub enum BackoffError {
     BadJitter(u8),
 }
 
+/// One second, doubling up to a minute, without jitter.
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(60),
+            factor: 2.0,
+            jitter_percent: 0,
+        }
+    }
+}
+
 impl Backoff {
     /// A backoff from its parts.
     ///
