@@ -1,1 +1,4 @@
 //! CSI attacher operator.
+
+pub mod admin;
+pub mod telemetry;
