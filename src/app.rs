@@ -53,8 +53,14 @@ pub enum StartError {
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
 pub async fn run(options: Options) -> Result<ExitCode, StartError> {
-    let log = LogOptions { format: options.log_format.into(), level: options.log_level.clone() };
-    let (telemetry, guard) = Telemetry::init(&telemetry::Options { log, environment: telemetry::otel_env::process_environment() })?;
+    let log = LogOptions {
+        format: options.log_format.into(),
+        level: options.log_level.clone(),
+    };
+    let (telemetry, guard) = Telemetry::init(&telemetry::Options {
+        log,
+        environment: telemetry::otel_env::process_environment(),
+    })?;
     let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
     let stopped = CancellationToken::new();
@@ -78,7 +84,9 @@ async fn start_server(
     stopped: &CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, StartError> {
     let address = options.http_endpoint;
-    let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })?;
     let state = AdminState {
         metrics: telemetry.metrics.clone(),
         health: health.clone(),
@@ -109,13 +117,38 @@ async fn operate(
     let (watching, writing) = (connect(&config)?, connect(&config)?);
     let store = Store::default();
     let mut watches = JoinSet::new();
-    watches.spawn(reflect::<VolumeAttachmentWire>(watching.clone(), store.clone(), health.check("watch/volumeattachments")));
-    watches.spawn(reflect::<PersistentVolumeWire>(watching.clone(), store.clone(), health.check("watch/persistentvolumes")));
-    watches.spawn(reflect::<CsiNodeWire>(watching.clone(), store.clone(), health.check("watch/csinodes")));
-    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let requests = Requests::new(writing.clone(), host, options.kube_api_timeout, telemetry.metrics.clone());
-    let context =
-        Context { store, requests, metrics: telemetry.metrics.clone(), tracer: telemetry.tracer.clone() };
+    watches.spawn(reflect::<VolumeAttachmentWire>(
+        watching.clone(),
+        store.clone(),
+        health.check("watch/volumeattachments"),
+    ));
+    watches.spawn(reflect::<PersistentVolumeWire>(
+        watching.clone(),
+        store.clone(),
+        health.check("watch/persistentvolumes"),
+    ));
+    watches.spawn(reflect::<CsiNodeWire>(
+        watching.clone(),
+        store.clone(),
+        health.check("watch/csinodes"),
+    ));
+    let host = config
+        .cluster_url
+        .authority()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let requests = Requests::new(
+        writing.clone(),
+        host,
+        options.kube_api_timeout,
+        telemetry.metrics.clone(),
+    );
+    let context = Context {
+        store,
+        requests,
+        metrics: telemetry.metrics.clone(),
+        tracer: telemetry.tracer.clone(),
+    };
     let supervisor = Supervisor::new(context, writing, identity(options));
     let stop = CancellationToken::new();
     let configs = health.check("watch/attacherconfigs");
@@ -127,16 +160,15 @@ async fn operate(
             return Ok(ExitCode::FAILURE);
         }
     }
-    info!(grace_period_seconds = options.shutdown_grace_period.as_secs(), "told to stop; finishing what runs");
+    info!(
+        grace_period_seconds = options.shutdown_grace_period.as_secs(),
+        "told to stop; finishing what runs"
+    );
     stop.cancel();
     Ok(finish(supervisor, options.shutdown_grace_period, signals).await)
 }
 
-async fn finish(
-    supervisor: tokio::task::JoinHandle<()>,
-    grace: Duration,
-    signals: &mut Signals,
-) -> ExitCode {
+async fn finish(supervisor: tokio::task::JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {
     let abort = supervisor.abort_handle();
     tokio::select! {
         ended = supervisor => match ended {
@@ -180,7 +212,11 @@ async fn reach(config: &Config, check: &CheckHandle) {
 
 fn identity(options: &Options) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
-    let name = options.identity.clone().or_else(host).unwrap_or_else(|| "unknown".to_owned());
+    let name = options
+        .identity
+        .clone()
+        .or_else(host)
+        .unwrap_or_else(|| "unknown".to_owned());
     name.trim().to_owned()
 }
 
@@ -192,7 +228,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) {

@@ -76,8 +76,13 @@ impl From<Format> for LogFormat {
 
 /// Reads "host:port"; as in Go, an empty host means all interfaces.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.replacen("localhost:", "127.0.0.1:", 1) };
-    full.parse().map_err(|_| "expected IP:PORT, or :PORT for all interfaces".to_owned())
+    let full = if text.starts_with(':') {
+        format!("0.0.0.0{text}")
+    } else {
+        text.replacen("localhost:", "127.0.0.1:", 1)
+    };
+    full.parse()
+        .map_err(|_| "expected IP:PORT, or :PORT for all interfaces".to_owned())
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -38,7 +38,10 @@ pub struct CallError {
 
 impl From<&CallError> for Failure {
     fn from(error: &CallError) -> Self {
-        Self { message: error.to_string(), code: Some(i32::from(error.code)) }
+        Self {
+            message: error.to_string(),
+            code: Some(i32::from(error.code)),
+        }
     }
 }
 
@@ -80,7 +83,11 @@ struct Frame<'a> {
 impl CsiClient {
     /// Calls over `connection`, counted for `driver`.
     pub fn new(connection: Connection, driver: Arc<str>, metrics: Metrics) -> Self {
-        Self { connection, metrics, driver }
+        Self {
+            connection,
+            metrics,
+            driver,
+        }
     }
 
     /// The same connection, counted for the name that the driver told.
@@ -104,10 +111,21 @@ impl CsiClient {
 
     /// Probe: whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
     pub async fn probe(&self, deadline: Duration, parent: &Span) -> Result<bool, CallError> {
-        let frame = Frame { method: "/csi.v1.Identity/Probe", deadline, parent, secrets: None };
+        let frame = Frame {
+            method: "/csi.v1.Identity/Probe",
+            deadline,
+            parent,
+            secrets: None,
+        };
         let mut client = self.identity();
-        let (mut span, answer) =
-            self.call(&frame, v1::ProbeRequest {}, |_| {}, async move |request| client.probe(request).await).await?;
+        let (mut span, answer) = self
+            .call(
+                &frame,
+                v1::ProbeRequest {},
+                |_| {},
+                async move |request| client.probe(request).await,
+            )
+            .await?;
         let ready = answer.ready.unwrap_or(true);
         span.set("attacher.driver.ready", ready);
         Ok(ready)
@@ -115,17 +133,36 @@ impl CsiClient {
 
     /// GetPluginInfo.
     pub async fn plugin_info(&self, deadline: Duration, parent: &Span) -> Result<PluginInfo, CallError> {
-        let frame = Frame { method: "/csi.v1.Identity/GetPluginInfo", deadline, parent, secrets: None };
+        let frame = Frame {
+            method: "/csi.v1.Identity/GetPluginInfo",
+            deadline,
+            parent,
+            secrets: None,
+        };
         let mut client = self.identity();
         let request = v1::GetPluginInfoRequest {};
-        let (_, answer) =
-            self.call(&frame, request, |_| {}, async move |request| client.get_plugin_info(request).await).await?;
-        Ok(PluginInfo { name: answer.name, vendor_version: answer.vendor_version })
+        let (_, answer) = self
+            .call(
+                &frame,
+                request,
+                |_| {},
+                async move |request| client.get_plugin_info(request).await,
+            )
+            .await?;
+        Ok(PluginInfo {
+            name: answer.name,
+            vendor_version: answer.vendor_version,
+        })
     }
 
     /// GetPluginCapabilities and, for a driver with a controller service, ControllerGetCapabilities.
     pub async fn capabilities(&self, deadline: Duration, parent: &Span) -> Result<CapabilityReport, CallError> {
-        let frame = Frame { method: "/csi.v1.Identity/GetPluginCapabilities", deadline, parent, secrets: None };
+        let frame = Frame {
+            method: "/csi.v1.Identity/GetPluginCapabilities",
+            deadline,
+            parent,
+            secrets: None,
+        };
         let mut client = self.identity();
         let request = v1::GetPluginCapabilitiesRequest {};
         let call = async move |request| client.get_plugin_capabilities(request).await;
@@ -133,7 +170,12 @@ impl CsiClient {
         if !convert::has_controller_service(&answer) {
             return Ok(CapabilityReport::default());
         }
-        let frame = Frame { method: "/csi.v1.Controller/ControllerGetCapabilities", deadline, parent, secrets: None };
+        let frame = Frame {
+            method: "/csi.v1.Controller/ControllerGetCapabilities",
+            deadline,
+            parent,
+            secrets: None,
+        };
         let mut client = self.controller();
         let request = v1::ControllerGetCapabilitiesRequest {};
         let call = async move |request| client.controller_get_capabilities(request).await;
@@ -149,7 +191,12 @@ impl CsiClient {
         deadline: Duration,
         parent: &Span,
     ) -> Result<StringMap, CallError> {
-        let frame = Frame { method: "/csi.v1.Controller/ControllerPublishVolume", deadline, parent, secrets };
+        let frame = Frame {
+            method: "/csi.v1.Controller/ControllerPublishVolume",
+            deadline,
+            parent,
+            secrets,
+        };
         let request = convert::publish(plan, exposed(secrets));
         let describe = |span: &mut Span| {
             span.set(attr::CSI_VOLUME_ID, plan.volume_id);
@@ -179,7 +226,12 @@ impl CsiClient {
         deadline: Duration,
         parent: &Span,
     ) -> Result<(), CallError> {
-        let frame = Frame { method: "/csi.v1.Controller/ControllerUnpublishVolume", deadline, parent, secrets };
+        let frame = Frame {
+            method: "/csi.v1.Controller/ControllerUnpublishVolume",
+            deadline,
+            parent,
+            secrets,
+        };
         let request = v1::ControllerUnpublishVolumeRequest {
             volume_id: plan.volume_id.to_owned(),
             node_id: plan.node_id.to_owned(),
@@ -217,7 +269,8 @@ impl CsiClient {
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
         let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
-        self.metrics.csi_call(&self.driver, frame.method, code, started.elapsed());
+        self.metrics
+            .csi_call(&self.driver, frame.method, code, started.elapsed());
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
             Ok(answer) => Ok((span, answer)),
@@ -239,7 +292,10 @@ impl CsiClient {
             span.set(attr::TIMEOUT, frame.deadline.as_secs_f64());
             span.set(attr::CSI_PLUGIN_NAME, &*self.driver);
             if let Some(secrets) = frame.secrets {
-                span.set(attr::SECRETS_COUNT, i64::try_from(secrets.expose().len()).unwrap_or(i64::MAX));
+                span.set(
+                    attr::SECRETS_COUNT,
+                    i64::try_from(secrets.expose().len()).unwrap_or(i64::MAX),
+                );
             }
         }
         span
@@ -260,14 +316,21 @@ impl CsiClient {
         let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
         let message = scrub(&message, values.map(String::as_str));
         let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
-        CallError { code: status.code(), message, transport: source.is_some() }
+        CallError {
+            code: status.code(),
+            message,
+            transport: source.is_some(),
+        }
     }
 }
 
 fn deadline_exceeded(deadline: Duration) -> CallError {
     CallError {
         code: Code::DeadlineExceeded,
-        message: format!("context deadline exceeded: no answer from the driver within {} s", deadline.as_secs_f64()),
+        message: format!(
+            "context deadline exceeded: no answer from the driver within {} s",
+            deadline.as_secs_f64()
+        ),
         transport: false,
     }
 }

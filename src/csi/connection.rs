@@ -99,7 +99,11 @@ impl Connection {
     pub fn new(endpoint: &Endpoint) -> Self {
         let (sender, link) = watch::channel(Link::default());
         let dial_error = Arc::new(Mutex::new(None));
-        let dialler = Dialler { endpoint: endpoint.clone(), link: Arc::new(sender), error: dial_error.clone() };
+        let dialler = Dialler {
+            endpoint: endpoint.clone(),
+            link: Arc::new(sender),
+            error: dial_error.clone(),
+        };
         // The URI only fills `:authority`; where to go is the dialler's business. gRPC for Go says "localhost" too.
         let channel = TonicEndpoint::from_static("http://localhost")
             .connect_timeout(CONNECT_TIMEOUT)
@@ -108,7 +112,12 @@ impl Connection {
                 let dialler = dialler.clone();
                 async move { dialler.dial().await }
             }));
-        Self { channel, address: address_of(endpoint).into(), link, dial_error }
+        Self {
+            channel,
+            address: address_of(endpoint).into(),
+            link,
+            dial_error,
+        }
     }
 
     /// The channel for calls.
@@ -134,7 +143,9 @@ impl Connection {
         let mut link = self.link.clone();
         let dials = link.borrow().dials.max(1);
         // The sender lives in the channel's dialler, which lives as long as `self`.
-        let _lost = link.wait_for(|link| link.dials > dials || (link.dials == dials && !link.up)).await;
+        let _lost = link
+            .wait_for(|link| link.dials > dials || (link.dials == dials && !link.up))
+            .await;
     }
 }
 
@@ -159,7 +170,13 @@ impl Dialler {
             link.up = true;
             dials = link.dials;
         });
-        Ok(TokioIo::new(Io { stream, _guard: LinkGuard { dials, link: self.link.clone() } }))
+        Ok(TokioIo::new(Io {
+            stream,
+            _guard: LinkGuard {
+                dials,
+                link: self.link.clone(),
+            },
+        }))
     }
 
     fn explain(&self, error: &io::Error) -> DialError {
@@ -167,7 +184,10 @@ impl Dialler {
         let Endpoint::Unix(path) = &self.endpoint else {
             return match error.kind() {
                 io::ErrorKind::ConnectionRefused => DialError::Refused { address },
-                _ => DialError::Other { address, message: error.to_string() },
+                _ => DialError::Other {
+                    address,
+                    message: error.to_string(),
+                },
             };
         };
         match error.kind() {
@@ -175,7 +195,10 @@ impl Dialler {
             io::ErrorKind::PermissionDenied => permission_denied(path, address),
             _ if !is_socket(path) => DialError::NotASocket { path: address },
             io::ErrorKind::ConnectionRefused => DialError::Refused { address },
-            _ => DialError::Other { address, message: error.to_string() },
+            _ => DialError::Other {
+                address,
+                message: error.to_string(),
+            },
         }
     }
 }
@@ -202,7 +225,12 @@ fn is_socket(path: &Path) -> bool {
 fn permission_denied(path: &Path, address: String) -> DialError {
     use std::os::unix::fs::MetadataExt;
     let (uid, gid, mode) = std::fs::metadata(path).map_or((0, 0, 0), |meta| (meta.uid(), meta.gid(), meta.mode()));
-    DialError::PermissionDenied { path: address, uid, gid, mode: mode & 0o777 }
+    DialError::PermissionDenied {
+        path: address,
+        uid,
+        gid,
+        mode: mode & 0o777,
+    }
 }
 
 /// Reports the end of a connection when its stream is dropped.

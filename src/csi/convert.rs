@@ -16,7 +16,11 @@ pub(super) fn publish(
         volume_capability: Some(capability(&plan.capability)),
         readonly: plan.read_only,
         secrets,
-        volume_context: plan.volume_context.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        volume_context: plan
+            .volume_context
+            .iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
     }
 }
 
@@ -30,7 +34,9 @@ fn capability(capability: &Capability<'_>) -> v1::VolumeCapability {
         }),
     };
     v1::VolumeCapability {
-        access_mode: Some(volume_capability::AccessMode { mode: mode(capability.mode).into() }),
+        access_mode: Some(volume_capability::AccessMode {
+            mode: mode(capability.mode).into(),
+        }),
         access_type: Some(access_type),
     }
 }
@@ -53,7 +59,9 @@ pub(super) fn mode_name(access_mode: AccessMode) -> &'static str {
 
 pub(super) fn has_controller_service(answer: &v1::GetPluginCapabilitiesResponse) -> bool {
     answer.capabilities.iter().any(|capability| {
-        let Some(plugin::Type::Service(service)) = &capability.r#type else { return false };
+        let Some(plugin::Type::Service(service)) = &capability.r#type else {
+            return false;
+        };
         service.r#type() == plugin::service::Type::ControllerService
     })
 }
@@ -63,7 +71,9 @@ pub(super) fn report(answer: &v1::ControllerGetCapabilitiesResponse) -> Capabili
     use controller::rpc::Type;
     let mut report = CapabilityReport::default();
     for capability in &answer.capabilities {
-        let Some(controller::Type::Rpc(rpc)) = &capability.r#type else { continue };
+        let Some(controller::Type::Rpc(rpc)) = &capability.r#type else {
+            continue;
+        };
         let Ok(kind) = Type::try_from(rpc.r#type) else { continue };
         set(&mut report.bits, kind);
         if kind != Type::Unknown {

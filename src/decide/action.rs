@@ -184,7 +184,10 @@ pub struct Failure {
 impl Failure {
     /// A failure that is no gRPC status.
     pub fn plain(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None }
+        Self {
+            message: message.into(),
+            code: None,
+        }
     }
 }
 

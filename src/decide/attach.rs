@@ -29,7 +29,10 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         Source::PersistentVolume(name) => {
             let volume = live_volume(observed, name)?;
             if !volume.finalizers.contains(&observed.driver.finalizer) {
-                return Ok(Action::ProtectVolume(patch::protect_volume(volume, &observed.driver.finalizer)));
+                return Ok(Action::ProtectVolume(patch::protect_volume(
+                    volume,
+                    &observed.driver.finalizer,
+                )));
             }
             &volume.spec
         }
@@ -43,7 +46,12 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let node_id = attach_node_id(observed)?;
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
     if !claimed || attachment.node_id.as_deref() != Some(node_id) {
-        return Ok(Action::Claim(patch::claim(attachment, &observed.driver.finalizer, node_id, source)));
+        return Ok(Action::Claim(patch::claim(
+            attachment,
+            &observed.driver.finalizer,
+            node_id,
+            source,
+        )));
     }
     Ok(Action::Publish(PublishRequest {
         volume_id: &source.handle,
@@ -73,7 +81,10 @@ fn same_driver(observed: &Observed<'_>, source: &CsiSource) -> Result<(), Refusa
     if source.driver == observed.driver.name {
         return Ok(());
     }
-    Err(Refusal::OtherDriver { volume: source.driver.clone(), attacher: observed.driver.name.clone() })
+    Err(Refusal::OtherDriver {
+        volume: source.driver.clone(),
+        attacher: observed.driver.name.clone(),
+    })
 }
 
 /// The CSI source of a volume, whoever its driver is.
@@ -99,9 +110,10 @@ pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Ref
     let node = observed.attachment.node.clone();
     match entry {
         NodeEntry::Missing => Refusal::NodeNotFound(node),
-        NodeEntry::WithoutDriver | NodeEntry::Registered(_) => {
-            Refusal::DriverNotOnNode { node, driver: observed.driver.name.clone() }
-        }
+        NodeEntry::WithoutDriver | NodeEntry::Registered(_) => Refusal::DriverNotOnNode {
+            node,
+            driver: observed.driver.name.clone(),
+        },
     }
 }
 

@@ -19,7 +19,10 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
     attachment.deleting.is_some().hash(&mut hasher);
     if attachment.deleting.is_some() {
         // We write these only on the way to an attach, so that a change now is somebody else's.
-        attachment.finalizers.contains(&observed.driver.finalizer).hash(&mut hasher);
+        attachment
+            .finalizers
+            .contains(&observed.driver.finalizer)
+            .hash(&mut hasher);
         attachment.node_id.hash(&mut hasher);
     }
     match &attachment.source {

@@ -14,15 +14,24 @@ const STRIPPED: &str = "***stripped***";
 ///
 /// Longer values go first, so that one that contains another leaves no rest behind.
 pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
-    let mut values: Vec<&str> = secrets.into_iter().filter(|value| value.len() >= SHORTEST_SECRET).collect();
+    let mut values: Vec<&str> = secrets
+        .into_iter()
+        .filter(|value| value.len() >= SHORTEST_SECRET)
+        .collect();
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, STRIPPED))
+    values
+        .into_iter()
+        .fold(text.to_owned(), |text, value| text.replace(value, STRIPPED))
 }
 
 /// Replaces control characters by blanks, so that a text stays on its line.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
-        Cow::Owned(text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect())
+        Cow::Owned(
+            text.chars()
+                .map(|character| if character.is_control() { ' ' } else { character })
+                .collect(),
+        )
     } else {
         Cow::Borrowed(text)
     }

@@ -46,7 +46,11 @@ pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.driver.capabilities.publish_unpublish {
         return attach::trivial(observed);
     }
-    if observed.attachment.deleting.is_some() { detach::decide(observed) } else { attach::decide(observed) }
+    if observed.attachment.deleting.is_some() {
+        detach::decide(observed)
+    } else {
+        attach::decide(observed)
+    }
 }
 
 /// Whether an attachment may need work, told from the object alone.

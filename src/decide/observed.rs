@@ -34,7 +34,11 @@ pub struct DriverFacts {
 impl DriverFacts {
     /// Facts of the driver `name`.
     pub fn new(name: &str, capabilities: Capabilities) -> Self {
-        Self { name: name.into(), finalizer: finalizer_name(name).into(), capabilities }
+        Self {
+            name: name.into(),
+            finalizer: finalizer_name(name).into(),
+            capabilities,
+        }
     }
 }
 

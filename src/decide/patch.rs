@@ -69,7 +69,10 @@ pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &C
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
-    let note = VolumeNote { handle: source.handle.clone(), secret: source.publish_secret.clone() };
+    let note = VolumeNote {
+        handle: source.handle.clone(),
+        secret: source.publish_secret.clone(),
+    };
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
@@ -80,7 +83,11 @@ pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &C
         let both = json!({NODE_ID_ANNOTATION: node_id, VOLUME_ANNOTATION: note});
         operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
     }
-    Write { target: Target::Attachment(attachment.name.clone()), form: Form::Json, body: Value::Array(operations) }
+    Write {
+        target: Target::Attachment(attachment.name.clone()),
+        form: Form::Json,
+        body: Value::Array(operations),
+    }
 }
 
 /// Takes our finalizer from an attachment; none when it is not there.
@@ -178,7 +185,10 @@ fn add_finalizer(present: &Finalizers, finalizer: &str) -> Vec<Value> {
 
 fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {
     let path = format!("/metadata/finalizers/{at}");
-    vec![json!({"op": "test", "path": path, "value": finalizer}), json!({"op": "remove", "path": path})]
+    vec![
+        json!({"op": "test", "path": path, "value": finalizer}),
+        json!({"op": "remove", "path": path}),
+    ]
 }
 
 fn annotation_path(key: &str) -> String {

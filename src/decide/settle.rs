@@ -30,7 +30,10 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
 
 /// The API server refuses the whole status when a message is longer than its limit, and then nobody sees the error.
 fn fitting(failure: &Failure) -> Failure {
-    Failure { message: cut(&failure.message, MAX_ERROR_BYTES).to_owned(), code: failure.code }
+    Failure {
+        message: cut(&failure.message, MAX_ERROR_BYTES).to_owned(),
+        code: failure.code,
+    }
 }
 
 /// Checks a publish context against the API server's limit; an error in words if it can never be stored.

@@ -13,8 +13,15 @@ pub(super) fn capability<'a>(
     let access = if spec.block {
         Access::Block
     } else {
-        let fs_type = if source.fs_type.is_empty() { &observed.policy.default_fs_type } else { &*source.fs_type };
-        Access::Mount { fs_type, flags: &spec.mount_options }
+        let fs_type = if source.fs_type.is_empty() {
+            &observed.policy.default_fs_type
+        } else {
+            &*source.fs_type
+        };
+        Access::Mount {
+            fs_type,
+            flags: &spec.mount_options,
+        }
     };
     Ok(Capability { access, mode })
 }

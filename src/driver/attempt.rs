@@ -46,16 +46,36 @@ enum Step {
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
     let config = work.config.borrow().clone();
     let client = work.client();
-    let policy = Policy { default_fs_type: config.default_fs_type.as_str().into() };
-    let mut attempt = Attempt { work, run, config, client, span: Span::disabled(), secrets: None };
+    let policy = Policy {
+        default_fs_type: config.default_fs_type.as_str().into(),
+    };
+    let mut attempt = Attempt {
+        work,
+        run,
+        config,
+        client,
+        span: Span::disabled(),
+        secrets: None,
+    };
     let mut opened = false;
     for _ in 0..MAX_STEPS {
-        let Some(snapshot) = work.context.store.attachment(name) else { return Verdict::Done };
-        let credentials = if attempt.secrets.is_some() { Credentials::Loaded } else { Credentials::NotLoaded };
+        let Some(snapshot) = work.context.store.attachment(name) else {
+            return Verdict::Done;
+        };
+        let credentials = if attempt.secrets.is_some() {
+            Credentials::Loaded
+        } else {
+            Credentials::NotLoaded
+        };
         let observed = observe(&snapshot, &work.facts, &policy, credentials);
         let action = decide::attachment(&observed);
         if let Action::Ignore(reason) = action {
-            tracing::debug!(driver = &*work.facts.name, VolumeAttachment = name, ?reason, "nothing to do");
+            tracing::debug!(
+                driver = &*work.facts.name,
+                VolumeAttachment = name,
+                ?reason,
+                "nothing to do"
+            );
             return Verdict::Done;
         }
         if !std::mem::replace(&mut opened, true) {
@@ -76,12 +96,22 @@ impl Attempt<'_> {
         match action {
             Action::Ignore(_) => Step::End(Verdict::Done),
             Action::Refuse(refusal) => {
-                self.fail(snapshot, observed, Failure::plain(refusal.to_string()), refusal.reason()).await
+                self.fail(
+                    snapshot,
+                    observed,
+                    Failure::plain(refusal.to_string()),
+                    refusal.reason(),
+                )
+                .await
             }
             Action::ProtectVolume(write) => {
-                self.prepare(snapshot, observed, &write, "could not add PersistentVolume finalizer").await
+                self.prepare(snapshot, observed, &write, "could not add PersistentVolume finalizer")
+                    .await
             }
-            Action::Claim(write) => self.prepare(snapshot, observed, &write, "could not save VolumeAttachment").await,
+            Action::Claim(write) => {
+                self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
+                    .await
+            }
             Action::LoadCredentials(reference) => {
                 match self.work.context.requests.secret(reference, &self.span).await {
                     Ok(secrets) => {
@@ -90,15 +120,20 @@ impl Attempt<'_> {
                     }
                     Err(error) => {
                         let reason = report::secret_reason(&error);
-                        let text =
-                            format!("failed to load secret \"{}/{}\": {error}", reference.namespace, reference.name);
+                        let text = format!(
+                            "failed to load secret \"{}/{}\": {error}",
+                            reference.namespace, reference.name
+                        );
                         self.fail(snapshot, observed, Failure::plain(text), reason).await
                     }
                 }
             }
             Action::Publish(plan) => {
                 let deadline = self.config.timeouts.publish;
-                let answer = self.client.publish(&plan, self.secrets.as_ref(), deadline, &self.span).await;
+                let answer = self
+                    .client
+                    .publish(&plan, self.secrets.as_ref(), deadline, &self.span)
+                    .await;
                 match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
                     Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
                     Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
@@ -106,21 +141,25 @@ impl Attempt<'_> {
             }
             Action::Unpublish(plan) => {
                 let deadline = self.config.timeouts.unpublish;
-                match self.client.unpublish(&plan, self.secrets.as_ref(), deadline, &self.span).await {
+                match self
+                    .client
+                    .unpublish(&plan, self.secrets.as_ref(), deadline, &self.span)
+                    .await
+                {
                     Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
                     Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
                 }
             }
-            Action::MarkAttached(write) | Action::Release(write) => {
-                self.record(snapshot, observed, vec![write]).await
-            }
+            Action::MarkAttached(write) | Action::Release(write) => self.record(snapshot, observed, vec![write]).await,
         }
     }
 
     /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
     /// when the object is as we knew it, the API server means its refusal.
     async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
-        let Err(error) = self.write(write).await else { return Step::Again };
+        let Err(error) = self.write(write).await else {
+            return Step::Again;
+        };
         let looked_again = match error.kind {
             ApiErrorKind::NotFound => true,
             ApiErrorKind::Stale => self.refresh(&write.target).await,
@@ -129,12 +168,18 @@ impl Attempt<'_> {
         if looked_again {
             return Step::Again;
         }
-        let reason = if error.kind == ApiErrorKind::Stale { "conflict" } else { "_OTHER" };
-        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason).await
+        let reason = if error.kind == ApiErrorKind::Stale {
+            "conflict"
+        } else {
+            "_OTHER"
+        };
+        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason)
+            .await
     }
 
     async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
-        self.record(snapshot, observed, decide::settle(observed, outcome, clock::now())).await
+        self.record(snapshot, observed, decide::settle(observed, outcome, clock::now()))
+            .await
     }
 
     /// Writes a result down. A detach needs its second write only if the first did not let the object go.
@@ -256,7 +301,9 @@ pub(super) fn take_in(
 }
 
 fn failed_with(observed: &Observed<'_>) -> Verdict {
-    Verdict::FailedWith { fingerprint: decide::attachment_fingerprint(observed) }
+    Verdict::FailedWith {
+        fingerprint: decide::attachment_fingerprint(observed),
+    }
 }
 
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.

@@ -57,12 +57,25 @@ impl Engine {
             metrics: context.metrics.clone(),
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
-        let queue =
-            Queue::<AttacherKey>::builder(backoff(&settings)).limits(limits(&settings)).observer(Arc::new(observer)).build();
-        let route = Route { facts: facts.clone(), config: config_name, queue: queue.clone() };
+        let queue = Queue::<AttacherKey>::builder(backoff(&settings))
+            .limits(limits(&settings))
+            .observer(Arc::new(observer))
+            .build();
+        let route = Route {
+            facts: facts.clone(),
+            config: config_name,
+            queue: queue.clone(),
+        };
         let registration = context.store.register(route)?;
         let client = RwLock::new(client);
-        let work = Arc::new(Work { context, facts, config, queue: queue.clone(), publisher, client });
+        let work = Arc::new(Work {
+            context,
+            facts,
+            config,
+            queue: queue.clone(),
+            publisher,
+            client,
+        });
         let shared = work.clone();
         let runner = tokio::spawn(queue::run(queue, move |run| {
             let work = shared.clone();
@@ -75,7 +88,11 @@ impl Engine {
                 verdict
             }
         }));
-        Ok(Self { work, runner, _registration: registration })
+        Ok(Self {
+            work,
+            runner,
+            _registration: registration,
+        })
     }
 
     /// What this engine works for.
@@ -136,7 +153,10 @@ fn limits(config: &DriverConfig) -> Limits {
         lanes: vec![
             lane(limits.attach),
             lane(limits.detach),
-            LaneLimits { max_running: 100, rate_limited: false },
+            LaneLimits {
+                max_running: 100,
+                rate_limited: false,
+            },
         ],
         per_group: limits.per_node.map_or(0, std::num::NonZeroUsize::get),
         starts_per_second: Rate::per_second(rate).unwrap_or_default(),

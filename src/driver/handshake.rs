@@ -33,21 +33,33 @@ pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<H
     let quiet = Span::disabled();
     match client.probe(config.timeouts.probe, &quiet).await {
         Ok(true) => {}
-        Ok(false) => return Err(unreachable(Reason::DriverNotReady, "Probe answered that the driver is not ready")),
+        Ok(false) => {
+            return Err(unreachable(
+                Reason::DriverNotReady,
+                "Probe answered that the driver is not ready",
+            ));
+        }
         Err(error) => return Err(failed(client, "Probe", &error)),
     }
     let deadline = config.timeouts.identity;
-    let plugin =
-        client.plugin_info(deadline, &quiet).await.map_err(|error| failed(client, "GetPluginInfo", &error))?;
+    let plugin = client
+        .plugin_info(deadline, &quiet)
+        .await
+        .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
-    let capabilities =
-        client.capabilities(deadline, &quiet).await.map_err(|error| failed(client, "capabilities", &error))?;
+    let capabilities = client
+        .capabilities(deadline, &quiet)
+        .await
+        .map_err(|error| failed(client, "capabilities", &error))?;
     Ok(Handshake { plugin, capabilities })
 }
 
 fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
     if name.is_empty() {
-        return Err(unreachable(Reason::DriverInvalid, "GetPluginInfo answered an empty name"));
+        return Err(unreachable(
+            Reason::DriverInvalid,
+            "GetPluginInfo answered an empty name",
+        ));
     }
     match &config.driver_name {
         Some(wanted) if wanted != name => Err(Obstacle::Stalled {
@@ -70,7 +82,11 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
         _ => Reason::CallFailed,
     };
     let message = if error.transport && reason == Reason::NoGrpc {
-        format!("{}: whatever answers there speaks no gRPC, or hung up: {}", client.connection().address(), error.message)
+        format!(
+            "{}: whatever answers there speaks no gRPC, or hung up: {}",
+            client.connection().address(),
+            error.message
+        )
     } else if error.transport {
         error.message.clone()
     } else {
@@ -80,5 +96,8 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
 }
 
 fn unreachable(reason: Reason, message: &str) -> Obstacle {
-    Obstacle::Unreachable { reason, message: format!("{message}; trying again every {} s", RETRY.as_secs()) }
+    Obstacle::Unreachable {
+        reason,
+        message: format!("{message}; trying again every {} s", RETRY.as_secs()),
+    }
 }

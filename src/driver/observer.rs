@@ -55,6 +55,11 @@ impl Observer for QueueMetrics {
     }
 
     fn panicked(&self, _lane: Lane, key: &dyn Debug, message: &str) {
-        error!(driver = &*self.driver, ?key, message, "a reconcile panicked; it will be tried again");
+        error!(
+            driver = &*self.driver,
+            ?key,
+            message,
+            "a reconcile panicked; it will be tried again"
+        );
     }
 }

@@ -8,16 +8,23 @@ use crate::decide::{self, VolumeAction};
 use crate::kubernetes::ApiErrorKind;
 use crate::queue::{Run, Verdict};
 use crate::store::AttacherKey;
-use crate::telemetry::names::{attr, span};
 use crate::telemetry::SpanKind;
+use crate::telemetry::names::{attr, span};
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
     let store = &work.context.store;
-    let Some((volume, attachments)) = store.volume(name) else { return Verdict::Done };
+    let Some((volume, attachments)) = store.volume(name) else {
+        return Verdict::Done;
+    };
     let write = match decide::volume(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
-            tracing::debug!(driver = &*work.facts.name, PersistentVolume = name, ?reason, "volume kept");
+            tracing::debug!(
+                driver = &*work.facts.name,
+                PersistentVolume = name,
+                ?reason,
+                "volume kept"
+            );
             return Verdict::Done;
         }
         VolumeAction::Release(write) => write,
@@ -37,7 +44,11 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done,
         Err(error) => {
             if error.kind == ApiErrorKind::Stale {
-                let read = work.context.requests.read(&Target::Volume(volume.name.clone()), &span).await;
+                let read = work
+                    .context
+                    .requests
+                    .read(&Target::Volume(volume.name.clone()), &span)
+                    .await;
                 if take_in(store, &write.target, read).is_err() {
                     tracing::debug!(PersistentVolume = name, "could not read the volume again");
                 }

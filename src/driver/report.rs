@@ -23,7 +23,11 @@ pub(super) enum Operation {
 
 impl Operation {
     pub fn of(snapshot: &Snapshot) -> Self {
-        if snapshot.attachment.deleting.is_some() { Self::Detach } else { Self::Attach }
+        if snapshot.attachment.deleting.is_some() {
+            Self::Detach
+        } else {
+            Self::Attach
+        }
     }
 
     pub fn as_str(self) -> &'static str {
@@ -91,11 +95,21 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
     let took = start.map(clock::since).unwrap_or_default();
     let driver = &*attempt.work.facts.name;
     let attempts = attempt.run.attempt();
-    attempt.work.context.metrics.operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
+    attempt
+        .work
+        .context
+        .metrics
+        .operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
     tracing::info!(
-        driver, VolumeAttachment = &*attachment.name, volumeHandle = volume_handle(snapshot),
-        node = &*attachment.node, attempt = attempts, trace_id = attempt.span.trace_id(),
-        span_id = attempt.span.span_id(), "{}ed", operation.as_str()
+        driver,
+        VolumeAttachment = &*attachment.name,
+        volumeHandle = volume_handle(snapshot),
+        node = &*attachment.node,
+        attempt = attempts,
+        trace_id = attempt.span.trace_id(),
+        span_id = attempt.span.span_id(),
+        "{}ed",
+        operation.as_str()
     );
 }
 
@@ -115,11 +129,18 @@ pub(super) fn failed(
     attempt.span.fail(&kind, &failure.message);
     let trace_id = attempt.span.trace_id();
     tracing::warn!(
-        driver = &*attempt.work.facts.name, VolumeAttachment = name,
-        volumeHandle = snapshot.and_then(volume_handle), node = snapshot.map(|snapshot| &*snapshot.attachment.node),
-        attempt = attempt.run.attempt(), code = kind, error = failure.message,
-        next_try_seconds = delay.as_secs_f64(), trace_id, span_id = attempt.span.span_id(),
-        "{} failed", operation.as_str()
+        driver = &*attempt.work.facts.name,
+        VolumeAttachment = name,
+        volumeHandle = snapshot.and_then(volume_handle),
+        node = snapshot.map(|snapshot| &*snapshot.attachment.node),
+        attempt = attempt.run.attempt(),
+        code = kind,
+        error = failure.message,
+        next_try_seconds = delay.as_secs_f64(),
+        trace_id,
+        span_id = attempt.span.span_id(),
+        "{} failed",
+        operation.as_str()
     );
     attempt.work.publisher.failure(LastFailure {
         at: whole_seconds(clock::now()),

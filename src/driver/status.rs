@@ -86,7 +86,12 @@ impl Default for DriverStatus {
 impl DriverStatus {
     /// The state of a driver that was not started yet.
     pub fn new() -> Self {
-        Self { phase: Phase::Connecting, plugin: None, last_failure: None, attempts: 0 }
+        Self {
+            phase: Phase::Connecting,
+            plugin: None,
+            last_failure: None,
+            attempts: 0,
+        }
     }
 }
 
@@ -108,7 +113,8 @@ impl Publisher {
     }
 
     pub fn attempt_ended(&self) {
-        self.0.send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
+        self.0
+            .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     }
 
     pub fn failure(&self, failure: LastFailure) {

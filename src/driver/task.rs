@@ -6,10 +6,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::Context;
 use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
-use super::Context;
 use crate::api::validated::DriverConfig;
 use crate::csi::{Connection, CsiClient};
 use crate::decide::DriverFacts;
@@ -75,21 +75,40 @@ impl DriverTask {
     /// Shows why there is nothing to work with, and waits for a reason to try again.
     async fn blocked(&mut self, publisher: &Publisher, obstacle: Obstacle, client: &CsiClient) {
         let (phase, reason, message) = match obstacle {
-            Obstacle::Unreachable { reason, message } => {
-                (Phase::Unreachable { reason, message: message.clone() }, reason, message)
-            }
-            Obstacle::Stalled { reason, message } => {
-                (Phase::Stalled { reason, message: message.clone() }, reason, message)
-            }
+            Obstacle::Unreachable { reason, message } => (
+                Phase::Unreachable {
+                    reason,
+                    message: message.clone(),
+                },
+                reason,
+                message,
+            ),
+            Obstacle::Stalled { reason, message } => (
+                Phase::Stalled {
+                    reason,
+                    message: message.clone(),
+                },
+                reason,
+                message,
+            ),
         };
         let stalled = matches!(phase, Phase::Stalled { .. });
         if self.status.borrow().phase != phase {
-            warn!(config = &*self.name, reason = reason.as_str(), message, "cannot work with the driver");
+            warn!(
+                config = &*self.name,
+                reason = reason.as_str(),
+                message,
+                "cannot work with the driver"
+            );
         }
         self.down();
         publisher.phase(phase);
         let lost = async {
-            if stalled { client.connection().lost().await } else { std::future::pending().await }
+            if stalled {
+                client.connection().lost().await
+            } else {
+                std::future::pending().await
+            }
         };
         // A driver of the wrong name is asked again when it restarts, or after a while.
         let pause = if stalled { RETRY * 30 } else { RETRY };
@@ -134,12 +153,20 @@ impl DriverTask {
                     if let Some(engine) = engine {
                         engine.reconfigure(&config);
                     }
-                    info!(config = &*self.name, driver = handshake.plugin.name, "settings taken over");
+                    info!(
+                        config = &*self.name,
+                        driver = handshake.plugin.name,
+                        "settings taken over"
+                    );
                 }
                 Event::Lost | Event::Due => break,
             }
         }
-        warn!(config = &*self.name, driver = handshake.plugin.name, "connection to the driver lost; connecting again");
+        warn!(
+            config = &*self.name,
+            driver = handshake.plugin.name,
+            "connection to the driver lost; connecting again"
+        );
         if let Some(engine) = engine {
             engine.pause();
         }
@@ -182,7 +209,8 @@ impl DriverTask {
             }
             Err(conflict) => {
                 let (reason, message) = (conflict.reason(), conflict.to_string());
-                self.blocked(publisher, Obstacle::Stalled { reason, message }, client).await;
+                self.blocked(publisher, Obstacle::Stalled { reason, message }, client)
+                    .await;
                 false
             }
         }
@@ -193,10 +221,16 @@ impl DriverTask {
         let mode = if publishes { "Attach" } else { "Trivial" };
         let plugin = &handshake.plugin;
         info!(
-            config = &*self.name, driver = plugin.name, version = plugin.vendor_version, mode,
-            capabilities = handshake.capabilities.names.join(","), "driver connected"
+            config = &*self.name,
+            driver = plugin.name,
+            version = plugin.vendor_version,
+            mode,
+            capabilities = handshake.capabilities.names.join(","),
+            "driver connected"
         );
-        self.context.metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
+        self.context
+            .metrics
+            .driver_info(&plugin.name, &plugin.vendor_version, mode);
         publisher.plugin(Plugin {
             name: plugin.name.clone(),
             vendor_version: plugin.vendor_version.clone(),

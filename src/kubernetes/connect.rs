@@ -51,14 +51,22 @@ pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectErr
     let Some(path) = kubeconfig else {
         return Config::infer().await.map_err(ConnectError::NoConfiguration);
     };
-    let failed = |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
+    let failed = |source| ConnectError::Kubeconfig {
+        path: path.display().to_string(),
+        source,
+    };
     let parsed = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(failed)
+    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+        .await
+        .map_err(failed)
 }
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
 pub fn connect(config: &Config) -> Result<Client, ConnectError> {
-    let failed = |source| ConnectError::Setup { url: config.cluster_url.to_string(), source: Box::new(source) };
+    let failed = |source| ConnectError::Setup {
+        url: config.cluster_url.to_string(),
+        source: Box::new(source),
+    };
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -85,7 +93,9 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)
         .map_request(|mut request: Request<Body>| {
-            request.headers_mut().insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+            request
+                .headers_mut()
+                .insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
             request
         })
         .map_err(BoxError::from)

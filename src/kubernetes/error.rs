@@ -56,6 +56,11 @@ impl ApiError {
     }
 
     pub(super) fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), status: None, retry_after: None }
+        Self {
+            kind,
+            message: message.into(),
+            status: None,
+            retry_after: None,
+        }
     }
 }

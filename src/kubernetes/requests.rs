@@ -14,20 +14,28 @@ use super::error::{ApiError, ApiErrorKind};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
-use crate::objects::{
-    Attachment, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
-};
 use crate::error_chain::chain;
+use crate::objects::{Attachment, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, SpanKind};
 
-const VOLUMES: Resource = Resource { name: "persistentvolumes", path: "/api/v1/persistentvolumes/{:name}" };
-const ATTACHMENTS: Resource =
-    Resource { name: "volumeattachments", path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}" };
-const ATTACHMENT_STATUS: Resource =
-    Resource { name: "volumeattachments/status", path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status" };
-const SECRETS: Resource = Resource { name: "secrets", path: "/api/v1/namespaces/{:namespace}/secrets/{:name}" };
+const VOLUMES: Resource = Resource {
+    name: "persistentvolumes",
+    path: "/api/v1/persistentvolumes/{:name}",
+};
+const ATTACHMENTS: Resource = Resource {
+    name: "volumeattachments",
+    path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}",
+};
+const ATTACHMENT_STATUS: Resource = Resource {
+    name: "volumeattachments/status",
+    path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
+};
+const SECRETS: Resource = Resource {
+    name: "secrets",
+    path: "/api/v1/namespaces/{:namespace}/secrets/{:name}",
+};
 
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
@@ -87,7 +95,12 @@ pub struct Requests {
 impl Requests {
     /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`.
     pub fn new(client: Client, host: impl Into<String>, deadline: Duration, metrics: Metrics) -> Self {
-        Self { client, metrics, host: host.into(), deadline }
+        Self {
+            client,
+            metrics,
+            host: host.into(),
+            deadline,
+        }
     }
 
     /// Sends a patch; the object that the API server made of it comes back.
@@ -107,10 +120,14 @@ impl Requests {
             .header(header::CONTENT_TYPE, content_type)
             .body(Body::from(write.body.to_string().into_bytes()));
         match &write.target {
-            Target::Volume(_) => self.send::<PersistentVolumeWire>(request, resource, parent).await.map(volume),
-            Target::Attachment(_) | Target::AttachmentStatus(_) => {
-                self.send::<VolumeAttachmentWire>(request, resource, parent).await.map(attachment)
-            }
+            Target::Volume(_) => self
+                .send::<PersistentVolumeWire>(request, resource, parent)
+                .await
+                .map(volume),
+            Target::Attachment(_) | Target::AttachmentStatus(_) => self
+                .send::<VolumeAttachmentWire>(request, resource, parent)
+                .await
+                .map(attachment),
         }
     }
 
@@ -119,11 +136,15 @@ impl Requests {
         match target {
             Target::Volume(name) => {
                 let request = Request::get(VOLUMES.url(name)).body(Body::empty());
-                self.send::<PersistentVolumeWire>(request, VOLUMES, parent).await.map(volume)
+                self.send::<PersistentVolumeWire>(request, VOLUMES, parent)
+                    .await
+                    .map(volume)
             }
             Target::Attachment(name) | Target::AttachmentStatus(name) => {
                 let request = Request::get(ATTACHMENTS.url(name)).body(Body::empty());
-                self.send::<VolumeAttachmentWire>(request, ATTACHMENTS, parent).await.map(attachment)
+                self.send::<VolumeAttachmentWire>(request, ATTACHMENTS, parent)
+                    .await
+                    .map(attachment)
             }
         }
     }
@@ -135,10 +156,16 @@ impl Requests {
             #[serde(default)]
             data: BTreeMap<String, k8s_openapi::ByteString>,
         }
-        let url = SECRETS.url(&reference.name).replace("{:namespace}", &reference.namespace);
-        let wire: Wire = self.send(Request::get(url).body(Body::empty()), SECRETS, parent).await?;
+        let url = SECRETS
+            .url(&reference.name)
+            .replace("{:namespace}", &reference.namespace);
+        let wire: Wire = self
+            .send(Request::get(url).body(Body::empty()), SECRETS, parent)
+            .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
-        Ok(SecretData(wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect()))
+        Ok(SecretData(
+            wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
+        ))
     }
 
     async fn send<T: DeserializeOwned>(
@@ -150,7 +177,7 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
-        let mut span = self.span(&request, &method, resource, parent);
+        let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.deadline, self.exchange(request)).await {
@@ -161,9 +188,12 @@ impl Requests {
             }
         };
         let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
-        let status = outcome.as_ref().map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
+        let status = outcome
+            .as_ref()
+            .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
-        self.metrics.rest_request(method.as_str(), &self.host, code, started.elapsed());
+        self.metrics
+            .rest_request(method.as_str(), &self.host, code, started.elapsed());
         finish(span, status, outcome.as_ref().err());
         outcome.map(|(_, object)| object)
     }
@@ -174,7 +204,11 @@ impl Requests {
         let retry_after = retry_after(&response);
         let status = response.status();
         let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
-        let body = body.collect().await.map_err(|error| broken(error.to_string()))?.to_bytes();
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| broken(error.to_string()))?
+            .to_bytes();
         if status.is_success() {
             return Ok((status, body.to_vec()));
         }
@@ -191,7 +225,10 @@ impl Requests {
         if span.is_recording() {
             span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
             span.set(attr::URL_TEMPLATE, resource.path);
-            span.set(attr::URL_FULL, format!("https://{}{}", self.host, request.uri().path()).as_str());
+            span.set(
+                attr::URL_FULL,
+                format!("https://{}{}", self.host, request.uri().path()).as_str(),
+            );
             span.set(attr::SERVER_ADDRESS, self.host.as_str());
             span.set(attr::K8S_VERB, if *method == Method::GET { "get" } else { "patch" });
             span.set(attr::K8S_RESOURCE, resource.name);
@@ -217,7 +254,11 @@ fn lossy(error: &std::string::FromUtf8Error) -> String {
 fn decode<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError {
         kind: ApiErrorKind::Garbled,
-        message: format!("cannot read the API server's answer (line {}, column {})", error.line(), error.column()),
+        message: format!(
+            "cannot read the API server's answer (line {}, column {})",
+            error.line(),
+            error.column()
+        ),
         status: Some(status.as_u16()),
         retry_after: None,
     })
@@ -228,14 +269,22 @@ fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
         span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status));
     }
     if let Some(error) = error {
-        let kind = error.status.map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
+        let kind = error
+            .status
+            .map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
         span.fail(&kind, &error.message);
     }
     span.end();
 }
 
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    let seconds = response
+        .headers()
+        .get(header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()?;
     Some(Duration::from_secs(seconds))
 }
 
@@ -246,7 +295,10 @@ fn status_message(status: StatusCode, body: &[u8]) -> String {
         message: Option<String>,
     }
     let parsed: Option<Wire> = serde_json::from_slice(body).ok();
-    match parsed.and_then(|wire| wire.message).filter(|message| !message.is_empty()) {
+    match parsed
+        .and_then(|wire| wire.message)
+        .filter(|message| !message.is_empty())
+    {
         Some(message) => plain(&message).into_owned(),
         None => format!("the API server answered {status}"),
     }

@@ -165,7 +165,11 @@ impl From<SourceWire> for Source {
 
 fn note(wire: Option<ErrorWire>) -> Option<Box<ErrorNote>> {
     wire.map(|wire| {
-        Box::new(ErrorNote { time: wire.time.map(|time| time.0), message: boxed(wire.message), code: wire.error_code })
+        Box::new(ErrorNote {
+            time: wire.time.map(|time| time.0),
+            message: boxed(wire.message),
+            code: wire.error_code,
+        })
     })
 }
 
@@ -183,7 +187,9 @@ impl From<VolumeAttachmentWire> for Attachment {
             deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
             finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
             node_id: annotations.remove(NODE_ID_ANNOTATION).map(String::into_boxed_str),
-            volume_note: annotations.get(VOLUME_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
+            volume_note: annotations
+                .get(VOLUME_ANNOTATION)
+                .and_then(|text| serde_json::from_str(text).ok()),
             retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
             attacher: wire.spec.attacher.into(),
             node: wire.spec.node_name.into(),

@@ -24,7 +24,12 @@ pub struct ResourceVersion(pub u64);
 impl ResourceVersion {
     /// Reads the version out of object metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
-        Self(meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0))
+        Self(
+            meta.resource_version
+                .as_deref()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+        )
     }
 }
 

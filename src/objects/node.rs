@@ -55,13 +55,19 @@ impl CsiNode {
             name: name.into(),
             uid: format!("{name}-uid").into(),
             resource_version: ResourceVersion::default(),
-            drivers: drivers.iter().map(|(driver, id)| ((*driver).into(), (*id).into())).collect(),
+            drivers: drivers
+                .iter()
+                .map(|(driver, id)| ((*driver).into(), (*id).into()))
+                .collect(),
         }
     }
 
     /// The node ID under which `driver` registered; names match exactly and the first entry wins.
     pub fn node_id(&self, driver: &str) -> Option<&str> {
-        self.drivers.iter().find(|(name, _)| &**name == driver).map(|(_, id)| &**id)
+        self.drivers
+            .iter()
+            .find(|(name, _)| &**name == driver)
+            .map(|(_, id)| &**id)
     }
 
     /// Names of the registered drivers.
@@ -77,7 +83,10 @@ impl From<CsiNodeWire> for CsiNode {
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),
-            drivers: drivers.into_iter().map(|entry| (entry.name.into(), entry.node_id.into())).collect(),
+            drivers: drivers
+                .into_iter()
+                .map(|entry| (entry.name.into(), entry.node_id.into()))
+                .collect(),
         }
     }
 }

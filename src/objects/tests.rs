@@ -18,7 +18,10 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
     }))
     .unwrap();
     let record = Attachment::from(wire);
-    assert_eq!((&*record.name, &*record.uid, record.resource_version), ("csi-1", "u1", ResourceVersion(42)));
+    assert_eq!(
+        (&*record.name, &*record.uid, record.resource_version),
+        ("csi-1", "u1", ResourceVersion(42))
+    );
     assert_eq!(record.finalizers.position("external-attacher/csi-test"), Some(1));
     assert_eq!(record.node_id.as_deref(), Some("node-7"));
     assert_eq!(record.volume_name().map(|name| &**name), Some("pv1"));
@@ -63,7 +66,9 @@ fn a_persistent_volume_is_read_with_its_csi_source() {
     }))
     .unwrap();
     let record = Volume::from(wire);
-    let VolumeSource::Csi(source) = &record.spec.source else { panic!("not a CSI source") };
+    let VolumeSource::Csi(source) = &record.spec.source else {
+        panic!("not a CSI source")
+    };
     assert_eq!((&*source.handle, source.read_only, &*source.fs_type), ("h", true, ""));
     assert_eq!(source.attributes.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
     assert_eq!(source.publish_secret.as_ref().map(|secret| &*secret.name), Some("s"));
@@ -77,8 +82,14 @@ fn in_tree_sources_are_told_apart_from_unknown_ones() {
         let wire: VolumeSpecWire = serde_json::from_value(spec).unwrap();
         VolumeSpec::from(wire).source
     };
-    assert_eq!(source(json!({"cinder": {"volumeID": "x"}})), VolumeSource::Migratable("cinder"));
-    assert_eq!(source(json!({"nfs": {"server": "x", "path": "/"}})), VolumeSource::Other);
+    assert_eq!(
+        source(json!({"cinder": {"volumeID": "x"}})),
+        VolumeSource::Migratable("cinder")
+    );
+    assert_eq!(
+        source(json!({"nfs": {"server": "x", "path": "/"}})),
+        VolumeSource::Other
+    );
 }
 
 #[test]
@@ -90,6 +101,7 @@ fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
     .unwrap();
     let record = CsiNode::from(wire);
     assert_eq!((record.node_id("a"), record.node_id("A")), (Some("1"), None));
-    let empty: CsiNodeWire = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).unwrap();
+    let empty: CsiNodeWire =
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).unwrap();
     assert_eq!(CsiNode::from(empty).drivers().count(), 0);
 }

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Serialize};
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -74,7 +74,10 @@ pub struct StringMap(Box<[(Box<str>, Box<str>)]>);
 impl StringMap {
     /// The value under `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok().map(|at| &*self.0[at].1)
+        self.0
+            .binary_search_by(|(own, _)| (**own).cmp(key))
+            .ok()
+            .map(|at| &*self.0[at].1)
     }
 
     /// Entries sorted by key.
@@ -223,9 +226,10 @@ impl From<CsiWire> for CsiSource {
             read_only: wire.read_only,
             fs_type: boxed(wire.fs_type),
             attributes: wire.volume_attributes.unwrap_or_default().into(),
-            publish_secret: wire
-                .controller_publish_secret_ref
-                .map(|secret| SecretReference { namespace: boxed(secret.namespace), name: boxed(secret.name) }),
+            publish_secret: wire.controller_publish_secret_ref.map(|secret| SecretReference {
+                namespace: boxed(secret.namespace),
+                name: boxed(secret.name),
+            }),
         }
     }
 }
@@ -257,7 +261,12 @@ impl From<VolumeSpecWire> for VolumeSpec {
             source,
             access_modes: AccessModes::parse(&wire.access_modes.unwrap_or_default()),
             block: wire.volume_mode.as_deref() == Some("Block"),
-            mount_options: wire.mount_options.unwrap_or_default().into_iter().map(String::into_boxed_str).collect(),
+            mount_options: wire
+                .mount_options
+                .unwrap_or_default()
+                .into_iter()
+                .map(String::into_boxed_str)
+                .collect(),
         }
     }
 }

@@ -23,7 +23,9 @@ impl Snapshot {
     pub fn node_entry(&self, driver: &str) -> NodeEntry<'_> {
         match &self.node {
             None => NodeEntry::Missing,
-            Some(node) => node.node_id(driver).map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
+            Some(node) => node
+                .node_id(driver)
+                .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
         }
     }
 }
@@ -51,7 +53,7 @@ impl Counts {
 
 /// Who has to look again.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     None,
     Attachment { name: Arc<str> },
     AttachmentGone { record: Arc<Attachment> },
@@ -60,13 +62,13 @@ pub(super) enum Change {
 }
 
 /// Names of the work of a driver.
-pub(super) struct Work {
+pub(crate) struct Work {
     pub attachments: Vec<Arc<str>>,
     pub volumes: Vec<Arc<str>>,
 }
 
 #[derive(Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     pub attachments: Table<Attachment>,
     pub volumes: Table<Volume>,
     pub nodes: Table<CsiNode>,
@@ -78,9 +80,16 @@ pub(super) struct Index {
 impl Index {
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let attachment = self.attachments.get(name)?.clone();
-        let volume = attachment.volume_name().and_then(|volume| self.volumes.get(volume)).cloned();
+        let volume = attachment
+            .volume_name()
+            .and_then(|volume| self.volumes.get(volume))
+            .cloned();
         let node = self.nodes.get(&attachment.node).cloned();
-        Some(Snapshot { attachment, volume, node })
+        Some(Snapshot {
+            attachment,
+            volume,
+            node,
+        })
     }
 
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
@@ -93,8 +102,13 @@ impl Index {
     }
 
     pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
-        let pair = [self.oldest_pending_of(attacher, false), self.oldest_pending_of(attacher, true)];
-        pair.into_iter().flatten().min_by_key(|record| record.deleting.or(record.created))
+        let pair = [
+            self.oldest_pending_of(attacher, false),
+            self.oldest_pending_of(attacher, true),
+        ];
+        pair.into_iter()
+            .flatten()
+            .min_by_key(|record| record.deleting.or(record.created))
     }
 
     pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
@@ -105,7 +119,10 @@ impl Index {
 
     /// Everything of a driver that may need work: a driver that starts must find what piled up before.
     pub fn work_of(&self, driver: &DriverFacts) -> Work {
-        let mine = self.attachments.values().filter(|record| record.attacher == driver.name);
+        let mine = self
+            .attachments
+            .values()
+            .filter(|record| record.attacher == driver.name);
         let held = self.volumes.values().filter(|record| record.deleting);
         Work {
             attachments: mine
@@ -121,21 +138,29 @@ impl Index {
 
     pub fn apply_attachment(&mut self, mut record: Attachment) -> Change {
         self.share_names(&mut record);
-        let Some(Applied { previous, current }) = self.attachments.apply(record) else { return Change::None };
+        let Some(Applied { previous, current }) = self.attachments.apply(record) else {
+            return Change::None;
+        };
         if let Some(previous) = previous {
             self.unlink(&previous);
         }
         self.link(&current);
-        Change::Attachment { name: current.name.clone() }
+        Change::Attachment {
+            name: current.name.clone(),
+        }
     }
 
     pub fn apply_volume(&mut self, record: Volume) -> Change {
-        let Some(applied) = self.volumes.apply(record) else { return Change::None };
+        let Some(applied) = self.volumes.apply(record) else {
+            return Change::None;
+        };
         self.volume_changed(&applied.current.name)
     }
 
     pub fn apply_node(&mut self, record: CsiNode) -> Change {
-        let Some(applied) = self.nodes.apply(record) else { return Change::None };
+        let Some(applied) = self.nodes.apply(record) else {
+            return Change::None;
+        };
         self.node_changed(&applied.current.name)
     }
 
@@ -158,11 +183,16 @@ impl Index {
     }
 
     pub fn volume_changed(&self, name: &Arc<str>) -> Change {
-        Change::Volume { name: name.clone(), attachments: self.by_volume.get(name).cloned().unwrap_or_default() }
+        Change::Volume {
+            name: name.clone(),
+            attachments: self.by_volume.get(name).cloned().unwrap_or_default(),
+        }
     }
 
     pub fn node_changed(&self, name: &str) -> Change {
-        Change::Node { attachments: self.by_node.get(name).cloned().unwrap_or_default() }
+        Change::Node {
+            attachments: self.by_node.get(name).cloned().unwrap_or_default(),
+        }
     }
 
     /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
@@ -182,9 +212,15 @@ impl Index {
 
     fn link(&mut self, record: &Attachment) {
         if let Some(volume) = record.volume_name() {
-            self.by_volume.entry(volume.clone()).or_default().push(record.name.clone());
+            self.by_volume
+                .entry(volume.clone())
+                .or_default()
+                .push(record.name.clone());
         }
-        self.by_node.entry(record.node.clone()).or_default().push(record.name.clone());
+        self.by_node
+            .entry(record.node.clone())
+            .or_default()
+            .push(record.name.clone());
         *self.counts.entry(record.attacher.clone()).or_default().of(record) += 1;
     }
 
@@ -201,29 +237,41 @@ impl Index {
 
     pub fn finish_attachment_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
         let gone = self.attachments.finish_list(seen);
-        gone.iter().map(|record| self.remove_attachment(&record.name, &record.uid)).collect()
+        gone.iter()
+            .map(|record| self.remove_attachment(&record.name, &record.uid))
+            .collect()
     }
 
     pub fn finish_volume_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
         let gone = self.volumes.finish_list(seen);
-        gone.iter().map(|record| self.remove_volume(&record.name, &record.uid)).collect()
+        gone.iter()
+            .map(|record| self.remove_volume(&record.name, &record.uid))
+            .collect()
     }
 
     pub fn finish_node_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
         let gone = self.nodes.finish_list(seen);
-        gone.iter().map(|record| self.remove_node(&record.name, &record.uid)).collect()
+        gone.iter()
+            .map(|record| self.remove_node(&record.name, &record.uid))
+            .collect()
     }
 
     pub fn remove_volume(&mut self, name: &str, uid: &str) -> Change {
-        self.volumes.remove(name, uid).map_or(Change::None, |record| self.volume_changed(&record.name))
+        self.volumes
+            .remove(name, uid)
+            .map_or(Change::None, |record| self.volume_changed(&record.name))
     }
 
     pub fn bury_volume(&mut self, name: &str, uid: &str) -> Change {
-        self.volumes.bury(name, uid).map_or(Change::None, |record| self.volume_changed(&record.name))
+        self.volumes
+            .bury(name, uid)
+            .map_or(Change::None, |record| self.volume_changed(&record.name))
     }
 
     pub fn remove_node(&mut self, name: &str, uid: &str) -> Change {
-        self.nodes.remove(name, uid).map_or(Change::None, |record| self.node_changed(&record.name))
+        self.nodes
+            .remove(name, uid)
+            .map_or(Change::None, |record| self.node_changed(&record.name))
     }
 }
 

@@ -13,7 +13,7 @@ mod route;
 mod table;
 
 pub use index::{Counts, Snapshot};
-pub use reflect::reflect;
+pub(crate) use reflect::reflect;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;
@@ -41,7 +41,7 @@ struct Inner {
 
 /// Which kinds were listed completely at least once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Synced {
+pub(crate) struct Synced {
     attachments: bool,
     volumes: bool,
     nodes: bool,
@@ -167,12 +167,17 @@ impl Store {
         let driver = route.facts.name.clone();
         self.inner.routes.write().insert(route)?;
         self.seed(&driver);
-        Ok(Registration { store: self.clone(), driver })
+        Ok(Registration {
+            store: self.clone(),
+            driver,
+        })
     }
 
     /// Queues everything of a driver that may need work.
     pub fn seed(&self, driver: &str) {
-        let Some(facts) = self.inner.routes.read().get(driver).map(|route| route.facts.clone()) else { return };
+        let Some(facts) = self.inner.routes.read().get(driver).map(|route| route.facts.clone()) else {
+            return;
+        };
         let work = self.inner.index.read().work_of(&facts);
         work.attachments.iter().for_each(|name| self.look_at_attachment(name));
         work.volumes.iter().for_each(|name| self.look_at_volume(name));
@@ -215,7 +220,11 @@ impl Store {
 
     fn forget_if_gone(&self, record: &Attachment) {
         let index = self.inner.index.read();
-        if index.attachments.get(&record.name).is_some_and(|known| known.attacher == record.attacher) {
+        if index
+            .attachments
+            .get(&record.name)
+            .is_some_and(|known| known.attacher == record.attacher)
+        {
             return;
         }
         if let Some(route) = self.inner.routes.read().get(&record.attacher) {
@@ -226,7 +235,9 @@ impl Store {
     /// Hands a PersistentVolume that is being deleted to each driver that holds it.
     fn look_at_volume(&self, name: &str) {
         let index = self.inner.index.read();
-        let Some((volume, attachments)) = index.volume(name) else { return };
+        let Some((volume, attachments)) = index.volume(name) else {
+            return;
+        };
         if !volume.deleting {
             return;
         }

@@ -19,7 +19,9 @@ use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Vol
 const PAGE_SIZE: u32 = 500;
 
 /// A kind that the cache holds.
-pub trait Reflected: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+pub(crate) trait Reflected:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
     /// Plural name, for logs.
     const PLURAL: &'static str;
     #[doc(hidden)]
@@ -37,7 +39,7 @@ pub trait Reflected: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwn
 /// Keeps the cache in step with the API server until the future is dropped.
 ///
 /// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
-pub async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
+pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
     let config = watcher::Config::default().page_size(PAGE_SIZE);
     let events = watcher(Api::<K>::all(client), config).default_backoff();
     follow(events, store, check).await;
@@ -91,7 +93,10 @@ fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut Has
         }
         watcher::Event::Delete(object) => {
             let meta = object.meta();
-            let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+            let (name, uid) = (
+                meta.name.as_deref().unwrap_or_default(),
+                meta.uid.as_deref().unwrap_or_default(),
+            );
             let change = K::remove(&mut store.inner.index.write(), name, uid);
             store.react(change);
         }

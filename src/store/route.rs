@@ -59,7 +59,8 @@ impl Route {
             return;
         }
         let fingerprint = decide::volume_fingerprint(volume, attachments, &self.facts);
-        self.queue.add(Item::new(AttacherKey::Volume(volume.name.clone()), VOLUME, fingerprint));
+        self.queue
+            .add(Item::new(AttacherKey::Volume(volume.name.clone()), VOLUME, fingerprint));
     }
 }
 
@@ -110,7 +111,10 @@ impl Routes {
         let driver = route.facts.name.clone();
         for (other, known) in &self.0 {
             if *other == driver {
-                return Err(Conflict::Driver { driver, config: known.config.clone() });
+                return Err(Conflict::Driver {
+                    driver,
+                    config: known.config.clone(),
+                });
             }
             if known.facts.finalizer == route.facts.finalizer {
                 return Err(Conflict::Finalizer {

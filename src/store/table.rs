@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 
 /// What a table needs to know of its records.
-pub(super) trait Record {
+pub(crate) trait Record {
     fn name(&self) -> &Arc<str>;
     fn uid(&self) -> &str;
     fn version(&self) -> ResourceVersion;
@@ -17,7 +17,7 @@ pub(super) trait Record {
 /// A record that we know to be gone, because the answer to our last write said so, leaves a ghost: the watch may still
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
 /// deletion, or when a later list does not show the object any more.
-pub(super) struct Table<R> {
+pub(crate) struct Table<R> {
     records: HashMap<Arc<str>, Arc<R>>,
     ghosts: HashMap<Box<str>, u64>,
     /// Number of the list that is running or ran last.
@@ -26,12 +26,16 @@ pub(super) struct Table<R> {
 
 impl<R> Default for Table<R> {
     fn default() -> Self {
-        Self { records: HashMap::new(), ghosts: HashMap::new(), list: 0 }
+        Self {
+            records: HashMap::new(),
+            ghosts: HashMap::new(),
+            list: 0,
+        }
     }
 }
 
 /// A change to a table.
-pub(super) struct Applied<R> {
+pub(crate) struct Applied<R> {
     pub previous: Option<Arc<R>>,
     pub current: Arc<R>,
 }
@@ -90,7 +94,11 @@ impl<R: Record> Table<R> {
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
         let list = self.list;
         self.ghosts.retain(|_, marked| *marked == list);
-        self.records.iter().filter(|(name, _)| !seen.contains(*name)).map(|(_, record)| record.clone()).collect()
+        self.records
+            .iter()
+            .filter(|(name, _)| !seen.contains(*name))
+            .map(|(_, record)| record.clone())
+            .collect()
     }
 
     #[cfg(test)]

@@ -140,12 +140,22 @@ impl Supervisor {
     /// An object with what is known of its status: what we wrote ourselves counts more than an older copy of it.
     fn entry(&mut self, object: AttacherConfigObject) -> (String, Entry) {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let known = self.objects.get(&name).filter(|known| known.object.metadata.uid == object.metadata.uid);
+        let known = self
+            .objects
+            .get(&name)
+            .filter(|known| known.object.metadata.uid == object.metadata.uid);
         let (written, written_at) = match known {
             Some(known) => (known.written.clone(), known.written_at),
             None => (object.status.clone(), None),
         };
-        (name, Entry { object, written, written_at })
+        (
+            name,
+            Entry {
+                object,
+                written,
+                written_at,
+            },
+        )
     }
 
     /// Compares what is wished with what runs.
@@ -186,7 +196,10 @@ impl Supervisor {
                         entry.written_at = Some(Instant::now());
                     }
                     Err(error) => {
-                        warn!(config = name, error, "cannot write the status of the AttacherConfig; trying again");
+                        warn!(
+                            config = name,
+                            error, "cannot write the status of the AttacherConfig; trying again"
+                        );
                     }
                 }
             })

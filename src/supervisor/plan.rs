@@ -58,7 +58,12 @@ pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObj
 fn wish(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> Wish {
     let config = match object.config() {
         Ok(config) => config,
-        Err(errors) => return Wish::Refused(Problem { reason: Reason::InvalidSpec, message: errors.to_string() }),
+        Err(errors) => {
+            return Wish::Refused(Problem {
+                reason: Reason::InvalidSpec,
+                message: errors.to_string(),
+            });
+        }
     };
     for (other, known) in taken {
         let what = if known.endpoint == config.endpoint {
@@ -71,7 +76,10 @@ fn wish(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) ->
             continue;
         };
         let message = format!("{what} already belongs to the older AttacherConfig {other}; delete one of the two");
-        return Wish::Refused(Problem { reason: Reason::EndpointConflict, message });
+        return Wish::Refused(Problem {
+            reason: Reason::EndpointConflict,
+            message,
+        });
     }
     Wish::Run(Arc::new(config))
 }
@@ -81,7 +89,10 @@ pub(super) fn steps(
     running: &BTreeMap<String, Arc<DriverConfig>>,
     wishes: &BTreeMap<String, Wish>,
 ) -> Vec<(String, Step)> {
-    let gone = running.keys().filter(|name| !wishes.contains_key(*name)).map(|name| (name.clone(), Step::Stop));
+    let gone = running
+        .keys()
+        .filter(|name| !wishes.contains_key(*name))
+        .map(|name| (name.clone(), Step::Stop));
     let wanted = wishes.iter().filter_map(|(name, wish)| {
         let Wish::Run(config) = wish else { return None };
         let step = match running.get(name) {

@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::{Name, gauges};
 use super::plan::Problem;
 use super::status::{self, Facts};
+use super::{Name, gauges};
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
 use crate::driver::{Context, DriverStatus, DriverTask};
@@ -61,7 +61,12 @@ pub(super) struct Drivers {
 
 impl Drivers {
     pub fn new(context: Context) -> Self {
-        Self { context, running: BTreeMap::new(), tasks: JoinSet::new(), names: HashMap::new() }
+        Self {
+            context,
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -72,7 +77,11 @@ impl Drivers {
     pub fn configs(&self) -> BTreeMap<String, Arc<DriverConfig>> {
         let kept = self.running.iter().filter(|(_, running)| running.then != Then::Nothing);
         kept.map(|(name, running)| {
-            let config = if let Then::Start(next) = &running.then { next } else { &running.config };
+            let config = if let Then::Start(next) = &running.then {
+                next
+            } else {
+                &running.config
+            };
             (name.clone(), config.clone())
         })
         .collect()
@@ -103,12 +112,22 @@ impl Drivers {
         let handle = self.tasks.spawn(task.run());
         self.names.insert(handle.id(), name.to_owned());
         info!(config = name, endpoint = %config.endpoint, "driver task started");
-        let running = Running { config, settings, status: status_seen, queue, stop, then: Then::Again, faults };
+        let running = Running {
+            config,
+            settings,
+            status: status_seen,
+            queue,
+            stop,
+            then: Then::Again,
+            faults,
+        };
         self.running.insert(name.to_owned(), running);
     }
 
     pub fn reload(&mut self, name: &str, config: Arc<DriverConfig>) {
-        let Some(running) = self.running.get_mut(name) else { return };
+        let Some(running) = self.running.get_mut(name) else {
+            return;
+        };
         if let Then::Start(next) = &mut running.then {
             *next = config;
             return;
@@ -118,13 +137,17 @@ impl Drivers {
     }
 
     pub fn restart(&mut self, name: &str, config: Arc<DriverConfig>) {
-        let Some(running) = self.running.get_mut(name) else { return };
+        let Some(running) = self.running.get_mut(name) else {
+            return;
+        };
         running.then = Then::Start(config);
         running.stop.cancel();
     }
 
     pub fn stop(&mut self, name: &str) {
-        let Some(running) = self.running.get_mut(name) else { return };
+        let Some(running) = self.running.get_mut(name) else {
+            return;
+        };
         let waiting = matches!(running.then, Then::At(_));
         running.then = Then::Nothing;
         running.stop.cancel();
@@ -156,7 +179,9 @@ impl Drivers {
 
     /// Does what was meant to happen after the end of a task.
     pub fn after_end(&mut self, name: String) {
-        let Some(running) = self.running.get_mut(&name) else { return };
+        let Some(running) = self.running.get_mut(&name) else {
+            return;
+        };
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
                 self.running.remove(&name);
@@ -166,7 +191,9 @@ impl Drivers {
                 self.spawn(&name, config, 0);
             }
             Then::Again | Then::At(_) => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << running.faults.min(6)).min(LONGEST_PAUSE);
+                let pause = FIRST_PAUSE
+                    .saturating_mul(1 << running.faults.min(6))
+                    .min(LONGEST_PAUSE);
                 running.then = Then::At(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
             }
@@ -202,7 +229,9 @@ impl Drivers {
         let store = &self.context.store;
         let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
         let pending = counts.attaching + counts.detaching > 0;
-        let oldest = plugin.filter(|_| pending).and_then(|plugin| store.oldest_pending(&plugin.name));
+        let oldest = plugin
+            .filter(|_| pending)
+            .and_then(|plugin| store.oldest_pending(&plugin.name));
         let queue = running.and_then(|running| running.queue.lock().clone());
         let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
         let facts = Facts {
@@ -220,8 +249,12 @@ impl Drivers {
     /// Sets the gauges of every driver that is known by name.
     pub fn set_gauges(&self) {
         for running in self.running.values() {
-            let Some(plugin) = running.status.borrow().plugin.clone() else { continue };
-            let Some(queue) = running.queue.lock().clone() else { continue };
+            let Some(plugin) = running.status.borrow().plugin.clone() else {
+                continue;
+            };
+            let Some(queue) = running.queue.lock().clone() else {
+                continue;
+            };
             gauges::set(&self.context, &plugin.name, &queue);
         }
     }

@@ -35,7 +35,10 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: running.then(|| facts.holder.to_owned()),
         attachments: plugin.map(|_| attachments(facts)),
-        last_failure: facts.driver.and_then(last_failure).or_else(|| known.last_failure.clone()),
+        last_failure: facts
+            .driver
+            .and_then(last_failure)
+            .or_else(|| known.last_failure.clone()),
     }
 }
 
@@ -43,7 +46,12 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
 /// become a burst of status writes.
 pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigStatus) -> bool {
     let key = |condition: &Condition| {
-        (condition.type_.clone(), condition.status.clone(), condition.reason.clone(), condition.observed_generation)
+        (
+            condition.type_.clone(),
+            condition.status.clone(),
+            condition.reason.clone(),
+            condition.observed_generation,
+        )
     };
     known.observed_generation != wanted.observed_generation
         || known.driver != wanted.driver
@@ -59,7 +67,11 @@ fn describe(plugin: &Plugin) -> PluginStatus {
     PluginStatus {
         name: plugin.name.clone(),
         vendor_version: plugin.vendor_version.clone(),
-        mode: Some(if plugin.publishes { DriverMode::Attach } else { DriverMode::Trivial }),
+        mode: Some(if plugin.publishes {
+            DriverMode::Attach
+        } else {
+            DriverMode::Trivial
+        }),
         capabilities: plugin.capabilities.clone(),
     }
 }
@@ -67,7 +79,10 @@ fn describe(plugin: &Plugin) -> PluginStatus {
 fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
     let oldest = facts.oldest.and_then(|record| {
         let since = record.deleting.or(record.created)?;
-        Some(OldestPending { name: record.name.to_string(), since: whole_seconds(since) })
+        Some(OldestPending {
+            name: record.name.to_string(),
+            since: whole_seconds(since),
+        })
     });
     AttachmentsStatus::new(
         facts.counts.attached,
@@ -97,11 +112,35 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
         Some(phase) => of_phase(phase),
     };
     if let Some(problem) = facts.problem {
-        replace(&mut updates, ConditionType::Stalled, True, problem.reason, &problem.message);
-        replace(&mut updates, ConditionType::Reconciling, False, problem.reason, "waits for the spec to be mended");
+        replace(
+            &mut updates,
+            ConditionType::Stalled,
+            True,
+            problem.reason,
+            &problem.message,
+        );
+        replace(
+            &mut updates,
+            ConditionType::Reconciling,
+            False,
+            problem.reason,
+            "waits for the spec to be mended",
+        );
         if facts.driver.is_none() {
-            replace(&mut updates, ConditionType::Ready, False, problem.reason, &problem.message);
-            replace(&mut updates, ConditionType::DriverReachable, Unknown, problem.reason, "no driver is running");
+            replace(
+                &mut updates,
+                ConditionType::Ready,
+                False,
+                problem.reason,
+                &problem.message,
+            );
+            replace(
+                &mut updates,
+                ConditionType::DriverReachable,
+                Unknown,
+                problem.reason,
+                "no driver is running",
+            );
         }
     }
     updates.push(healthy(facts));
@@ -142,15 +181,30 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
     let done = (False, Reason::UpToDate, "the latest spec is in use");
     let connected = (True, Reason::Connected, "the driver answers");
     match phase {
-        Phase::Running => table((True, Reason::Running, "attaching and detaching volumes"), done, free, connected),
+        Phase::Running => table(
+            (True, Reason::Running, "attaching and detaching volumes"),
+            done,
+            free,
+            connected,
+        ),
         Phase::Syncing => {
             let syncing = "waiting for the first complete list of objects from the API server";
-            table((False, Reason::Syncing, syncing), (True, Reason::Syncing, syncing), free, connected)
+            table(
+                (False, Reason::Syncing, syncing),
+                (True, Reason::Syncing, syncing),
+                free,
+                connected,
+            )
         }
         Phase::Connecting => {
             let connecting = "connecting to the driver";
             let busy = (True, Reason::Connecting, connecting);
-            table((False, Reason::Connecting, connecting), busy, free, (Unknown, Reason::Connecting, connecting))
+            table(
+                (False, Reason::Connecting, connecting),
+                busy,
+                free,
+                (Unknown, Reason::Connecting, connecting),
+            )
         }
         Phase::Unreachable { reason, message } => table(
             (False, Reason::DriverUnreachable, message),
@@ -158,17 +212,30 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             free,
             (False, *reason, message),
         ),
-        Phase::Stalled { reason, message } => {
-            table((False, *reason, message), (False, *reason, message), (True, *reason, message), connected)
-        }
+        Phase::Stalled { reason, message } => table(
+            (False, *reason, message),
+            (False, *reason, message),
+            (True, *reason, message),
+            connected,
+        ),
         Phase::Suspended => {
             let text = "spec.suspend is true";
             let rest = (Unknown, Reason::Suspended, text);
-            table((False, Reason::Suspended, text), (False, Reason::UpToDate, text), free, rest)
+            table(
+                (False, Reason::Suspended, text),
+                (False, Reason::UpToDate, text),
+                free,
+                rest,
+            )
         }
         Phase::Draining => {
             let text = "finishing the calls that run";
-            table((False, Reason::Draining, text), (True, Reason::Draining, text), free, connected)
+            table(
+                (False, Reason::Draining, text),
+                (True, Reason::Draining, text),
+                free,
+                connected,
+            )
         }
     }
 }
@@ -179,7 +246,16 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
         return ConditionUpdate::new(kind, true, Reason::NoFailures, "no attach or detach keeps failing");
     }
     let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
-    let last = last.map(|failure| format!("; the last one: {} of {}: {}", failure.operation, failure.attachment, failure.message));
-    let message = format!("{} failed and will be tried again{}", facts.failing, last.unwrap_or_default());
+    let last = last.map(|failure| {
+        format!(
+            "; the last one: {} of {}: {}",
+            failure.operation, failure.attachment, failure.message
+        )
+    });
+    let message = format!(
+        "{} failed and will be tried again{}",
+        facts.failing,
+        last.unwrap_or_default()
+    );
     ConditionUpdate::new(kind, false, Reason::AttachmentsFailing, message)
 }

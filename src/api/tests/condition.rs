@@ -37,7 +37,7 @@ fn a_new_condition_gets_the_time_and_the_generation() {
 fn the_transition_time_changes_only_with_the_status() {
     let first = merge(
         &[],
-        &[ready(false, Reason::Starting)],
+        &[ready(false, Reason::Connecting)],
         Some(1),
         at("2026-11-01T10:00:00Z"),
     );
@@ -57,12 +57,7 @@ fn the_transition_time_changes_only_with_the_status() {
         at("2026-11-01T12:00:00Z"),
     );
     assert_eq!(other_status[0].last_transition_time, Time(at("2026-11-01T12:00:00Z")));
-    let unknown = ConditionUpdate::new(
-        ConditionType::Ready,
-        ConditionStatus::Unknown,
-        Reason::WaitingForLeader,
-        "",
-    );
+    let unknown = ConditionUpdate::new(ConditionType::Ready, ConditionStatus::Unknown, Reason::Syncing, "");
     let unknown = merge(&other_status, &[unknown], Some(2), at("2026-11-01T13:00:00Z"));
     assert_eq!(
         (unknown[0].status.as_str(), unknown[0].message.as_str()),

@@ -1,0 +1,190 @@
+//! Attribute values of spans and the cleaning every string goes through before it may leave the process.
+//!
+//! Values borrow from the caller, so that a disabled or unsampled span costs no allocation. This module must not decide
+//! what is secret: callers hand over only what may be seen.
+
+use std::borrow::Cow;
+
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+/// Bytes a string value may have when the environment sets no limit.
+pub const DEFAULT_VALUE_LENGTH_LIMIT: usize = 4096;
+
+/// Value of one span attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttrValue<'a> {
+    /// Text; cleaned and cut when recorded.
+    Str(Cow<'a, str>),
+    /// Whole number.
+    I64(i64),
+    /// Floating point number; durations are in seconds.
+    F64(f64),
+    /// Truth value.
+    Bool(bool),
+    /// Array of text; each element is cleaned and cut when recorded.
+    StrArray(Cow<'a, [String]>),
+}
+
+/// One attribute: key from [`crate::telemetry::names::attr`] and value.
+pub type Attribute<'a> = (&'static str, AttrValue<'a>);
+
+impl<'a> From<&'a str> for AttrValue<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Str(Cow::Borrowed(value))
+    }
+}
+
+impl<'a> From<&'a String> for AttrValue<'a> {
+    fn from(value: &'a String) -> Self {
+        Self::Str(Cow::Borrowed(value))
+    }
+}
+
+impl From<String> for AttrValue<'_> {
+    fn from(value: String) -> Self {
+        Self::Str(Cow::Owned(value))
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for AttrValue<'a> {
+    fn from(value: Cow<'a, str>) -> Self {
+        Self::Str(value)
+    }
+}
+
+impl From<i64> for AttrValue<'_> {
+    fn from(value: i64) -> Self {
+        Self::I64(value)
+    }
+}
+
+impl From<u32> for AttrValue<'_> {
+    fn from(value: u32) -> Self {
+        Self::I64(i64::from(value))
+    }
+}
+
+impl From<usize> for AttrValue<'_> {
+    fn from(value: usize) -> Self {
+        Self::I64(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<f64> for AttrValue<'_> {
+    fn from(value: f64) -> Self {
+        Self::F64(value)
+    }
+}
+
+impl From<std::time::Duration> for AttrValue<'_> {
+    /// A duration is recorded in seconds.
+    fn from(value: std::time::Duration) -> Self {
+        Self::F64(value.as_secs_f64())
+    }
+}
+
+impl From<bool> for AttrValue<'_> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl<'a> From<&'a [String]> for AttrValue<'a> {
+    fn from(value: &'a [String]) -> Self {
+        Self::StrArray(Cow::Borrowed(value))
+    }
+}
+
+impl From<Vec<String>> for AttrValue<'_> {
+    fn from(value: Vec<String>) -> Self {
+        Self::StrArray(Cow::Owned(value))
+    }
+}
+
+impl AttrValue<'_> {
+    /// The value the SDK stores: strings cleaned by [`clean`].
+    pub(super) fn into_otel(self, limit: usize) -> Value {
+        match self {
+            Self::Str(text) => Value::String(clean_owned(text, limit).into()),
+            Self::I64(number) => Value::I64(number),
+            Self::F64(number) => Value::F64(number),
+            Self::Bool(truth) => Value::Bool(truth),
+            Self::StrArray(texts) => {
+                let cleaned = texts
+                    .iter()
+                    .map(|text| StringValue::from(clean(text, limit).into_owned()));
+                Value::Array(Array::String(cleaned.collect()))
+            }
+        }
+    }
+}
+
+/// SDK form of a list of attributes.
+pub(super) fn to_key_values(attributes: &[Attribute<'_>], limit: usize) -> Vec<KeyValue> {
+    attributes
+        .iter()
+        .map(|(key, value)| KeyValue::new(*key, value.clone().into_otel(limit)))
+        .collect()
+}
+
+fn clean_owned(text: Cow<'_, str>, limit: usize) -> String {
+    if text.len() <= limit && !text.contains(char::is_control) {
+        return text.into_owned();
+    }
+    clean(&text, limit).into_owned()
+}
+
+/// Strips control characters (C0, DEL and C1) and cuts the rest to at most `limit` bytes on a character boundary.
+///
+/// The OpenTelemetry limit counts characters; counting bytes is stricter for text outside ASCII and bounds memory.
+pub fn clean(text: &str, limit: usize) -> Cow<'_, str> {
+    if text.contains(char::is_control) {
+        let mut cleaned = String::with_capacity(text.len().min(limit));
+        for character in text.chars().filter(|character| !character.is_control()) {
+            if cleaned.len() + character.len_utf8() > limit {
+                break;
+            }
+            cleaned.push(character);
+        }
+        return Cow::Owned(cleaned);
+    }
+    Cow::Borrowed(&text[..text.floor_char_boundary(limit)])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn clean_keeps_the_longest_printable_prefix(text in ".{0,64}|[a-z\u{0}-\u{20}é\u{1F600}]{0,64}", limit in 0usize..80) {
+            let cleaned = clean(&text, limit);
+            let printable: String = text.chars().filter(|c| !c.is_control()).collect();
+            prop_assert!(cleaned.len() <= limit);
+            prop_assert!(printable.starts_with(cleaned.as_ref()));
+            // Nothing more would have fitted: the next character would cross the limit.
+            if let Some(next) = printable[cleaned.len()..].chars().next() {
+                prop_assert!(cleaned.len() + next.len_utf8() > limit);
+            }
+            prop_assert_eq!(clean_owned(Cow::Borrowed(&text), limit), cleaned.into_owned());
+        }
+    }
+
+    #[test]
+    fn arrays_are_cleaned_element_by_element() {
+        let value = AttrValue::from(vec!["a\nb".to_owned(), "éé".to_owned()]).into_otel(3);
+        assert_eq!(value, Value::Array(Array::String(vec!["ab".into(), "é".into()])));
+    }
+
+    #[test]
+    fn numbers_and_durations_keep_their_type() {
+        assert_eq!(AttrValue::from(7usize).into_otel(1), Value::I64(7));
+        assert_eq!(
+            AttrValue::from(std::time::Duration::from_millis(250)).into_otel(1),
+            Value::F64(0.25)
+        );
+        assert_eq!(AttrValue::from(true).into_otel(1), Value::Bool(true));
+    }
+}

@@ -1,0 +1,354 @@
+//! The queue between ended spans and the exporters, with exact counts.
+//!
+//! The SDK's batch processor tells its drops only at shutdown and does not bound an export that hangs, so this is our
+//! own: ending a span takes a lock and pushes, nothing more; one thread with its own single-threaded runtime exports.
+//! A collector that is away therefore costs memory up to the limit of the queue and nothing else. Every ended span is
+//! counted once more as exported, failed or dropped, or is still in the queue or in flight.
+//! This module must not know how spans are exported.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
+
+use super::otel_env::BatchSettings;
+
+/// Shortest time between two log records about failing exports.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Where batches go. Implemented by the exporters of [`super::exporter`].
+pub(super) trait Sink: Send + 'static {
+    /// Exports one batch; the text of an error names no credential.
+    fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = Result<(), String>>;
+}
+
+/// Counts of spans since the start.
+#[derive(Debug, Default)]
+pub struct SpanCounters {
+    ended: AtomicU64,
+    exported: AtomicU64,
+    export_failed: AtomicU64,
+    queue_full: AtomicU64,
+    shutdown: AtomicU64,
+    queue_length: AtomicUsize,
+    queue_capacity: AtomicUsize,
+}
+
+/// One reading of [`SpanCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// Sampled spans that ended.
+    pub ended: u64,
+    /// Spans every exporter took.
+    pub exported: u64,
+    /// Spans an exporter failed to take.
+    pub export_failed: u64,
+    /// Spans dropped because the queue was full.
+    pub queue_full: u64,
+    /// Spans dropped because the pipeline was shut down.
+    pub shutdown: u64,
+    /// Spans in the queue now.
+    pub queue_length: usize,
+    /// Spans the queue may hold.
+    pub queue_capacity: usize,
+}
+
+impl SpanCounters {
+    /// Reads the counts; each is exact, together they are not one instant.
+    pub fn read(&self) -> SpanCounts {
+        SpanCounts {
+            ended: self.ended.load(Ordering::Relaxed),
+            exported: self.exported.load(Ordering::Relaxed),
+            export_failed: self.export_failed.load(Ordering::Relaxed),
+            queue_full: self.queue_full.load(Ordering::Relaxed),
+            shutdown: self.shutdown.load(Ordering::Relaxed),
+            queue_length: self.queue_length.load(Ordering::Relaxed),
+            queue_capacity: self.queue_capacity.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, spans: usize) {
+    counter.fetch_add(spans as u64, Ordering::Relaxed);
+}
+
+#[derive(Debug, Default)]
+struct State {
+    spans: VecDeque<SpanData>,
+    flushes: Vec<oneshot::Sender<()>>,
+    /// No further span is taken.
+    closed: bool,
+    /// The thread is gone: nobody answers a flush.
+    finished: bool,
+}
+
+/// The queue; shared by the processor that fills it and the thread that empties it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    wake: Notify,
+    /// Set once, by the first shutdown: the instant after which the thread gives up.
+    deadline: watch::Sender<Option<Instant>>,
+    counters: Arc<SpanCounters>,
+    settings: BatchSettings,
+}
+
+impl Queue {
+    pub(super) fn new(settings: BatchSettings, counters: Arc<SpanCounters>) -> Arc<Self> {
+        counters
+            .queue_capacity
+            .store(settings.max_queue_size, Ordering::Relaxed);
+        let state = Mutex::new(State::default());
+        Arc::new(Self {
+            state,
+            wake: Notify::new(),
+            deadline: watch::Sender::new(None),
+            counters,
+            settings,
+        })
+    }
+
+    fn push(&self, span: SpanData) {
+        add(&self.counters.ended, 1);
+        let length = {
+            let mut state = self.state.lock();
+            if state.closed {
+                add(&self.counters.shutdown, 1);
+                return;
+            }
+            if state.spans.len() >= self.settings.max_queue_size {
+                add(&self.counters.queue_full, 1);
+                return;
+            }
+            state.spans.push_back(span);
+            self.counters.queue_length.store(state.spans.len(), Ordering::Relaxed);
+            state.spans.len()
+        };
+        // The thread sleeps until the first span of a batch and then until the batch is full or late, so that it is
+        // not woken for each span.
+        if length == 1 || length == self.settings.max_batch_size {
+            self.wake.notify_one();
+        }
+    }
+
+    fn take_batch(&self) -> Vec<SpanData> {
+        let mut state = self.state.lock();
+        let size = state.spans.len().min(self.settings.max_batch_size);
+        let batch = state.spans.drain(..size).collect();
+        self.counters.queue_length.store(state.spans.len(), Ordering::Relaxed);
+        if state.spans.is_empty() {
+            // A burst must not keep its memory for good.
+            state.spans.shrink_to(self.settings.max_batch_size);
+        }
+        batch
+    }
+
+    /// Refuses further spans and gives the thread until `deadline` for those it has. Returns at once; the first call
+    /// decides.
+    pub(super) fn close(&self, deadline: Instant) {
+        self.state.lock().closed = true;
+        self.deadline.send_if_modified(|current| {
+            let first = current.is_none();
+            current.get_or_insert(deadline);
+            first
+        });
+        self.wake.notify_one();
+    }
+
+    /// Resolves once every span ended before the call was exported, failed or dropped; with an error when the thread
+    /// stopped first.
+    pub(super) fn flushed(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state.lock();
+        if !state.finished {
+            state.flushes.push(sender);
+        }
+        drop(state);
+        self.wake.notify_one();
+        receiver
+    }
+
+    fn drop_rest(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.finished = true;
+        add(&self.counters.shutdown, state.spans.len());
+        state.spans = VecDeque::new();
+        self.counters.queue_length.store(0, Ordering::Relaxed);
+        state.flushes.clear();
+    }
+}
+
+/// The SDK's side of the queue.
+#[derive(Debug)]
+pub(super) struct Processor(pub(super) Arc<Queue>);
+
+impl SpanProcessor for Processor {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if span.span_context.is_sampled() {
+            self.0.push(span);
+        }
+    }
+
+    /// Never waits: [`super::TelemetryGuard`] owns flushing.
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    /// Never waits: the thread gets the time, the caller does not.
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        // Bounded, because an instant too far away cannot be represented.
+        self.0.close(Instant::now() + timeout.min(Duration::from_mins(1)));
+        Ok(())
+    }
+}
+
+/// What the export thread does next.
+enum Step {
+    /// Nothing is queued.
+    Idle,
+    /// Spans are queued, the batch is not full.
+    Fill,
+    /// A batch is due now.
+    Export,
+    /// The queue is closed and empty.
+    Stop,
+}
+
+/// The export thread's loop; returns after [`Queue::close`] when the queue is empty or the deadline has passed.
+pub(super) async fn run(queue: Arc<Queue>, sink: impl Sink) {
+    let mut deadline = queue.deadline.subscribe();
+    let mut log = FailureLog::default();
+    let mut batch_due = None;
+    loop {
+        match next_step(&queue) {
+            Step::Stop => break,
+            Step::Idle => {
+                batch_due = None;
+                queue.wake.notified().await;
+            }
+            Step::Fill => {
+                let due = *batch_due.get_or_insert_with(|| Instant::now() + queue.settings.schedule_delay);
+                if tokio::time::timeout_at(due, queue.wake.notified()).await.is_err() {
+                    batch_due = None;
+                    export(&queue, &sink, &mut deadline, &mut log).await;
+                }
+            }
+            Step::Export => {
+                batch_due = None;
+                export(&queue, &sink, &mut deadline, &mut log).await;
+            }
+        }
+        if deadline.borrow().is_some_and(|deadline| deadline <= Instant::now()) {
+            break;
+        }
+    }
+    queue.drop_rest();
+}
+
+fn next_step(queue: &Queue) -> Step {
+    let mut state = queue.state.lock();
+    if state.spans.is_empty() {
+        for flush in state.flushes.drain(..) {
+            // A waiter that gave up is no concern of ours.
+            flush.send(()).ok();
+        }
+        return if state.closed { Step::Stop } else { Step::Idle };
+    }
+    let due = state.closed || !state.flushes.is_empty() || state.spans.len() >= queue.settings.max_batch_size;
+    if due { Step::Export } else { Step::Fill }
+}
+
+async fn export(
+    queue: &Queue,
+    sink: &impl Sink,
+    deadline: &mut watch::Receiver<Option<Instant>>,
+    log: &mut FailureLog,
+) {
+    let batch = queue.take_batch();
+    let spans = batch.len();
+    let result = tokio::select! {
+        result = tokio::time::timeout(queue.settings.export_timeout, sink.export(batch)) => {
+            result.unwrap_or_else(|_| Err("the export took too long".to_owned()))
+        }
+        () = passed(deadline) => Err("the process is stopping".to_owned()),
+    };
+    match result {
+        Ok(()) => {
+            add(&queue.counters.exported, spans);
+            log.succeeded();
+        }
+        Err(error) => {
+            add(&queue.counters.export_failed, spans);
+            log.failed(&error, &queue.counters.read());
+        }
+    }
+}
+
+/// Resolves when a deadline was set and has passed.
+async fn passed(deadline: &mut watch::Receiver<Option<Instant>>) {
+    let set = deadline
+        .wait_for(Option::is_some)
+        .await
+        .ok()
+        .and_then(|deadline| *deadline);
+    match set {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        // The sender lives in the queue, which outlives this call.
+        None => std::future::pending().await,
+    }
+}
+
+/// Says that exports fail, at most once a minute, and after each such record once that they work again.
+#[derive(Debug, Default)]
+struct FailureLog {
+    last: Option<Instant>,
+    reported: bool,
+}
+
+impl FailureLog {
+    fn due(&mut self, now: Instant) -> bool {
+        let due = self.last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
+        if due {
+            self.last = Some(now);
+        }
+        due
+    }
+
+    fn failed(&mut self, error: &str, counts: &SpanCounts) {
+        if self.due(Instant::now()) {
+            self.reported = true;
+            let SpanCounts {
+                export_failed,
+                queue_full,
+                ..
+            } = *counts;
+            tracing::warn!(
+                error,
+                export_failed,
+                queue_full,
+                "spans could not be exported; attaching is not affected"
+            );
+        }
+    }
+
+    fn succeeded(&mut self) {
+        if std::mem::take(&mut self.reported) {
+            tracing::info!("spans are exported again");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

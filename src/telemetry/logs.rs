@@ -1,0 +1,199 @@
+//! Logs on standard error, as text or as one JSON object a line, with a level that can change while running.
+//!
+//! The fields of an event stand at the top level of the JSON object beside `timestamp`, `level`, `target` and
+//! `message`; `trace_id` and `span_id` are ordinary fields of an event. Noisy dependencies have a ceiling: a debug
+//! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
+//! This module must not filter anything but logs: traces do not pass through `tracing`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Targets that may log at most at the given level, unless a directive names them.
+const CEILINGS: [(&str, LevelFilter); 7] = [
+    ("h2", LevelFilter::WARN),
+    ("hyper", LevelFilter::WARN),
+    ("hyper_util", LevelFilter::WARN),
+    ("rustls", LevelFilter::WARN),
+    ("tonic", LevelFilter::WARN),
+    ("tower", LevelFilter::WARN),
+    // The SDK repeats each failed export; the export thread reports them itself, at most once a minute.
+    (SDK_TARGET, LevelFilter::OFF),
+];
+/// Prefix of the targets of the OpenTelemetry crates.
+const SDK_TARGET: &str = "opentelemetry";
+/// A failed decode makes the client log the response body, which may be a Secret, at the levels below ERROR. No
+/// directive may lift this.
+const BODY_LOGGING_TARGET: &str = "kube_client";
+
+/// Form of a log record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = LogError;
+
+    fn from_str(text: &str) -> Result<Self, LogError> {
+        match text.to_ascii_lowercase().as_str() {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(LogError::Format(text.to_owned())),
+        }
+    }
+}
+
+/// Why logging cannot be set up or changed.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The level string is not `<level>` or a list of `<target>=<level>` directives.
+    #[error("log level {level:?} is not understood: {reason}")]
+    Level {
+        /// What was asked for.
+        level: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The format is neither `text` nor `json`.
+    #[error("log format {0:?} is neither text nor json")]
+    Format(String),
+    /// Another subscriber is installed already.
+    #[error("another log subscriber is installed: {0}")]
+    Installed(#[from] tracing_subscriber::util::TryInitError),
+    /// The subscriber of this handle is gone.
+    #[error("the log subscriber is gone: {0}")]
+    Gone(String),
+}
+
+/// Logging settings.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Form of a record.
+    pub format: LogFormat,
+    /// `info`, or directives such as `info,csi_attacher_operator::driver=debug`.
+    pub level: String,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".to_owned(),
+        }
+    }
+}
+
+/// Changes the level of a running subscriber. A clone is one reference count.
+#[derive(Clone)]
+pub struct LogHandle {
+    reload: Arc<dyn Fn(EnvFilter) -> Result<(), LogError> + Send + Sync>,
+    sdk_level: Option<Arc<str>>,
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("LogHandle").finish_non_exhaustive()
+    }
+}
+
+impl LogHandle {
+    /// Replaces the level; an unusable level leaves the old one in force.
+    pub fn set_level(&self, level: &str) -> Result<(), LogError> {
+        (self.reload)(filter(level, self.sdk_level.as_deref())?)
+    }
+}
+
+/// Installs the subscriber of this process, writing to standard error.
+pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<LogHandle, LogError> {
+    let (subscriber, handle) = subscriber(options, sdk_level, std::io::stderr)?;
+    subscriber.try_init()?;
+    Ok(handle)
+}
+
+/// Builds a subscriber without installing it.
+fn subscriber<W>(
+    options: &LogOptions,
+    sdk_level: Option<&str>,
+    writer: W,
+) -> Result<(impl Subscriber + Send + Sync + 'static, LogHandle), LogError>
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let (filter, reload) = reload::Layer::new(filter(&options.level, sdk_level)?);
+    let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
+        LogFormat::Text => Box::new(base),
+        LogFormat::Json => Box::new(
+            base.json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false),
+        ),
+    };
+    let reload = move |filter| reload.reload(filter).map_err(|error| LogError::Gone(error.to_string()));
+    let handle = LogHandle {
+        reload: Arc::new(reload),
+        sdk_level: sdk_level.map(Arc::from),
+    };
+    Ok((tracing_subscriber::registry().with(layer.with_filter(filter)), handle))
+}
+
+/// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.
+fn filter(level: &str, sdk_level: Option<&str>) -> Result<EnvFilter, LogError> {
+    let refuse = |reason: String| LogError::Level {
+        level: level.to_owned(),
+        reason,
+    };
+    let asked: Vec<&str> = level
+        .split(',')
+        .map(str::trim)
+        .filter(|directive| !directive.is_empty())
+        .collect();
+    if asked.is_empty() {
+        return Err(refuse("it is empty".to_owned()));
+    }
+    // A directive without a target is the level of everything else.
+    let base = asked
+        .iter()
+        .rev()
+        .find_map(|directive| directive.parse::<LevelFilter>().ok());
+    let base = base.unwrap_or(LevelFilter::ERROR);
+    let mut directives = Vec::new();
+    for (target, ceiling) in CEILINGS {
+        let ceiling = match sdk_level {
+            Some(level) if target == SDK_TARGET => level.parse().unwrap_or(ceiling),
+            _ => ceiling.min(base),
+        };
+        directives.push(format!("{target}={ceiling}"));
+    }
+    let names_body_logger = |directive: &&str| directive.contains(BODY_LOGGING_TARGET);
+    directives.extend(
+        asked
+            .iter()
+            .filter(|directive| !names_body_logger(directive))
+            .map(ToString::to_string),
+    );
+    directives.push(format!("{BODY_LOGGING_TARGET}={}", LevelFilter::ERROR.min(base)));
+    EnvFilter::builder()
+        .parse(directives.join(","))
+        .map_err(|error| refuse(error.to_string()))
+}
+
+#[cfg(test)]
+#[path = "logs_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+use std::io::Write;
+
+use parking_lot::Mutex;
+
+use super::*;
+
+/// Collects what is written.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
+    }
+}
+
+/// Runs `body` under a subscriber of these settings.
+fn logged(format: LogFormat, level: &str, sdk_level: Option<&str>, body: impl FnOnce(&LogHandle)) -> String {
+    let buffer = Buffer::default();
+    let writer = buffer.clone();
+    let options = LogOptions {
+        format,
+        level: level.to_owned(),
+    };
+    let (subscriber, handle) = subscriber(&options, sdk_level, move || writer.clone()).unwrap();
+    tracing::subscriber::with_default(subscriber, || body(&handle));
+    buffer.take()
+}
+
+#[test]
+fn json_has_the_fields_of_the_event_at_the_top() {
+    let text = logged(LogFormat::Json, "info", None, |_| {
+        tracing::warn!(
+            trace_id = "4bf9",
+            span_id = "00f0",
+            attempt = 3,
+            driver = "a\"b\n",
+            "attach failed"
+        );
+    });
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let object = line.as_object().unwrap();
+    assert_eq!(object["level"], "WARN");
+    assert_eq!(object["message"], "attach failed");
+    assert_eq!(object["trace_id"], "4bf9");
+    assert_eq!(object["span_id"], "00f0");
+    assert_eq!(object["attempt"], 3);
+    assert_eq!(object["driver"], "a\"b\n");
+    assert_eq!(object["target"], module_path!());
+    assert!(object["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+    assert_eq!(object.len(), 8, "{text}");
+}
+
+#[test]
+fn text_is_one_plain_line() {
+    let text = logged(LogFormat::Text, "info", None, |_| {
+        tracing::info!(attempt = 3, "attached");
+    });
+    assert_eq!(text.lines().count(), 1);
+    assert!(
+        text.contains("INFO") && text.contains("attached") && text.contains("attempt=3"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn the_level_changes_while_running() {
+    let text = logged(LogFormat::Text, "info", None, |handle| {
+        tracing::debug!("one");
+        handle.set_level("debug").unwrap();
+        tracing::debug!("two");
+        assert!(matches!(handle.set_level("csi=loud"), Err(LogError::Level { .. })));
+        assert!(matches!(handle.set_level("  "), Err(LogError::Level { .. })));
+        tracing::debug!("three");
+        handle.set_level("error").unwrap();
+        tracing::warn!("four");
+    });
+    let messages = ["one", "two", "three", "four"].map(|message| text.contains(message));
+    assert_eq!(messages, [false, true, true, false], "{text}");
+}
+
+#[test]
+fn noisy_targets_have_a_ceiling_that_a_directive_may_lift_except_for_bodies() {
+    let emit = |_: &LogHandle| {
+        tracing::debug!(target: "h2::codec", "h2-debug");
+        tracing::warn!(target: "h2::codec", "h2-warn");
+        tracing::debug!(target: "kube_client::client", "kube-debug");
+        tracing::warn!(target: "kube_client::client", "kube-warn");
+        tracing::error!(target: "kube_client::client", "kube-error");
+        tracing::error!(target: "opentelemetry-otlp", "sdk-error");
+        tracing::debug!(target: "opentelemetry_sdk", "sdk-debug");
+        tracing::debug!("own-debug");
+    };
+    let all = [
+        "h2-debug",
+        "h2-warn",
+        "kube-debug",
+        "kube-warn",
+        "kube-error",
+        "sdk-error",
+        "sdk-debug",
+        "own-debug",
+    ];
+    let cases: [(&str, Option<&str>, &[&str]); 6] = [
+        ("trace", None, &["h2-warn", "kube-error", "own-debug"]),
+        ("info", None, &["h2-warn", "kube-error"]),
+        ("error", None, &["kube-error"]),
+        ("off", None, &[]),
+        (
+            "info,h2=debug,kube_client=trace",
+            None,
+            &["h2-debug", "h2-warn", "kube-error"],
+        ),
+        (
+            "info",
+            Some("debug"),
+            &["h2-warn", "kube-error", "sdk-error", "sdk-debug"],
+        ),
+    ];
+    for (level, sdk_level, expected) in cases {
+        let text = logged(LogFormat::Text, level, sdk_level, emit);
+        let seen: Vec<&str> = all.into_iter().filter(|message| text.contains(message)).collect();
+        assert_eq!(seen, expected, "{level} {sdk_level:?}");
+    }
+}
+
+#[test]
+fn a_more_specific_body_logging_directive_is_dropped_too() {
+    let text = logged(LogFormat::Text, "info,kube_client::client=trace", None, |_| {
+        tracing::trace!(target: "kube_client::client", "body");
+    });
+    assert_eq!(text, "");
+}
+
+#[test]
+fn formats_are_named() {
+    assert_eq!("JSON".parse::<LogFormat>().unwrap(), LogFormat::Json);
+    assert_eq!("text".parse::<LogFormat>().unwrap(), LogFormat::Text);
+    assert!(matches!("xml".parse::<LogFormat>(), Err(LogError::Format(_))));
+}

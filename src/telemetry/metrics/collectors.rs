@@ -1,0 +1,164 @@
+//! Values that are read when they are scraped: the process, and the counts of the trace pipeline.
+
+use std::fmt::Error;
+use std::fs;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::telemetry::batch::SpanCounters;
+
+/// Ticks a second in `/proc/<pid>/stat`; the kernel reports 100 to user space on every Linux architecture.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What became of the spans.
+#[derive(Debug)]
+pub(super) struct SpanCollector(pub(super) Arc<SpanCounters>);
+
+impl Collector for SpanCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
+        let counts = self.0.read();
+        let help = "Spans by what became of them.";
+        let mut family = encoder.encode_descriptor("csi_attacher_trace_spans", help, None, MetricType::Counter)?;
+        let results = [
+            ("exported", counts.exported),
+            ("export_failed", counts.export_failed),
+            ("queue_full", counts.queue_full),
+            ("shutdown", counts.shutdown),
+        ];
+        for (result, spans) in results {
+            ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;
+        }
+        let gauges = [
+            (
+                "csi_attacher_trace_queue_length",
+                "Spans waiting for export.",
+                counts.queue_length,
+            ),
+            (
+                "csi_attacher_trace_queue_capacity",
+                "Spans that may wait for export.",
+                counts.queue_capacity,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(super::to_i64(value));
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// This process, from `/proc/self`. A value that cannot be read is left out.
+#[derive(Debug)]
+pub(super) struct ProcessCollector;
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
+        let stat = fs::read_to_string("/proc/self/stat")
+            .ok()
+            .and_then(|text| ProcessTimes::parse(&text));
+        if let Some(times) = stat {
+            let help = "Total user and system CPU time spent in seconds.";
+            let counter = ConstCounter::new(times.cpu_seconds);
+            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?)?;
+            let boot = fs::read_to_string("/proc/stat").ok().and_then(|text| boot_time(&text));
+            if let Some(boot) = boot {
+                let help = "Start time of the process since unix epoch in seconds.";
+                let gauge = ConstGauge::new(boot + times.start_after_boot);
+                let name = "process_start_time_seconds";
+                gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            }
+        }
+        if let Some(bytes) = fs::read_to_string("/proc/self/status")
+            .ok()
+            .and_then(|text| resident_bytes(&text))
+        {
+            let help = "Resident memory size in bytes.";
+            let name = "process_resident_memory_bytes";
+            let gauge = ConstGauge::new(bytes);
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
+            // Reading the directory opens it, which is one more.
+            let open = super::to_i64(entries.count().saturating_sub(1));
+            let help = "Number of open file descriptors.";
+            let descriptor = encoder.encode_descriptor("process_open_fds", help, None, MetricType::Gauge)?;
+            ConstGauge::new(open).encode(descriptor)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct ProcessTimes {
+    cpu_seconds: f64,
+    start_after_boot: f64,
+}
+
+impl ProcessTimes {
+    /// Reads utime, stime and starttime (fields 14, 15 and 22 of proc_pid_stat(5)). The command may hold spaces and
+    /// parentheses, so that counting starts after the last one.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        // The first of the rest is field 3.
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
+        Some(Self {
+            cpu_seconds: (ticks(14)? + ticks(15)?) / TICKS_PER_SECOND,
+            start_after_boot: ticks(22)? / TICKS_PER_SECOND,
+        })
+    }
+}
+
+/// The boot time in seconds since the epoch, from `/proc/stat`.
+fn boot_time(stat: &str) -> Option<f64> {
+    stat.lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// `VmRSS` of `/proc/self/status` in bytes; the kernel's kB are 1024 bytes.
+fn resident_bytes(status: &str) -> Option<i64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<i64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_times_survive_an_odd_command_name() {
+        let stat =
+            "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 12345 1000 200 18446744073709551615";
+        let times = ProcessTimes {
+            cpu_seconds: 3.0,
+            start_after_boot: 123.45,
+        };
+        assert_eq!(ProcessTimes::parse(stat), Some(times));
+        assert_eq!(ProcessTimes::parse("42 (short) S 1"), None);
+        assert_eq!(ProcessTimes::parse(""), None);
+    }
+
+    #[test]
+    fn proc_files_are_read_by_key() {
+        assert_eq!(
+            boot_time("cpu 1 2\nbtime 1700000000\nprocesses 5\n"),
+            Some(1_700_000_000.0)
+        );
+        assert_eq!(resident_bytes("VmHWM:\t  20 kB\nVmRSS:\t    3 kB\n"), Some(3072));
+        assert_eq!(resident_bytes("VmRSS:\t many kB\n"), None);
+    }
+}

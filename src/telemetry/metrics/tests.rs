@@ -1,0 +1,317 @@
+use std::collections::BTreeSet;
+
+use super::super::names::{QUEUE_PERSISTENT_VOLUME, QUEUE_VOLUME_ATTACHMENT};
+use super::*;
+
+const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
+
+/// Lines of the classic exposition that begin with `prefix`.
+fn lines(metrics: &Metrics, prefix: &str) -> Vec<String> {
+    metrics
+        .encode_prometheus()
+        .lines()
+        .filter(|line| line.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Exactly the expected lines, in any order.
+fn assert_lines(metrics: &Metrics, prefix: &str, expected: &[&str]) {
+    let found: BTreeSet<String> = lines(metrics, prefix).into_iter().collect();
+    assert_eq!(found, expected.iter().map(|line| (*line).to_owned()).collect());
+}
+
+/// The bucket bounds of a histogram, in order.
+fn bounds(metrics: &Metrics, name: &str) -> Vec<String> {
+    let prefix = format!("{name}_bucket{{le=\"");
+    let bound = |line: &String| line[prefix.len()..].split('"').next().unwrap().to_owned();
+    lines(metrics, &prefix).iter().map(bound).collect()
+}
+
+fn record_everything(metrics: &Metrics, driver: &str) {
+    let second = Duration::from_secs(1);
+    metrics.csi_call(driver, PUBLISH, Code::Ok, second);
+    metrics.queue_added(driver, QUEUE_VOLUME_ATTACHMENT);
+    metrics.queue_retried(driver, QUEUE_VOLUME_ATTACHMENT);
+    metrics.queue_depth(driver, QUEUE_PERSISTENT_VOLUME, 4);
+    metrics.queue_waited(driver, QUEUE_VOLUME_ATTACHMENT, second);
+    metrics.queue_worked(driver, QUEUE_VOLUME_ATTACHMENT, second);
+    metrics.queue_in_progress(driver, QUEUE_VOLUME_ATTACHMENT, second * 3, second * 2);
+    metrics.operation_ended(driver, "attach", "succeeded", second, 2);
+    metrics.oldest_pending(driver, "detach", second);
+    metrics.volume_attachments(driver, "attached", 12);
+    metrics.driver_up(driver);
+    metrics.driver_info(driver, "v1.0", "attacher");
+    metrics.driver_reconnected(driver);
+}
+
+#[test]
+fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
+    let metrics = Metrics::default();
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::from_millis(100));
+    metrics.csi_call("d", PUBLISH, Code::DeadlineExceeded, Duration::from_secs(15));
+    let base = "driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
+    let found = lines(&metrics, "csi_sidecar_operations_seconds");
+    assert!(
+        found.contains(&format!("csi_sidecar_operations_seconds_sum{{{base}}} 0.1")),
+        "{found:#?}"
+    );
+    assert!(
+        found.contains(&format!("csi_sidecar_operations_seconds_count{{{base}}} 1")),
+        "{found:#?}"
+    );
+    assert!(
+        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"0.1\",{base}}} 1")),
+        "{found:#?}"
+    );
+    let late = base.replace("OK", "DeadlineExceeded");
+    assert!(
+        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"10\",{late}}} 0")),
+        "{found:#?}"
+    );
+    assert!(
+        found.contains(&format!("csi_sidecar_operations_seconds_bucket{{le=\"15\",{late}}} 1")),
+        "{found:#?}"
+    );
+    metrics.forget_driver("d");
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO);
+    let expected = [
+        "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "15", "25", "50", "120", "300", "600", "+Inf",
+    ];
+    assert_eq!(bounds(&metrics, "csi_sidecar_operations_seconds"), expected);
+}
+
+#[test]
+fn only_migration_drivers_have_the_migrated_label() {
+    let metrics = Metrics::default();
+    for driver in MIGRATION_DRIVERS.into_iter().chain(["other"]) {
+        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO);
+        metrics.csi_call_migrated(driver, PUBLISH, Code::Ok, Duration::ZERO);
+    }
+    let method = "method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
+    let mut expected = vec![format!(
+        "csi_sidecar_operations_seconds_count{{driver_name=\"other\",grpc_status_code=\"OK\",{method}}} 2"
+    )];
+    for driver in MIGRATION_DRIVERS {
+        for migrated in ["true", "false"] {
+            expected.push(format!(
+                "csi_sidecar_operations_seconds_count{{driver_name=\"{driver}\",grpc_status_code=\"OK\",{method},migrated=\"{migrated}\"}} 1"
+            ));
+        }
+    }
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_lines(&metrics, "csi_sidecar_operations_seconds_count", &expected);
+}
+
+#[test]
+fn work_queues_have_the_names_of_client_go() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    let labels = "{driver_name=\"d\",name=\"csi-attacher-va\"}";
+    for (name, value) in [
+        ("workqueue_adds_total", "1"),
+        ("workqueue_retries_total", "1"),
+        ("workqueue_queue_duration_seconds_sum", "1.0"),
+        ("workqueue_work_duration_seconds_count", "1"),
+        ("workqueue_unfinished_work_seconds", "3.0"),
+        ("workqueue_longest_running_processor_seconds", "2.0"),
+    ] {
+        assert_lines(&metrics, &format!("{name}{{"), &[&format!("{name}{labels} {value}")]);
+    }
+    assert_lines(
+        &metrics,
+        "workqueue_depth{",
+        &["workqueue_depth{driver_name=\"d\",name=\"csi-attacher-pv\"} 4"],
+    );
+    let expected = [
+        "1e-08",
+        "1e-07",
+        "1e-06",
+        "9.999999999999999e-06",
+        "9.999999999999999e-05",
+        "0.001",
+        "0.01",
+        "0.1",
+        "1",
+        "10",
+        "100",
+        "1000",
+        "+Inf",
+    ];
+    assert_eq!(bounds(&metrics, "workqueue_queue_duration_seconds"), expected);
+    assert_eq!(bounds(&metrics, "workqueue_work_duration_seconds"), expected);
+    let types = lines(&metrics, "# TYPE workqueue_adds_total");
+    assert_eq!(types, ["# TYPE workqueue_adds_total counter"]);
+    assert_eq!(
+        metrics
+            .encode_openmetrics()
+            .matches("# TYPE workqueue_adds counter\n")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn api_requests_have_the_names_of_client_go() {
+    let metrics = Metrics::default();
+    metrics.rest_request(
+        "PATCH",
+        "10.0.0.1:443",
+        Some(StatusCode::CONFLICT),
+        Duration::from_millis(50),
+    );
+    metrics.rest_request("PATCH", "10.0.0.1:443", None, Duration::from_secs(30));
+    let expected = [
+        "rest_client_requests_total{code=\"409\",method=\"PATCH\",host=\"10.0.0.1:443\"} 1",
+        "rest_client_requests_total{code=\"<error>\",method=\"PATCH\",host=\"10.0.0.1:443\"} 1",
+    ];
+    assert_lines(&metrics, "rest_client_requests_total", &expected);
+    let count = "rest_client_request_duration_seconds_count{verb=\"PATCH\",host=\"10.0.0.1:443\"} 2";
+    assert_lines(&metrics, "rest_client_request_duration_seconds_count", &[count]);
+    let expected = [
+        "0.005", "0.025", "0.1", "0.25", "0.5", "1", "2", "4", "8", "15", "30", "60", "+Inf",
+    ];
+    assert_eq!(bounds(&metrics, "rest_client_request_duration_seconds"), expected);
+}
+
+#[test]
+fn our_own_metrics_are_exactly_these() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    metrics.driver_info("d", "v1.1", "attacher");
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = [
+        "csi_attacher_operation_e2e_seconds_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 1",
+        "csi_attacher_operation_e2e_seconds_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 1.0",
+        "csi_attacher_operation_attempts_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 1",
+        "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 2.0",
+        "csi_attacher_oldest_pending_seconds{driver_name=\"d\",operation=\"detach\"} 1.0",
+        "csi_attacher_volumeattachments{driver_name=\"d\",state=\"attached\"} 12",
+        "csi_attacher_driver_up{driver_name=\"d\"} 1",
+        "csi_attacher_driver_info{driver_name=\"d\",vendor_version=\"v1.1\",mode=\"attacher\"} 1",
+        "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 1",
+        "csi_attacher_trace_spans_total{result=\"exported\"} 0",
+        "csi_attacher_trace_spans_total{result=\"export_failed\"} 0",
+        "csi_attacher_trace_spans_total{result=\"queue_full\"} 0",
+        "csi_attacher_trace_spans_total{result=\"shutdown\"} 0",
+        "csi_attacher_trace_queue_length 0",
+        "csi_attacher_trace_queue_capacity 0",
+        &format!("csi_attacher_build_info{{version=\"{version}\"}} 1"),
+    ];
+    let found: BTreeSet<String> = lines(&metrics, "csi_attacher_")
+        .into_iter()
+        .filter(|line| !line.contains("_bucket{"))
+        .collect();
+    assert_eq!(found, expected.iter().map(|line| (*line).to_owned()).collect());
+    let expected = ["1", "2", "3", "5", "8", "13", "21", "50", "+Inf"];
+    assert_eq!(bounds(&metrics, "csi_attacher_operation_attempts"), expected);
+    metrics.driver_down("d");
+    assert_lines(
+        &metrics,
+        "csi_attacher_driver_up{",
+        &["csi_attacher_driver_up{driver_name=\"d\"} 0"],
+    );
+}
+
+#[test]
+fn the_process_is_described() {
+    let metrics = Metrics::default();
+    let value = |name: &str| -> f64 {
+        let found = lines(&metrics, &format!("{name} "));
+        assert_eq!(found.len(), 1, "{name}");
+        found[0].split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64();
+    let start = value("process_start_time_seconds");
+    // Boot time is in whole seconds and may be corrected; a test does not run for a day.
+    assert!(start <= now + 5.0 && start > now - 86_400.0, "{start} {now}");
+    assert!(value("process_resident_memory_bytes") > 100_000.0);
+    assert!(value("process_open_fds") >= 3.0);
+    assert!(value("process_cpu_seconds_total") >= 0.0);
+    assert_eq!(
+        lines(&metrics, "# TYPE process_cpu"),
+        ["# TYPE process_cpu_seconds_total counter"]
+    );
+}
+
+#[test]
+fn a_forgotten_driver_leaves_no_series_and_takes_no_other_along() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    let only_other = {
+        let fresh = Metrics::default();
+        record_everything(&fresh, "other");
+        fresh
+            .encode_openmetrics()
+            .lines()
+            .filter(|line| line.contains("\"other\""))
+            .count()
+    };
+    record_everything(&metrics, "other");
+    metrics.forget_driver("d");
+    let text = metrics.encode_openmetrics();
+    assert!(!text.contains("driver_name=\"d\""), "{text}");
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.contains("driver_name=\"other\""))
+            .count(),
+        only_other
+    );
+    record_everything(&metrics, "d");
+    assert!(
+        metrics
+            .encode_openmetrics()
+            .contains("workqueue_adds_total{driver_name=\"d\",name=\"csi-attacher-va\"} 1\n")
+    );
+}
+
+#[test]
+fn callbacks_run_before_each_scrape() {
+    let metrics = Metrics::default();
+    let scrapes = std::sync::atomic::AtomicUsize::new(0);
+    metrics.on_scrape(Box::new(move |metrics| {
+        let number = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        metrics.volume_attachments("d", "pending", number);
+    }));
+    for number in 1..=3 {
+        let expected = format!("csi_attacher_volumeattachments{{driver_name=\"d\",state=\"pending\"}} {number}");
+        assert_lines(&metrics, "csi_attacher_volumeattachments{", &[&expected]);
+    }
+}
+
+/// The rules of the OpenMetrics text format that a strict parser checks, line by line.
+#[test]
+fn the_exposition_keeps_the_rules_of_openmetrics() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "quote\"back\\slash\nline");
+    metrics.rest_request("GET", "h", None, Duration::ZERO);
+    let text = metrics.encode_openmetrics();
+    assert!(text.ends_with("# EOF\n"));
+    assert_eq!(text.matches("# EOF").count(), 1);
+    assert!(text.contains("driver_name=\"quote\\\"back\\\\slash\\nline\""));
+    let mut families = BTreeSet::new();
+    let mut family = ("", "");
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split_once(' ').unwrap();
+            assert!(families.insert(family.0), "{} is described twice", family.0);
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let allowed: &[&str] = match family.1 {
+                "counter" => &["_total"],
+                "gauge" => &[""],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                other => panic!("type {other}"),
+            };
+            let suffix = name
+                .strip_prefix(family.0)
+                .unwrap_or_else(|| panic!("{line} is not of {}", family.0));
+            assert!(allowed.contains(&suffix), "{line} in a {}", family.1);
+            assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    assert!(families.len() >= 20, "{families:?}");
+}

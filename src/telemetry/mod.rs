@@ -1,0 +1,114 @@
+//! Telemetry of the operator: traces over OTLP, metrics for Prometheus, logs on standard error.
+//!
+//! Traces use OpenTelemetry directly with explicit parents ([`Tracer`], [`Span`]); metrics are families of
+//! prometheus-client behind methods named for what happened ([`Metrics`]); logs go through `tracing`. A collector that
+//! is down, slow or silent has no effect on the operator. The only global this module installs is the `tracing`
+//! subscriber. It must not see secrets: callers hand over only what may leave the process.
+
+pub mod attribute;
+mod batch;
+mod exporter;
+pub mod logs;
+pub mod metrics;
+pub mod names;
+pub mod otel_env;
+mod provider;
+pub mod trace;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use attribute::{AttrValue, Attribute};
+pub use batch::{SpanCounters, SpanCounts};
+pub use exporter::ExporterError;
+pub use logs::{LogError, LogFormat, LogHandle, LogOptions};
+pub use metrics::Metrics;
+pub use opentelemetry::trace::SpanKind;
+pub use provider::{FlushOutcome, ProviderError};
+pub use trace::{Span, Tracer};
+
+use otel_env::Environment;
+use provider::Pipeline;
+
+/// Longest time [`TelemetryGuard::shutdown`] should be given.
+pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
+
+/// What [`Telemetry::init`] needs.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Variables that configure traces ([`otel_env::process_environment`] in production).
+    pub environment: Environment,
+    /// Logging settings.
+    pub log: LogOptions,
+}
+
+/// The three signals. A clone is a few reference counts.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// Makes spans.
+    pub tracer: Tracer,
+    /// Counts and measures.
+    pub metrics: Metrics,
+    /// Changes the log level.
+    pub logs: LogHandle,
+}
+
+/// Owns the export thread. Keep it until everything that makes spans has stopped, then call
+/// [`TelemetryGuard::shutdown`]; a guard that is only dropped loses the spans not exported yet.
+#[derive(Debug)]
+#[must_use = "dropping the guard stops the export of spans"]
+pub struct TelemetryGuard(Option<Pipeline>);
+
+impl Telemetry {
+    /// Installs the log subscriber and starts the trace pipeline.
+    ///
+    /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, or an exporter that cannot be built, are
+    /// logged as warnings and leave the rest working.
+    pub fn init(options: &Options) -> Result<(Self, TelemetryGuard), LogError> {
+        let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
+        let logs = logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
+        for warning in &parsed.warnings {
+            tracing::warn!("{warning}");
+        }
+        let (tracer, metrics, guard) = start(&parsed.settings);
+        Ok((Self { tracer, metrics, logs }, guard))
+    }
+}
+
+/// Everything but the logs, which are global.
+fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
+    let counters = Arc::new(SpanCounters::default());
+    let metrics = Metrics::new(Arc::clone(&counters));
+    if settings.exporters.is_empty() {
+        return (Tracer::disabled(), metrics, TelemetryGuard(None));
+    }
+    match Pipeline::start(settings, counters) {
+        Ok(pipeline) => (pipeline.tracer.clone(), metrics, TelemetryGuard(Some(pipeline))),
+        Err(error) => {
+            tracing::warn!("{error}");
+            (Tracer::disabled(), metrics, TelemetryGuard(None))
+        }
+    }
+}
+
+impl TelemetryGuard {
+    /// Exports the spans that have ended so far; gives up after `cap`.
+    pub async fn flush(&self, cap: Duration) -> FlushOutcome {
+        match &self.0 {
+            Some(pipeline) => pipeline.flush(cap).await,
+            None => FlushOutcome::Flushed,
+        }
+    }
+
+    /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
+    /// [`SHUTDOWN_CAP`]). Only awaits, so that it is safe on any runtime.
+    pub async fn shutdown(self, cap: Duration) -> FlushOutcome {
+        match self.0 {
+            Some(pipeline) => pipeline.shutdown(cap).await,
+            None => FlushOutcome::Flushed,
+        }
+    }
+}

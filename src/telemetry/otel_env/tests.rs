@@ -1,0 +1,427 @@
+use super::*;
+
+fn settings(pairs: &[(&str, &str)]) -> Parsed {
+    let environment = pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    parse(&environment, "9.9.9")
+}
+
+fn otlp(parsed: &Parsed) -> &OtlpSettings {
+    match parsed.settings.exporters.as_slice() {
+        [ExporterSettings::Otlp(otlp)] => otlp,
+        other => panic!("expected one OTLP exporter, not {other:?}"),
+    }
+}
+
+const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+
+#[test]
+fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
+    let parsed = settings(&[]);
+    assert_eq!(parsed.warnings, Vec::<String>::new());
+    let expected = TraceSettings {
+        exporters: Vec::new(),
+        sampler: SamplerSettings {
+            root: RootSampler::AlwaysOn,
+            parent_based: true,
+        },
+        propagators: Propagators { trace_context: true },
+        limits: SpanLimitSettings {
+            value_length: 4096,
+            attributes: 128,
+            events: 128,
+            links: 128,
+            event_attributes: 128,
+            link_attributes: 128,
+        },
+        batch: BatchSettings {
+            schedule_delay: Duration::from_secs(5),
+            export_timeout: Duration::from_secs(30),
+            max_queue_size: 2048,
+            max_batch_size: 512,
+        },
+        resource: BTreeMap::from([
+            ("service.name".to_owned(), "csi-attacher-operator".to_owned()),
+            ("service.version".to_owned(), "9.9.9".to_owned()),
+        ]),
+        sdk_log_level: None,
+    };
+    assert_eq!(parsed.settings, expected);
+}
+
+/// The variables of a short form: `G` for the general endpoint, `S` for the signal's, `P` and `I` for the protocol and
+/// insecure.
+fn endpoint_variables(short: &str) -> Vec<(&'static str, &str)> {
+    let variable = |(letter, value)| match letter {
+        "G" => ("OTEL_EXPORTER_OTLP_ENDPOINT", value),
+        "S" => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value),
+        "P" => ("OTEL_EXPORTER_OTLP_PROTOCOL", value),
+        "SP" => ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", value),
+        "I" => ("OTEL_EXPORTER_OTLP_INSECURE", value),
+        other => panic!("no variable {other}"),
+    };
+    short
+        .split(';')
+        .map(|pair| variable(pair.split_once('=').unwrap()))
+        .collect()
+}
+
+#[test]
+fn endpoint_and_protocol_table() {
+    use OtlpProtocol::{Grpc, HttpProtobuf};
+    for (short, protocol, endpoint, warnings) in [
+        ("G=http://c:4318", HttpProtobuf, "http://c:4318/v1/traces", 0),
+        (
+            "G= http://c:4318/base/ ",
+            HttpProtobuf,
+            "http://c:4318/base/v1/traces",
+            0,
+        ),
+        ("S=http://c/x;G=http://d", HttpProtobuf, "http://c/x", 0),
+        ("S=;G=http://d", HttpProtobuf, "http://d/v1/traces", 0),
+        ("S=not a url;G=http://d", HttpProtobuf, "http://d/v1/traces", 1),
+        ("G=http://c:4317;P=GRPC", Grpc, "http://c:4317", 0),
+        ("G=c:4317;P=grpc", Grpc, "https://c:4317", 0),
+        ("G=c:4317;P=grpc;I=TRUE", Grpc, "http://c:4317", 0),
+        ("G=c:4317;P=grpc;I=yes", Grpc, "https://c:4317", 1),
+        ("G=http://c;P=http/json", HttpProtobuf, "http://c/v1/traces", 1),
+        (
+            "G=http://c;P=grpc;SP=http/protobuf",
+            HttpProtobuf,
+            "http://c/v1/traces",
+            0,
+        ),
+    ] {
+        let parsed = settings(&endpoint_variables(short));
+        assert_eq!(
+            (otlp(&parsed).protocol, otlp(&parsed).endpoint.as_str()),
+            (protocol, endpoint),
+            "{short}"
+        );
+        assert_eq!(parsed.warnings.len(), warnings, "{short}: {:?}", parsed.warnings);
+    }
+    for unusable in ["G=c:4318", "G=unix:///run/c.sock", "G=http://", "G=unix:///x;P=grpc"] {
+        let parsed = settings(&endpoint_variables(unusable));
+        assert_eq!(
+            (parsed.settings.exporters.len(), parsed.warnings.len()),
+            (0, 1),
+            "{unusable}"
+        );
+    }
+}
+
+#[test]
+fn exporter_table() {
+    // Exporters by letter: o = OTLP, c = console.
+    for (disabled, exporter, endpoint, expected, warnings) in [
+        ("", "", true, "o", 0),
+        ("", "", false, "", 0),
+        ("true", "console", true, "", 0),
+        ("True", "", true, "", 0),
+        ("1", "", true, "o", 1),
+        ("false", "OTLP", true, "o", 0),
+        ("", "otlp", false, "", 1),
+        ("", "console", false, "c", 0),
+        ("", "otlp, console ,otlp", true, "oc", 0),
+        ("", "console,none", true, "", 0),
+        ("", "zipkin", true, "", 1),
+        ("", "zipkin,console", true, "c", 1),
+    ] {
+        let mut pairs = vec![("OTEL_SDK_DISABLED", disabled), ("OTEL_TRACES_EXPORTER", exporter)];
+        pairs.extend(endpoint.then_some(ENDPOINT));
+        let parsed = settings(&pairs);
+        let letters: String = parsed
+            .settings
+            .exporters
+            .iter()
+            .map(|exporter| {
+                if matches!(exporter, ExporterSettings::Console) {
+                    'c'
+                } else {
+                    'o'
+                }
+            })
+            .collect();
+        assert_eq!(
+            (letters.as_str(), parsed.warnings.len()),
+            (expected, warnings),
+            "{pairs:?}: {:?}",
+            parsed.warnings
+        );
+    }
+}
+
+#[test]
+fn sampler_table() {
+    use RootSampler::{AlwaysOff, AlwaysOn, Ratio};
+    for (name, argument, root, parent_based, warnings) in [
+        ("always_on", "", AlwaysOn, false, 0),
+        ("ALWAYS_OFF", "", AlwaysOff, false, 0),
+        ("traceidratio", "0.25", Ratio(0.25), false, 0),
+        ("parentbased_always_on", "", AlwaysOn, true, 0),
+        ("parentbased_always_off", "", AlwaysOff, true, 0),
+        ("ParentBased_TraceIdRatio", "0", Ratio(0.0), true, 0),
+        ("traceidratio", "", Ratio(1.0), false, 0),
+        ("traceidratio", "1.5", Ratio(1.0), false, 1),
+        ("traceidratio", "NaN", Ratio(1.0), false, 1),
+        ("parentbased_traceidratio", "half", Ratio(1.0), true, 1),
+        ("xray", "", AlwaysOn, true, 1),
+        ("parentbased_jaeger_remote", "", AlwaysOn, true, 1),
+    ] {
+        let parsed = settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]);
+        assert_eq!(
+            parsed.settings.sampler,
+            SamplerSettings { root, parent_based },
+            "{name} {argument}"
+        );
+        assert_eq!(parsed.warnings.len(), warnings, "{name} {argument}");
+    }
+}
+
+#[test]
+fn propagator_table() {
+    for (value, trace_context, warnings) in [
+        ("", true, 0),
+        ("tracecontext", true, 0),
+        ("Baggage, TraceContext", true, 0),
+        ("baggage", false, 0),
+        ("none", false, 0),
+        ("tracecontext,none", false, 0),
+        ("b3", false, 1),
+        ("b3,jaeger,tracecontext", true, 2),
+    ] {
+        let parsed = settings(&[("OTEL_PROPAGATORS", value)]);
+        assert_eq!(parsed.settings.propagators, Propagators { trace_context }, "{value}");
+        assert_eq!(parsed.warnings.len(), warnings, "{value}");
+    }
+}
+
+#[test]
+fn limit_table() {
+    type Case = (&'static [(&'static str, &'static str)], usize, u32, usize);
+    let cases: &[Case] = &[
+        (&[("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "10")], 10, 128, 0),
+        (
+            &[
+                ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "20"),
+                ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "10"),
+            ],
+            20,
+            128,
+            0,
+        ),
+        (
+            &[
+                ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "-1"),
+                ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "10"),
+            ],
+            10,
+            128,
+            1,
+        ),
+        (&[("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "0")], 0, 128, 0),
+        (&[("OTEL_ATTRIBUTE_COUNT_LIMIT", "7")], 4096, 7, 0),
+        (
+            &[
+                ("OTEL_ATTRIBUTE_COUNT_LIMIT", "7"),
+                ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "8"),
+            ],
+            4096,
+            8,
+            0,
+        ),
+        (&[("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")], 4096, 128, 1),
+    ];
+    for (pairs, length, attributes, warnings) in cases {
+        let parsed = settings(pairs);
+        let limits = parsed.settings.limits;
+        assert_eq!(
+            (limits.value_length, limits.attributes, parsed.warnings.len()),
+            (*length, *attributes, *warnings),
+            "{pairs:?}"
+        );
+    }
+    let parsed = settings(&[
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1"),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "2"),
+        ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "3"),
+        ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "4"),
+    ]);
+    let limits = parsed.settings.limits;
+    assert_eq!(
+        (
+            limits.events,
+            limits.links,
+            limits.event_attributes,
+            limits.link_attributes
+        ),
+        (1, 2, 3, 4)
+    );
+}
+
+#[test]
+fn batch_table() {
+    type Case = (&'static [(&'static str, &'static str)], (u64, u64, usize, usize), usize);
+    let cases: &[Case] = &[
+        (
+            &[("OTEL_BSP_SCHEDULE_DELAY", "100"), ("OTEL_BSP_EXPORT_TIMEOUT", "200")],
+            (100, 200, 2048, 512),
+            0,
+        ),
+        (
+            &[("OTEL_BSP_SCHEDULE_DELAY", "0"), ("OTEL_BSP_EXPORT_TIMEOUT", "-5")],
+            (5000, 30000, 2048, 512),
+            2,
+        ),
+        (
+            &[("OTEL_BSP_SCHEDULE_DELAY", "18446744073709551615")],
+            (5000, 30000, 2048, 512),
+            1,
+        ),
+        (&[("OTEL_BSP_MAX_QUEUE_SIZE", "100")], (5000, 30000, 100, 100), 0),
+        (
+            &[
+                ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+                ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
+            ],
+            (5000, 30000, 2048, 512),
+            2,
+        ),
+        (
+            &[
+                ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
+                ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "11"),
+            ],
+            (5000, 30000, 10, 10),
+            1,
+        ),
+    ];
+    for (pairs, (delay, timeout, queue, batch), warnings) in cases {
+        let parsed = settings(pairs);
+        let expected = BatchSettings {
+            schedule_delay: Duration::from_millis(*delay),
+            export_timeout: Duration::from_millis(*timeout),
+            max_queue_size: *queue,
+            max_batch_size: *batch,
+        };
+        assert_eq!(
+            (parsed.settings.batch, parsed.warnings.len()),
+            (expected, *warnings),
+            "{pairs:?}"
+        );
+    }
+}
+
+#[test]
+fn resource_merges_environment_over_pod_over_defaults() {
+    let parsed = settings(&[
+        ("POD_NAME", "p"),
+        ("POD_NAMESPACE", "ns"),
+        ("POD_UID", "u"),
+        ("NODE_NAME", "n"),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "service.name=x, k8s.node.name=m%2C1 ,team=a",
+        ),
+    ]);
+    let get = |key: &str| parsed.settings.resource.get(key).map(String::as_str);
+    let expected = [
+        ("service.name", "x"),
+        ("service.namespace", "ns"),
+        ("service.instance.id", "u"),
+        ("k8s.namespace.name", "ns"),
+        ("k8s.pod.name", "p"),
+        ("k8s.pod.uid", "u"),
+        ("k8s.node.name", "m,1"),
+        ("team", "a"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(get(key), Some(value), "{key}");
+    }
+    let both = [
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=x"),
+        ("OTEL_SERVICE_NAME", "y"),
+    ];
+    assert_eq!(settings(&both).settings.resource["service.name"], "y");
+    for unusable in ["novalue", "a=%zz", "a=%f", "=b", "a=%ff", "good=1,bad"] {
+        let parsed = settings(&[("OTEL_RESOURCE_ATTRIBUTES", unusable)]);
+        assert_eq!(
+            (parsed.settings.resource.len(), parsed.warnings.len()),
+            (2, 1),
+            "{unusable}"
+        );
+    }
+}
+
+#[test]
+fn headers_are_decoded_and_never_shown() {
+    let secret = "Bearer%20s3cr3t-canary";
+    let parsed = settings(&[
+        ENDPOINT,
+        ("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization={secret},x=1")),
+    ]);
+    assert_eq!(otlp(&parsed).headers["authorization"], "Bearer s3cr3t-canary");
+    assert_eq!(otlp(&parsed).headers["x"], "1");
+    assert!(!format!("{parsed:?}").contains("s3cr3t-canary"));
+    let broken = settings(&[
+        ENDPOINT,
+        ("OTEL_EXPORTER_OTLP_HEADERS", "s3cr3t-canary"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "user:s3cr3t-canary@host"),
+    ]);
+    assert_eq!(broken.warnings.len(), 2);
+    assert!(!format!("{broken:?}").contains("s3cr3t-canary"), "{broken:?}");
+}
+
+#[test]
+fn transport_details_are_read() {
+    let parsed = settings(&[
+        ENDPOINT,
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2000"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"),
+        ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/traces-ca"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/cert"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
+    ]);
+    assert_eq!(parsed.warnings, Vec::<String>::new());
+    let otlp = otlp(&parsed);
+    assert_eq!(otlp.timeout, Duration::from_secs(2));
+    assert_eq!(otlp.certificate.as_deref(), Some("/traces-ca".as_ref()));
+    assert_eq!(otlp.client_certificate.as_deref(), Some("/cert".as_ref()));
+    assert_eq!(otlp.client_key.as_deref(), Some("/key".as_ref()));
+    assert_eq!(
+        settings(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")])
+            .warnings
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn what_cannot_be_honoured_is_said() {
+    for (name, value, warnings) in [
+        ("OTEL_METRICS_EXPORTER", "prometheus", 0),
+        ("OTEL_METRICS_EXPORTER", "none", 0),
+        ("OTEL_METRICS_EXPORTER", "otlp", 1),
+        ("OTEL_LOGS_EXPORTER", "none", 0),
+        ("OTEL_LOGS_EXPORTER", "otlp", 1),
+        ("OTEL_CONFIG_FILE", "", 0),
+        ("OTEL_CONFIG_FILE", "/etc/otel.yaml", 1),
+        ("OTEL_LOG_LEVEL", "DEBUG", 0),
+        ("OTEL_LOG_LEVEL", "loud", 1),
+    ] {
+        let parsed = settings(&[(name, value)]);
+        assert_eq!(parsed.warnings.len(), warnings, "{name}={value}");
+        assert!(parsed.warnings.iter().all(|warning| warning.starts_with(name)));
+    }
+    assert_eq!(
+        settings(&[("OTEL_LOG_LEVEL", "DEBUG")])
+            .settings
+            .sdk_log_level
+            .as_deref(),
+        Some("debug")
+    );
+}

@@ -1,0 +1,278 @@
+//! [`Tracer`] and [`Span`]: OpenTelemetry with explicit parents.
+//!
+//! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
+//! that hold nothing and do nothing. This module must not block, and must not know where spans go.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
+
+use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::names::attr;
+use super::otel_env::Propagators;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Makes root spans. A clone is one reference count.
+#[derive(Clone, Debug)]
+pub struct Tracer(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    tracer: SdkTracer,
+    value_limit: usize,
+    propagators: Propagators,
+}
+
+/// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
+///
+/// The status stays unset unless [`Span::fail`] is called.
+#[derive(Debug, Default)]
+#[must_use = "a span that is dropped at once measures nothing"]
+pub struct Span(Option<Box<Active>>);
+
+#[derive(Debug)]
+struct Active {
+    shared: Arc<Shared>,
+    span: SdkSpan,
+    /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
+    attributes: Vec<KeyValue>,
+}
+
+/// Everything that is fixed when a span starts.
+struct SpanStart<'a> {
+    name: Cow<'static, str>,
+    kind: SpanKind,
+    start: Option<SystemTime>,
+    attributes: &'a [Attribute<'a>],
+}
+
+impl Tracer {
+    pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators) -> Self {
+        Self(Some(Arc::new(Shared {
+            tracer,
+            value_limit,
+            propagators,
+        })))
+    }
+
+    /// A tracer whose spans do nothing.
+    pub const fn disabled() -> Self {
+        Self(None)
+    }
+
+    /// Whether spans of this tracer can go anywhere.
+    pub const fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Starts a span without a parent, hence a new trace.
+    pub fn root(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
+        let Some(shared) = &self.0 else { return Span(None) };
+        shared.start(
+            None,
+            SpanStart {
+                name: name.into(),
+                kind,
+                start: None,
+                attributes,
+            },
+        )
+    }
+
+    /// Like [`Tracer::root`], with a start in the past.
+    pub fn root_at(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        kind: SpanKind,
+        start: SystemTime,
+        attributes: &[Attribute<'_>],
+    ) -> Span {
+        let Some(shared) = &self.0 else { return Span(None) };
+        shared.start(
+            None,
+            SpanStart {
+                name: name.into(),
+                kind,
+                start: Some(start),
+                attributes,
+            },
+        )
+    }
+}
+
+impl Shared {
+    fn start(self: &Arc<Self>, parent: Option<&SpanContext>, start: SpanStart<'_>) -> Span {
+        let mut builder = SpanBuilder::from_name(start.name).with_kind(start.kind);
+        builder.start_time = start.start;
+        let parent = match parent {
+            Some(parent) => Context::new().with_remote_span_context(parent.clone()),
+            None => Context::new(),
+        };
+        let span = self.tracer.build_with_context(builder, &parent);
+        // An attribute of a span that nobody keeps is not worth copying.
+        let kept = if span.is_recording() { start.attributes } else { &[] };
+        let attributes = to_key_values(kept, self.value_limit);
+        Span(Some(Box::new(Active {
+            shared: Arc::clone(self),
+            span,
+            attributes,
+        })))
+    }
+}
+
+impl Span {
+    /// A span that does nothing, and whose children do nothing.
+    pub const fn disabled() -> Self {
+        Self(None)
+    }
+
+    /// Starts a child of this span.
+    pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Self {
+        self.start_child(name, kind, None)
+    }
+
+    /// Starts a child of this span with a start in the past.
+    pub fn child_at(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: SystemTime) -> Self {
+        self.start_child(name, kind, Some(start))
+    }
+
+    fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
+        let Some(active) = &self.0 else { return Self(None) };
+        let start = SpanStart {
+            name: name.into(),
+            kind,
+            start,
+            attributes: &[],
+        };
+        active.shared.start(Some(active.span.span_context()), start)
+    }
+
+    /// Whether attributes and events of this span are kept: false when disabled or not sampled.
+    pub fn is_recording(&self) -> bool {
+        self.0.as_ref().is_some_and(|active| active.span.is_recording())
+    }
+
+    /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).
+    pub fn set<'a>(&mut self, key: &'static str, value: impl Into<AttrValue<'a>>) {
+        let Some(active) = self.recording() else { return };
+        let value = value.into().into_otel(active.shared.value_limit);
+        active.put(KeyValue::new(key, value));
+    }
+
+    /// Marks the operation as failed: status Error with `description`, and the attribute `error.type`. The description
+    /// must not repeat the error type, and must be free of secrets.
+    pub fn fail(&mut self, error_type: &str, description: &str) {
+        let Some(active) = self.recording() else { return };
+        let limit = active.shared.value_limit;
+        active.put(KeyValue::new(attr::ERROR_TYPE, clean(error_type, limit).into_owned()));
+        active
+            .span
+            .set_status(Status::error(clean(description, limit).into_owned()));
+    }
+
+    /// Records an event at this instant.
+    pub fn event(&mut self, name: impl Into<Cow<'static, str>>, attributes: &[Attribute<'_>]) {
+        let Some(active) = self.recording() else { return };
+        let attributes = to_key_values(attributes, active.shared.value_limit);
+        active.span.add_event(name, attributes);
+    }
+
+    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
+    pub fn traceparent(&self) -> Option<String> {
+        let context = self.context()?;
+        let (trace, span) = (context.trace_id(), context.span_id());
+        Some(format!(
+            "00-{trace:032x}-{span:016x}-{:02x}",
+            context.trace_flags().to_u8()
+        ))
+    }
+
+    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        if !self
+            .0
+            .as_ref()
+            .is_some_and(|active| active.shared.propagators.trace_context)
+        {
+            return;
+        }
+        let parent = self.traceparent().and_then(|parent| HeaderValue::try_from(parent).ok());
+        let Some(parent) = parent else { return };
+        headers.insert(TRACEPARENT, parent);
+        let state = self
+            .context()
+            .map(|context| context.trace_state().header())
+            .filter(|state| !state.is_empty());
+        if let Some(state) = state.and_then(|state| HeaderValue::try_from(state).ok()) {
+            headers.insert(TRACESTATE, state);
+        }
+    }
+
+    /// [`Span::inject`] for the metadata of a gRPC request.
+    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
+        self.inject(metadata.as_mut());
+    }
+
+    /// The trace id as 32 hexadecimal digits, for logs and messages. `None` when disabled.
+    pub fn trace_id(&self) -> Option<String> {
+        self.context().map(|context| format!("{:032x}", context.trace_id()))
+    }
+
+    /// The span id as 16 hexadecimal digits. `None` when disabled.
+    pub fn span_id(&self) -> Option<String> {
+        self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// Ends the span now.
+    pub fn end(mut self) {
+        self.finish(None);
+    }
+
+    /// Ends the span at a given time, which should not be before its start.
+    pub fn end_at(mut self, end: SystemTime) {
+        self.finish(Some(end));
+    }
+
+    fn context(&self) -> Option<&SpanContext> {
+        self.0
+            .as_ref()
+            .map(|active| active.span.span_context())
+            .filter(|context| context.is_valid())
+    }
+
+    fn recording(&mut self) -> Option<&mut Active> {
+        self.0.as_deref_mut().filter(|active| active.span.is_recording())
+    }
+
+    fn finish(&mut self, end: Option<SystemTime>) {
+        let Some(mut active) = self.0.take() else { return };
+        let attributes = std::mem::take(&mut active.attributes);
+        active.span.set_attributes(attributes);
+        match end {
+            Some(end) => active.span.end_with_timestamp(end),
+            None => active.span.end(),
+        }
+    }
+}
+
+impl Active {
+    fn put(&mut self, pair: KeyValue) {
+        match self.attributes.iter_mut().find(|known| known.key == pair.key) {
+            Some(known) => known.value = pair.value,
+            None => self.attributes.push(pair),
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.finish(None);
+    }
+}

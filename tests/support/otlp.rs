@@ -1,0 +1,291 @@
+//! An OTLP receiver inside the test process, over gRPC or HTTP, and one that accepts connections and never answers.
+//!
+//! Self-contained, so that unit tests can include it by path as well.
+#![allow(dead_code, reason = "each test target uses another part")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, span::SpanKind, status::StatusCode as SpanStatus};
+use prost::Message;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// One span as it arrived, in plain types.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceivedSpan {
+    pub name: String,
+    pub kind: SpanKind,
+    /// 32 hexadecimal digits.
+    pub trace_id: String,
+    /// 16 hexadecimal digits.
+    pub span_id: String,
+    /// 16 hexadecimal digits; `None` for a root span.
+    pub parent_span_id: Option<String>,
+    /// Attributes by key; a key that arrived twice fails the test.
+    pub attributes: BTreeMap<String, Attribute>,
+    /// Names and attributes of the events, in order.
+    pub events: Vec<(String, BTreeMap<String, Attribute>)>,
+    /// Whether the status is Error.
+    pub failed: bool,
+    pub status_message: String,
+    pub start_unix_nano: u64,
+    pub end_unix_nano: u64,
+    /// Attributes of the resource.
+    pub resource: BTreeMap<String, Attribute>,
+    /// Name of the instrumentation scope.
+    pub scope: String,
+}
+
+/// Attribute value in plain types.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attribute {
+    Str(String),
+    I64(i64),
+    F64(f64),
+    Bool(bool),
+    StrArray(Vec<String>),
+}
+
+impl From<&str> for Attribute {
+    fn from(text: &str) -> Self {
+        Self::Str(text.to_owned())
+    }
+}
+
+impl ReceivedSpan {
+    /// The text of a string attribute; fails the test when it is missing or of another type.
+    pub fn text(&self, key: &str) -> &str {
+        match self.attributes.get(key) {
+            Some(Attribute::Str(text)) => text,
+            other => panic!("attribute {key} of {} is {other:?}", self.name),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Received {
+    spans: Vec<ReceivedSpan>,
+    /// Headers or metadata of each request.
+    requests: Vec<HeaderMap>,
+}
+
+type Sender = watch::Sender<Received>;
+
+/// A running receiver; stops when dropped.
+pub struct OtlpReceiver {
+    address: SocketAddr,
+    received: watch::Receiver<Received>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for OtlpReceiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl OtlpReceiver {
+    /// Receives OTLP over gRPC.
+    pub async fn grpc() -> Self {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    /// Receives OTLP as protobuf over HTTP at `/v1/traces`.
+    pub async fn http() -> Self {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let router = axum::Router::new()
+            .route("/v1/traces", axum::routing::post(receive_http))
+            .with_state(sender);
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    /// Accepts connections, reads what comes and never answers.
+    pub async fn silent() -> Self {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                sender.send_modify(|received| received.requests.push(HeaderMap::new()));
+                connections.spawn(async move {
+                    let mut sink = vec![0; 65536];
+                    while stream.read(&mut sink).await.is_ok_and(|read| read > 0) {}
+                });
+            }
+        });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    /// The endpoint for `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// All spans received so far.
+    pub fn spans(&self) -> Vec<ReceivedSpan> {
+        self.received.borrow().spans.clone()
+    }
+
+    /// Headers or metadata of the requests received so far.
+    pub fn requests(&self) -> Vec<HeaderMap> {
+        self.received.borrow().requests.clone()
+    }
+
+    /// Waits until `enough` of the spans received so far; fails the test after `limit`.
+    pub async fn wait_until(&self, limit: Duration, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
+        let mut received = self.received.clone();
+        let wait = received.wait_for(|received| enough(&received.spans));
+        let Ok(received) = tokio::time::timeout(limit, wait).await else {
+            panic!("only these spans arrived: {:#?}", self.spans());
+        };
+        received.unwrap().spans.clone()
+    }
+
+    /// Waits until a connection (silent receiver) or a request came in.
+    pub async fn wait_for_request(&self, limit: Duration) {
+        let mut received = self.received.clone();
+        let wait = received.wait_for(|received| !received.requests.is_empty());
+        tokio::time::timeout(limit, wait).await.unwrap().unwrap();
+    }
+}
+
+async fn bind() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn store(sender: &Sender, headers: HeaderMap, request: ExportTraceServiceRequest) {
+    let spans: Vec<_> = request.resource_spans.into_iter().flat_map(plain).collect();
+    sender.send_modify(|received| {
+        received.requests.push(headers);
+        received.spans.extend(spans);
+    });
+}
+
+struct GrpcSink(Sender);
+
+#[tonic::async_trait]
+impl TraceService for GrpcSink {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        let (metadata, _, request) = request.into_parts();
+        store(&self.0, metadata.into_headers(), request);
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+async fn receive_http(State(sender): State<Sender>, headers: HeaderMap, body: Bytes) -> (StatusCode, Vec<u8>) {
+    match ExportTraceServiceRequest::decode(body) {
+        Ok(request) => {
+            store(&sender, headers, request);
+            (StatusCode::OK, ExportTraceServiceResponse::default().encode_to_vec())
+        }
+        Err(_) => (StatusCode::BAD_REQUEST, Vec::new()),
+    }
+}
+
+fn plain(group: ResourceSpans) -> Vec<ReceivedSpan> {
+    let resource = attributes(group.resource.map(|resource| resource.attributes).unwrap_or_default());
+    let scoped = group.scope_spans.into_iter().flat_map(|scoped| {
+        let scope = scoped.scope.map(|scope| scope.name).unwrap_or_default();
+        scoped.spans.into_iter().map(move |span| (scope.clone(), span))
+    });
+    scoped
+        .map(|(scope, span)| plain_span(span, scope, resource.clone()))
+        .collect()
+}
+
+fn plain_span(span: Span, scope: String, resource: BTreeMap<String, Attribute>) -> ReceivedSpan {
+    let kind = span.kind();
+    let status = span.status.unwrap_or_default();
+    ReceivedSpan {
+        kind,
+        name: span.name,
+        trace_id: hex(&span.trace_id),
+        span_id: hex(&span.span_id),
+        parent_span_id: (!span.parent_span_id.is_empty()).then(|| hex(&span.parent_span_id)),
+        attributes: attributes(span.attributes),
+        events: span
+            .events
+            .into_iter()
+            .map(|event| (event.name, attributes(event.attributes)))
+            .collect(),
+        failed: status.code() == SpanStatus::Error,
+        status_message: status.message,
+        start_unix_nano: span.start_time_unix_nano,
+        end_unix_nano: span.end_time_unix_nano,
+        resource,
+        scope,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn attributes(pairs: Vec<KeyValue>) -> BTreeMap<String, Attribute> {
+    let mut attributes = BTreeMap::new();
+    for pair in pairs {
+        let before = attributes.insert(pair.key.clone(), plain_value(pair.value));
+        assert!(before.is_none(), "attribute {} arrived twice", pair.key);
+    }
+    attributes
+}
+
+fn plain_value(value: Option<AnyValue>) -> Attribute {
+    match value.and_then(|value| value.value) {
+        Some(Value::StringValue(text)) => Attribute::Str(text),
+        Some(Value::IntValue(number)) => Attribute::I64(number),
+        Some(Value::DoubleValue(number)) => Attribute::F64(number),
+        Some(Value::BoolValue(truth)) => Attribute::Bool(truth),
+        Some(Value::ArrayValue(array)) => Attribute::StrArray(
+            array
+                .values
+                .into_iter()
+                .map(|value| match value.value {
+                    Some(Value::StringValue(text)) => text,
+                    other => panic!("array element {other:?} is not text"),
+                })
+                .collect(),
+        ),
+        other => panic!("attribute value {other:?} is of a type this program does not send"),
+    }
+}
