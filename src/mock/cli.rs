@@ -216,3 +216,55 @@ fn settings(flags: &Flags) -> Settings {
     settings.delays = flags.delay.iter().copied().collect();
     settings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Settings, clap::Error> {
+        Flags::try_parse_from([&["csi-mock-driver"], arguments].concat()).map(|flags| settings(&flags))
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let found = parse(&[
+            "--name=d",
+            "--node-count=2",
+            "--node-prefix=x",
+            "--attach-limit=5",
+            "--capabilities=LIST_VOLUMES,GET_VOLUME",
+            "--without-capability=GET_VOLUME",
+            "--delay=ControllerPublishVolume=200ms",
+            "--abort-overlapping",
+        ])
+        .unwrap();
+        assert_eq!(
+            (found.driver_name.as_str(), found.node_id.as_str(), found.attach_limit),
+            ("d", "x0", Some(5))
+        );
+        assert_eq!(found.nodes, Some(["x0".to_owned(), "x1".to_owned()].into()));
+        assert_eq!(found.capabilities, [ControllerCapability::ListVolumes].into());
+        assert_eq!(
+            found.delays[&Method::ControllerPublishVolume],
+            Duration::from_millis(200)
+        );
+        assert!(found.abort_overlapping && !found.accept_any_volume);
+        assert_eq!(parse(&[]).unwrap().nodes, None);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_named_and_exits_with_2() {
+        for (arguments, named) in [
+            (vec!["--nope"], "--nope"),
+            (vec!["--endpoint=ftp://x"], "--endpoint"),
+            (vec!["--capabilities=FLY"], "FLY"),
+            (vec!["--delay=Fly=1s"], "Fly"),
+            (vec!["--delay=Probe=-1s"], "negative"),
+            (vec!["--nodes=a", "--node-count=1"], "--node-count"),
+        ] {
+            let error = parse(&arguments).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+}
