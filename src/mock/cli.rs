@@ -1,18 +1,18 @@
 //! The program `csi-mock-driver`: flags, signals and exit codes.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control::{self, CommandError, parse_script};
 use super::control_socket::ControlSocket;
 use super::facts::Method;
-use super::handle::{MockDriverBuilder, StartError};
+use super::handle::{MockDriverBuilder, MockHandle, StartError};
 use super::server::{Endpoint, ListenError};
 use super::settings::{ControllerCapability, Settings};
 
@@ -102,7 +102,7 @@ enum RunError {
     Start(#[from] StartError),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("script {}: {source}", path.display())]
+    #[error("script {} is wrong", path.display())]
     Script { path: PathBuf, source: CommandError },
     #[error("cannot open {}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -127,17 +127,21 @@ pub async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .init();
     match run(flags).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let cause = std::error::Error::source(&error)
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            tracing::error!(cause, "{error}");
+            tracing::error!("{}", with_causes(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and what caused it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 async fn run(flags: Flags) -> Result<(), RunError> {
@@ -145,17 +149,28 @@ async fn run(flags: Flags) -> Result<(), RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let (endpoint, control_socket) = (flags.endpoint.clone(), flags.control_socket.clone());
     let handle = builder(flags)?.start_on(endpoint).await?;
-    let control = control_socket
-        .map(|path| ControlSocket::start(&path, &handle))
+    let result = serve(&handle, control_socket, &mut terminate, &mut interrupt).await;
+    // Also when the control socket failed: nothing is left behind.
+    handle.stop().await;
+    tracing::info!("csi-mock-driver stopped");
+    result
+}
+
+/// Serves until a signal comes.
+async fn serve(
+    handle: &MockHandle,
+    control_socket: Option<PathBuf>,
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+) -> Result<(), RunError> {
+    let _control = control_socket
+        .map(|path| ControlSocket::start(&path, handle))
         .transpose()?;
     tracing::info!("csi-mock-driver listening on {}", handle.endpoint());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    drop(control);
-    handle.stop().await;
-    tracing::info!("csi-mock-driver stopped");
     Ok(())
 }
 
