@@ -85,6 +85,7 @@ fn write_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(time)
 }
 
+#[allow(clippy::ref_option)] // serde asks for this shape.
 fn write_optional_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => serializer.collect_str(time),
@@ -92,7 +93,7 @@ fn write_optional_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this shape.
+#[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // serde asks for this shape.
 fn write_code<S: Serializer>(code: &Option<Code>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(code.map_or("", code_name))
 }
@@ -102,6 +103,26 @@ fn write_code<S: Serializer>(code: &Option<Code>, serializer: S) -> Result<S::Ok
 pub(super) struct Headers {
     pub deadline_ms: Option<u64>,
     pub traceparent: Option<String>,
+}
+
+/// How many calls run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Now.
+    pub now: usize,
+    /// At the same time at most, since the mock driver was made.
+    pub peak: usize,
+}
+
+impl InFlight {
+    fn enter(&mut self) {
+        self.now += 1;
+        self.peak = self.peak.max(self.now);
+    }
+
+    fn leave(&mut self) {
+        self.now = self.now.saturating_sub(1);
+    }
 }
 
 type Predicate = Box<dyn Fn(&CallRecord) -> bool + Send>;
@@ -122,8 +143,8 @@ struct Inner {
     records: VecDeque<CallRecord>,
     /// The calls that run now, by volume and node.
     running: HashMap<(String, String), Vec<u64>>,
-    in_flight: usize,
-    peak_in_flight: usize,
+    in_flight: InFlight,
+    in_flight_of: BTreeMap<Method, InFlight>,
     waiters: Vec<Waiter>,
     writer: Option<Box<dyn Write + Send>>,
 }
@@ -135,8 +156,8 @@ impl CallLog {
             first_id: 0,
             records: VecDeque::new(),
             running: HashMap::new(),
-            in_flight: 0,
-            peak_in_flight: 0,
+            in_flight: InFlight::default(),
+            in_flight_of: BTreeMap::new(),
             waiters: Vec::new(),
             writer,
         };
@@ -165,8 +186,8 @@ impl CallLog {
             }
         }
         inner.records.push_back(new_record(id, method, facts, headers, overlap));
-        inner.in_flight += 1;
-        inner.peak_in_flight = inner.peak_in_flight.max(inner.in_flight);
+        inner.in_flight.enter();
+        inner.in_flight_of.entry(method).or_default().enter();
         while inner.records.len() > self.keep {
             inner.records.pop_front();
             inner.first_id += 1;
@@ -175,6 +196,7 @@ impl CallLog {
         CallGuard {
             log: Arc::clone(self),
             id,
+            method,
             key,
             overlap,
             done: false,
@@ -186,14 +208,19 @@ impl CallLog {
         self.inner.lock().records.iter().cloned().collect()
     }
 
-    /// How many calls arrived, run now, and ran at the same time at most.
-    pub fn counts(&self) -> (u64, usize, usize) {
+    /// How many calls arrived, the forgotten ones included.
+    pub fn count(&self) -> u64 {
         let inner = self.inner.lock();
-        (
-            inner.first_id + inner.records.len() as u64,
-            inner.in_flight,
-            inner.peak_in_flight,
-        )
+        inner.first_id + inner.records.len() as u64
+    }
+
+    /// How many calls run, of one method or of all.
+    pub fn in_flight(&self, method: Option<Method>) -> InFlight {
+        let inner = self.inner.lock();
+        match method {
+            Some(method) => inner.in_flight_of.get(&method).copied().unwrap_or_default(),
+            None => inner.in_flight,
+        }
     }
 
     /// Gets the first record the predicate holds for: one that is there already, or one that arrives or ends later.
@@ -208,9 +235,10 @@ impl CallLog {
         receiver
     }
 
-    fn finish(&self, id: u64, key: Option<&(String, String)>, outcome: Outcome, code: Option<Code>) {
+    fn finish(&self, call: &CallGuard, outcome: Outcome, code: Option<Code>) {
+        let id = call.id;
         let mut inner = self.inner.lock();
-        if let Some(key) = key
+        if let Some(key) = &call.key
             && let Some(running) = inner.running.get_mut(key)
         {
             running.retain(|other| *other != id);
@@ -218,7 +246,8 @@ impl CallLog {
                 inner.running.remove(key);
             }
         }
-        inner.in_flight = inner.in_flight.saturating_sub(1);
+        inner.in_flight.leave();
+        inner.in_flight_of.entry(call.method).or_default().leave();
         inner.change(id, |record| {
             record.finished = Some(Timestamp::now());
             record.outcome = outcome;
@@ -294,6 +323,7 @@ impl Inner {
 pub(super) struct CallGuard {
     log: Arc<CallLog>,
     id: u64,
+    method: Method,
     key: Option<(String, String)>,
     /// True when another call for the same volume and node ran when this one arrived.
     pub overlap: bool,
@@ -304,14 +334,14 @@ impl CallGuard {
     /// Writes down how the call ended.
     pub fn finish(mut self, outcome: Outcome, code: Option<Code>) {
         self.done = true;
-        self.log.finish(self.id, self.key.as_ref(), outcome, code);
+        self.log.finish(&self, outcome, code);
     }
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.done {
-            self.log.finish(self.id, self.key.as_ref(), Outcome::Cancelled, None);
+            self.log.finish(self, Outcome::Cancelled, None);
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The program `csi-mock-driver`: flags, signals and exit codes.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control::{self, CommandError, parse_script};
 use super::control_socket::ControlSocket;
 use super::facts::Method;
-use super::handle::{MockDriverBuilder, StartError};
+use super::handle::{MockDriverBuilder, MockHandle, StartError};
 use super::server::{Endpoint, ListenError};
 use super::settings::{ControllerCapability, Settings};
 
@@ -102,7 +102,7 @@ enum RunError {
     Start(#[from] StartError),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("script {}: {source}", path.display())]
+    #[error("script {} is wrong", path.display())]
     Script { path: PathBuf, source: CommandError },
     #[error("cannot open {}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -127,17 +127,21 @@ pub async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .init();
     match run(flags).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let cause = std::error::Error::source(&error)
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            tracing::error!(cause, "{error}");
+            tracing::error!("{}", with_causes(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and what caused it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 async fn run(flags: Flags) -> Result<(), RunError> {
@@ -145,17 +149,28 @@ async fn run(flags: Flags) -> Result<(), RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let (endpoint, control_socket) = (flags.endpoint.clone(), flags.control_socket.clone());
     let handle = builder(flags)?.start_on(endpoint).await?;
-    let control = control_socket
-        .map(|path| ControlSocket::start(&path, &handle))
+    let result = serve(&handle, control_socket, &mut terminate, &mut interrupt).await;
+    // Also when the control socket failed: nothing is left behind.
+    handle.stop().await;
+    tracing::info!("csi-mock-driver stopped");
+    result
+}
+
+/// Serves until a signal comes.
+async fn serve(
+    handle: &MockHandle,
+    control_socket: Option<PathBuf>,
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+) -> Result<(), RunError> {
+    let _control = control_socket
+        .map(|path| ControlSocket::start(&path, handle))
         .transpose()?;
     tracing::info!("csi-mock-driver listening on {}", handle.endpoint());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    drop(control);
-    handle.stop().await;
-    tracing::info!("csi-mock-driver stopped");
     Ok(())
 }
 
@@ -215,4 +230,56 @@ fn settings(flags: &Flags) -> Settings {
     settings.list_page_limit = flags.list_page_limit;
     settings.delays = flags.delay.iter().copied().collect();
     settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Settings, clap::Error> {
+        Flags::try_parse_from([&["csi-mock-driver"], arguments].concat()).map(|flags| settings(&flags))
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let found = parse(&[
+            "--name=d",
+            "--node-count=2",
+            "--node-prefix=x",
+            "--attach-limit=5",
+            "--capabilities=LIST_VOLUMES,GET_VOLUME",
+            "--without-capability=GET_VOLUME",
+            "--delay=ControllerPublishVolume=200ms",
+            "--abort-overlapping",
+        ])
+        .unwrap();
+        assert_eq!(
+            (found.driver_name.as_str(), found.node_id.as_str(), found.attach_limit),
+            ("d", "x0", Some(5))
+        );
+        assert_eq!(found.nodes, Some(["x0".to_owned(), "x1".to_owned()].into()));
+        assert_eq!(found.capabilities, [ControllerCapability::ListVolumes].into());
+        assert_eq!(
+            found.delays[&Method::ControllerPublishVolume],
+            Duration::from_millis(200)
+        );
+        assert!(found.abort_overlapping && !found.accept_any_volume);
+        assert_eq!(parse(&[]).unwrap().nodes, None);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_named_and_exits_with_2() {
+        for (arguments, named) in [
+            (vec!["--nope"], "--nope"),
+            (vec!["--endpoint=ftp://x"], "--endpoint"),
+            (vec!["--capabilities=FLY"], "FLY"),
+            (vec!["--delay=Fly=1s"], "Fly"),
+            (vec!["--delay=Probe=-1s"], "negative"),
+            (vec!["--nodes=a", "--node-count=1"], "--node-count"),
+        ] {
+            let error = parse(&arguments).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
 }

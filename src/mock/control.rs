@@ -219,7 +219,7 @@ pub(super) fn capability(name: &str) -> Result<ControllerCapability, CommandErro
 }
 
 fn dump(shared: &Shared) -> serde_json::Value {
-    let (calls, in_flight, peak_in_flight) = shared.calls.counts();
+    let (calls, in_flight) = (shared.calls.count(), shared.calls.in_flight(None));
     shared.read(|state| {
         let settings = &state.settings;
         serde_json::json!({
@@ -232,8 +232,8 @@ fn dump(shared: &Shared) -> serde_json::Value {
             "volumes": state.backend.dump(),
             "rules": state.script.remaining(),
             "calls": calls,
-            "callsInFlight": in_flight,
-            "peakCallsInFlight": peak_in_flight,
+            "callsInFlight": in_flight.now,
+            "peakCallsInFlight": in_flight.peak,
         })
     })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::calls::{CallLog, CallRecord};
+use super::calls::{CallLog, CallRecord, InFlight};
 use super::control::{self, Command, CommandError, Reply};
 use super::facts::Method;
 use super::script::Rule;
@@ -288,7 +288,8 @@ impl MockHandle {
         self.inner.shared.read(|state| state.backend.published())
     }
 
-    /// Waits until the attachments are as wanted, and returns them. Waits for ever if they never are: set a time limit around it.
+    /// Waits until the attachments are as wanted, and returns them. Waits for ever if they never are: set a time limit
+    /// around it. Looks at all attachments after each change, so it is for tests with some thousands of them at most.
     pub async fn wait_for_published(
         &self,
         wanted: impl Fn(&BTreeSet<(String, String)>) -> bool,
@@ -313,14 +314,14 @@ impl MockHandle {
         self.calls().into_iter().filter(|call| call.method == method).collect()
     }
 
-    /// How many calls run now.
-    pub fn calls_in_flight(&self) -> usize {
-        self.inner.shared.calls.counts().1
+    /// How many calls run now, and ran at the same time at most.
+    pub fn in_flight(&self) -> InFlight {
+        self.inner.shared.calls.in_flight(None)
     }
 
-    /// How many calls ran at the same time at most.
-    pub fn peak_calls_in_flight(&self) -> usize {
-        self.inner.shared.calls.counts().2
+    /// The same for the calls of one method.
+    pub fn in_flight_of(&self, method: Method) -> InFlight {
+        self.inner.shared.calls.in_flight(Some(method))
     }
 
     /// Waits for a call the predicate holds for, and returns its record. Looks at the recorded calls first, then at each call when it

@@ -18,7 +18,7 @@ mod service;
 mod settings;
 mod shared;
 
-pub use calls::{CallRecord, Outcome};
+pub use calls::{CallRecord, InFlight, Outcome};
 pub use facts::{CapabilityFacts, Method, code_from_name, code_name};
 pub use handle::{MockDriver, MockDriverBuilder, MockHandle, StartError};
 pub use script::{Action, Failure, Rule};

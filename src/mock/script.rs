@@ -91,6 +91,7 @@ impl Failure {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this shape.
 fn write_code<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(code_name(*code))
 }
@@ -222,8 +223,11 @@ pub(super) struct Script {
 }
 
 impl Script {
+    /// Adds a rule; one that is for no call at all is used up already.
     pub fn add(&mut self, rule: Rule) {
-        self.rules.push(rule);
+        if rule.times != Some(0) {
+            self.rules.push(rule);
+        }
     }
 
     pub fn clear(&mut self) {
@@ -259,6 +263,6 @@ impl Script {
                 self.rules.remove(index);
             }
         }
-        (rule.times != Some(0)).then_some(rule)
+        Some(rule)
     }
 }

@@ -188,6 +188,9 @@ fn same_use(one: &v1::VolumeCapability, other: &v1::VolumeCapability) -> bool {
     access_type && one.access_mode == other.access_mode
 }
 
+/// One page of a sorted list: its entries, and the token of the page after it, empty when there is none.
+type Page<'a, T> = (Vec<(&'a String, T)>, String);
+
 /// One page of a sorted list: what comes after the token, and where the next page starts.
 ///
 /// A token names the last id of the page before, so it stays good when that entry is removed. Any other token is answered with ABORTED.
@@ -196,7 +199,7 @@ fn page<'a, T>(
     max_entries: i32,
     starting_token: &str,
     page_limit: Option<usize>,
-) -> Result<(Vec<(&'a String, T)>, String), Status> {
+) -> Result<Page<'a, T>, Status> {
     const PREFIX: &str = "after:";
     let asked = usize::try_from(max_entries).map_err(|_| Status::invalid_argument("max_entries is negative"))?;
     let after = match starting_token {
