@@ -10,6 +10,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why the test support could not do what a test asked for.
 #[derive(thiserror::Error)]
 pub enum Error {
+    /// Something around the operator under test, in words.
+    #[error("{0}")]
+    Other(String),
     /// A file, a folder or a process could not be handled.
     #[error("cannot {action}: {source}")]
     Io {

@@ -13,6 +13,8 @@ pub mod apply;
 pub mod controlplane;
 mod error;
 pub mod fixtures;
+pub mod operator;
+pub mod otlp;
 pub mod wait;
 
 pub use apply::apply_yaml;
@@ -20,6 +22,7 @@ pub use controlplane::audit::AuditEvent;
 pub use controlplane::{ControlPlane, Options};
 pub use error::{Error, Result};
 pub use fixtures::{Fixtures, Volume};
+pub use operator::{Operator, OperatorOptions};
 
 use tokio::sync::OnceCell;
 

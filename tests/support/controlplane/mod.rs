@@ -5,7 +5,7 @@ pub mod audit;
 mod components;
 mod kubeconfig;
 mod pki;
-mod ports;
+pub mod ports;
 pub mod programs;
 pub mod watchdog;
 

@@ -1,0 +1,229 @@
+//! The operator under test: the real binary, as a process of its own, under the ServiceAccount and the RBAC rules that
+//! the product ships.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use csi_attacher_operator::api::{AttacherConfig, crd};
+
+use super::controlplane::ports;
+use super::controlplane::watchdog::{Output, Watched};
+use super::error::{Error, Result};
+use super::{ControlPlane, wait};
+
+const RBAC: &str = include_str!("../../config/rbac.yaml");
+/// Namespace and name of the operator's ServiceAccount in `config/rbac.yaml`.
+pub const IDENTITY: &str = "csi-attacher-operator";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Installs the CustomResourceDefinition and the RBAC rules. Doing it again changes nothing.
+pub async fn install(cluster: &ControlPlane) -> Result<()> {
+    let definition = crd::crd_yaml().map_err(|error| Error::Other(error.to_string()))?;
+    cluster.apply_yaml(&definition).await?;
+    cluster.apply_yaml(RBAC).await?;
+    Ok(())
+}
+
+/// How to start an operator.
+#[derive(Clone, Debug)]
+pub struct OperatorOptions {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+impl OperatorOptions {
+    /// No further arguments or variables.
+    pub fn new(binary: impl Into<PathBuf>) -> Self {
+        Self {
+            binary: binary.into(),
+            arguments: vec!["--log-format=json".to_owned()],
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds an environment variable.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+/// A running operator. Dropping it kills it.
+#[derive(Debug)]
+pub struct Operator {
+    process: Watched,
+    http: SocketAddr,
+    log: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Operator {
+    /// Installs what the operator needs and starts it; does not wait until it is ready.
+    pub async fn start(cluster: &ControlPlane, options: OperatorOptions) -> Result<Self> {
+        install(cluster).await?;
+        let kubeconfig = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+        Self::start_with(&kubeconfig, options)
+    }
+
+    /// Starts the operator with this kubeconfig.
+    pub fn start_with(kubeconfig: &Path, options: OperatorOptions) -> Result<Self> {
+        let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let log = folder.path().join("operator.log");
+        let http = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
+        // `env` keeps the variables of one operator apart from those of this process.
+        let mut arguments: Vec<String> = options
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        arguments.push(options.binary.display().to_string());
+        arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
+        arguments.push(format!("--http-endpoint={http}"));
+        arguments.extend(options.arguments);
+        let process = Watched::spawn("operator", Path::new("/usr/bin/env"), &arguments, &log, Output::Log)?;
+        Ok(Self {
+            process,
+            http,
+            log,
+            _folder: folder,
+        })
+    }
+
+    /// Waits until `/readyz` answers 200.
+    pub async fn wait_ready(&self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let answer = self.get("/readyz").await;
+            match answer {
+                Ok((200, _)) => return Ok(()),
+                _ if started.elapsed() > LIMIT => {
+                    return Err(Error::Other(format!(
+                        "operator not ready: {answer:?}; log:\n{}",
+                        self.log_text()
+                    )));
+                }
+                // A readiness probe, as the kubelet makes it.
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Status and body of a GET of the operator's HTTP server.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let other = |error: String| Error::Other(format!("GET {path}: {error}"));
+        let client: hyper_util::client::legacy::Client<_, http_body_util::Empty<&[u8]>> =
+            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
+        let uri = format!("http://{}{path}", self.http)
+            .parse()
+            .map_err(|error| other(format!("{error}")))?;
+        let answer = client.get(uri).await.map_err(|error| other(error.to_string()))?;
+        let status = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body())
+            .await
+            .map_err(|error| other(error.to_string()))?;
+        Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+    }
+
+    /// The metrics in text form.
+    pub async fn metrics(&self) -> Result<String> {
+        self.get("/metrics").await.map(|(_, body)| body)
+    }
+
+    /// Everything logged so far.
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Process ID of the operator itself, not of its watchdog.
+    pub fn pid(&self) -> Result<u32> {
+        let parent = self.process.process_group();
+        let output = Command::new("ps")
+            .args(["-o", "pid=,comm=", "--ppid", &parent.to_string()])
+            .output();
+        let listing = output.map_err(|error| Error::Other(error.to_string()))?;
+        let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+        let line = listing.lines().find(|line| line.contains("csi-attacher-op"));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+            .ok_or_else(|| Error::Other(format!("no operator among the children of {parent}: {listing}")))
+    }
+
+    /// Sends a signal such as "TERM".
+    pub fn signal(&self, signal: &str) -> Result<()> {
+        let pid = self.pid()?.to_string();
+        let status = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        status.map(|_| ()).map_err(|error| Error::Other(error.to_string()))
+    }
+
+    /// Waits until the process ended.
+    pub async fn wait_ended(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.process.ended()? {
+                return Ok(status);
+            }
+            if started.elapsed() > limit {
+                return Err(Error::Other(format!(
+                    "operator still runs after {limit:?}; log:\n{}",
+                    self.log_text()
+                )));
+            }
+            // There is no portable way to be told of the end of a process without polling it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Makes or changes an AttacherConfig.
+pub async fn apply_config(client: &Client, name: &str, spec: Value) -> Result<AttacherConfig> {
+    let api: Api<AttacherConfig> = Api::all(client.clone());
+    let body = json!({
+        "apiVersion": "attacher.csi.dev/v1alpha1", "kind": "AttacherConfig", "metadata": {"name": name}, "spec": spec,
+    });
+    let params = PatchParams::apply("test").force();
+    api.patch(name, &params, &Patch::Apply(&body))
+        .await
+        .map_err(|error| Error::Other(error.to_string()))
+}
+
+/// Waits until a condition of an AttacherConfig has this status and, if given, this reason.
+pub async fn wait_condition(
+    client: &Client,
+    name: &str,
+    kind: &str,
+    status: &str,
+    reason: Option<&str>,
+) -> Result<AttacherConfig> {
+    let api: Api<AttacherConfig> = Api::all(client.clone());
+    let what = format!("condition {kind}={status} {}", reason.unwrap_or_default());
+    let found = wait::wait_for(api, name, &what, LIMIT, |config| {
+        let Some(config) = config else { return false };
+        let Some(seen) = &config.status else { return false };
+        seen.observed_generation == config.metadata.generation
+            && seen.conditions.iter().any(|condition| {
+                condition.type_ == kind
+                    && condition.status == status
+                    && reason.is_none_or(|reason| condition.reason == reason)
+            })
+    })
+    .await?;
+    found.ok_or_else(|| Error::Other(format!("AttacherConfig {name} is gone")))
+}
