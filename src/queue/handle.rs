@@ -183,7 +183,6 @@ impl<K: Key> Queue<K> {
     /// Hands out nothing any more and takes no adds; runs in flight go on and may finish. Cannot be taken back.
     pub fn close(&self) {
         self.shared.change(|state, _| state.close());
-        self.shared.work.notify_waiters();
     }
 
     /// Waits until no run is in flight. Lasting only after [`Self::close`]; before it, new runs may start at once.
