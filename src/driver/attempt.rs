@@ -10,6 +10,7 @@ use crate::csi::CsiClient;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
+use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::names::attr;
@@ -112,28 +113,11 @@ impl Attempt<'_> {
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
             }
-            Action::LoadCredentials(reference) => {
-                match self.work.context.requests.secret(reference, &self.span).await {
-                    Ok(secrets) => {
-                        self.secrets = Some(secrets);
-                        Step::Again
-                    }
-                    Err(error) => {
-                        let reason = report::secret_reason(&error);
-                        let text = format!(
-                            "failed to load secret \"{}/{}\": {error}",
-                            reference.namespace, reference.name
-                        );
-                        self.fail(snapshot, observed, Failure::plain(text), reason).await
-                    }
-                }
-            }
+            Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
             Action::Publish(plan) => {
                 let deadline = self.config.timeouts.publish;
-                let answer = self
-                    .client
-                    .publish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await;
+                let secrets = self.secrets.as_ref();
+                let answer = self.client.publish(&plan, secrets, deadline, &self.span).await;
                 match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
                     Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
                     Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
@@ -141,16 +125,28 @@ impl Attempt<'_> {
             }
             Action::Unpublish(plan) => {
                 let deadline = self.config.timeouts.unpublish;
-                match self
-                    .client
-                    .unpublish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await
-                {
+                let secrets = self.secrets.as_ref();
+                match self.client.unpublish(&plan, secrets, deadline, &self.span).await {
                     Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
                     Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
                 }
             }
             Action::MarkAttached(write) | Action::Release(write) => self.record(snapshot, observed, vec![write]).await,
+        }
+    }
+
+    async fn load(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, reference: &SecretReference) -> Step {
+        match self.work.context.requests.secret(reference, &self.span).await {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                Step::Again
+            }
+            Err(error) => {
+                let SecretReference { namespace, name } = reference;
+                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
+                    .await
+            }
         }
     }
 
@@ -307,7 +303,7 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
 }
 
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.
-fn checked(context: crate::objects::StringMap) -> Result<crate::objects::StringMap, Failure> {
+fn checked(context: StringMap) -> Result<StringMap, Failure> {
     decide::check_publish_context(&context).map(|()| context)
 }
 

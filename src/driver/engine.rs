@@ -12,7 +12,7 @@ use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::queue::{self, Backoff, LaneLimits, Limits, Queue, Rate};
+use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Registration, Route};
 
 /// What every attempt of one driver needs.
@@ -57,7 +57,7 @@ impl Engine {
             metrics: context.metrics.clone(),
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
-        let queue = Queue::<AttacherKey>::builder(backoff(&settings))
+        let queue = Builder::new(backoff(&settings))
             .limits(limits(&settings))
             .observer(Arc::new(observer))
             .build();

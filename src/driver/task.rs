@@ -105,9 +105,9 @@ impl DriverTask {
         publisher.phase(phase);
         let lost = async {
             if stalled {
-                client.connection().lost().await
+                client.connection().lost().await;
             } else {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         // A driver of the wrong name is asked again when it restarts, or after a while.
@@ -217,8 +217,8 @@ impl DriverTask {
     }
 
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
-        let publishes = handshake.capabilities.bits.publish_unpublish;
-        let mode = if publishes { "Attach" } else { "Trivial" };
+        let attaches = handshake.capabilities.bits.publish_unpublish;
+        let mode = if attaches { "Attach" } else { "Trivial" };
         let plugin = &handshake.plugin;
         info!(
             config = &*self.name,
@@ -234,7 +234,7 @@ impl DriverTask {
         publisher.plugin(Plugin {
             name: plugin.name.clone(),
             vendor_version: plugin.vendor_version.clone(),
-            publishes,
+            publishes: attaches,
             capabilities: handshake.capabilities.names.clone(),
         });
     }
