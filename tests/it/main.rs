@@ -3,4 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
 mod controlplane;
+mod crd_cases;
+mod rig;
+mod shutdown;
+mod writes;
