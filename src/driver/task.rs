@@ -44,9 +44,6 @@ impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
     pub async fn run(mut self) {
         let publisher = Publisher::new(self.status.clone());
-        let configured = self.config.borrow().driver_name.clone().unwrap_or_default();
-        let connection = Connection::new(&self.config.borrow().endpoint);
-        let client = CsiClient::new(connection, configured.into(), self.context.metrics.clone());
         let mut engine: Option<Engine> = None;
         loop {
             if self.stop.is_cancelled() {
@@ -59,6 +56,7 @@ impl DriverTask {
                 continue;
             }
             let config = self.config.borrow().clone();
+            let client = CsiClient::new(Connection::new(&config.endpoint), self.context.metrics.clone());
             let stop = self.stop.clone();
             let shaken = tokio::select! {
                 shaken = shake(&client, &config) => shaken,
@@ -240,9 +238,9 @@ impl DriverTask {
     }
 
     fn down(&self) {
-        let status = self.status.borrow();
-        if let Some(plugin) = &status.plugin {
-            self.context.metrics.driver_down(&plugin.name);
+        let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
+        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone()) {
+            self.context.metrics.driver_down(&name);
         }
     }
 
