@@ -105,7 +105,7 @@ async fn a_deleted_config_ends_the_driver_after_what_runs_and_touches_no_finaliz
     let driver = world.driver("removed", json!({})).await?;
     let other = world.driver("remains", json!({})).await?;
     let slow = Rule::on(Method::ControllerPublishVolume).volume("removed-running");
-    driver.mock.script(slow.delay(Duration::from_millis(800)));
+    driver.mock.script(slow.delay(Duration::from_millis(1500)));
     driver.claim("removed-running").await?;
     driver
         .call(Method::ControllerPublishVolume, "removed-running", |_| true)
