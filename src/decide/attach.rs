@@ -46,7 +46,8 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     }
     let node_id = attach_node_id(observed)?;
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
-    if !claimed || attachment.node_id.as_deref() != Some(node_id) {
+    let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
+    if !claimed || attachment.node_id.as_deref() != Some(node_id) || noted != Some(&source.handle) {
         return Ok(Action::Claim(patch::claim(
             attachment,
             &observed.driver.finalizer,
