@@ -13,7 +13,7 @@ mod route;
 mod table;
 
 pub use index::{Counts, Snapshot};
-pub(crate) use reflect::reflect;
+pub(crate) use reflect::{RECOVERED, reflect};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;
