@@ -156,6 +156,11 @@ impl Requests {
             #[serde(default)]
             data: BTreeMap<String, k8s_openapi::ByteString>,
         }
+        // Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
+        if !(is_segment(&reference.namespace) && is_segment(&reference.name)) {
+            let message = "the reference is not the namespace and name of a Secret";
+            return Err(ApiError::without_answer(ApiErrorKind::Refused, message));
+        }
         let url = SECRETS
             .url(&reference.name)
             .replace("{:namespace}", &reference.namespace);
@@ -234,6 +239,12 @@ impl Requests {
         }
         span
     }
+}
+
+/// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
+fn is_segment(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {
