@@ -3,4 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod canary;
 mod controlplane;
+mod hanging_collector;
+mod tracing;
