@@ -101,6 +101,8 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
             assert_eq!(call.secret_keys, SECRETS.map(|(key, _)| key));
         }
     }
+    // At the lowest level that there is.
+    assert!(operator.log_text().contains("\"level\":\"DEBUG\""));
     let places = [
         ("log", operator.log_text()),
         ("spans", format!("{:#?}", receiver.spans())),
