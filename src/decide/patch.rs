@@ -156,11 +156,11 @@ fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
     ])
 }
 
-fn write_status(attachment: &Attachment, status: Map<String, Value>) -> Write {
+fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
     Write {
         target: Target::AttachmentStatus(attachment.name.clone()),
         form: Form::Merge,
-        body: json!({"metadata": {"uid": &*attachment.uid}, "status": status}),
+        body: json!({"metadata": {"uid": &*attachment.uid}, "status": status.into()}),
     }
 }
 

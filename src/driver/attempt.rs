@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::engine::Work;
 use super::report::{self, Operation};
+use super::undo;
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::csi::CsiClient;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
+use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::names::attr;
@@ -28,10 +30,10 @@ pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    client: CsiClient,
+    pub client: CsiClient,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
-    secrets: Option<SecretData>,
+    pub secrets: Option<SecretData>,
 }
 
 /// How a step went.
@@ -112,45 +114,44 @@ impl Attempt<'_> {
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
             }
-            Action::LoadCredentials(reference) => {
-                match self.work.context.requests.secret(reference, &self.span).await {
-                    Ok(secrets) => {
-                        self.secrets = Some(secrets);
-                        Step::Again
-                    }
-                    Err(error) => {
-                        let reason = report::secret_reason(&error);
-                        let text = format!(
-                            "failed to load secret \"{}/{}\": {error}",
-                            reference.namespace, reference.name
-                        );
-                        self.fail(snapshot, observed, Failure::plain(text), reason).await
-                    }
-                }
-            }
+            Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
             Action::Publish(plan) => {
                 let deadline = self.config.timeouts.publish;
-                let answer = self
-                    .client
-                    .publish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await;
-                match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+                let secrets = self.secrets.as_ref();
+                let answer = self.client.publish(&plan, secrets, deadline, &self.span).await;
+                let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
                     Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
                     Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
-                }
+                };
+                undo::if_vanished(self, snapshot, &plan).await;
+                step
             }
             Action::Unpublish(plan) => {
                 let deadline = self.config.timeouts.unpublish;
-                match self
-                    .client
-                    .unpublish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await
-                {
+                let secrets = self.secrets.as_ref();
+                match self.client.unpublish(&plan, secrets, deadline, &self.span).await {
                     Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
                     Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
                 }
             }
-            Action::MarkAttached(write) | Action::Release(write) => self.record(snapshot, observed, vec![write]).await,
+            Action::MarkAttached(write) | Action::Release(write) => {
+                self.record(snapshot, observed, |_| vec![write.clone()]).await
+            }
+        }
+    }
+
+    async fn load(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, reference: &SecretReference) -> Step {
+        match self.work.context.requests.secret(reference, &self.span).await {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                Step::Again
+            }
+            Err(error) => {
+                let SecretReference { namespace, name } = reference;
+                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
+                    .await
+            }
         }
     }
 
@@ -173,40 +174,73 @@ impl Attempt<'_> {
         } else {
             "_OTHER"
         };
+        if error.is_transient() {
+            // The API server is out of order: one more write, about an error that is its own, would not help.
+            let failure = Failure::plain(format!("{what}: {error}"));
+            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+            return Step::End(failed_with(observed));
+        }
         self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason)
             .await
     }
 
     async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
-        self.record(snapshot, observed, decide::settle(observed, outcome, clock::now()))
-            .await
+        self.record(snapshot, observed, |observed| {
+            decide::settle(observed, outcome, clock::now())
+        })
+        .await
     }
 
-    /// Writes a result down. A detach needs its second write only if the first did not let the object go.
-    async fn record(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, writes: Vec<Write>) -> Step {
-        let name = &snapshot.attachment.name;
+    /// Writes a result down. When somebody else changed the object meanwhile, the writes are made anew from what it is
+    /// now: the call behind the result is not to be repeated for that.
+    async fn record(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        writes: impl Fn(&Observed<'_>) -> Vec<Write>,
+    ) -> Step {
+        let mut fresh = snapshot.clone();
+        let mut tries = 1;
+        loop {
+            let current = Observed {
+                attachment: &fresh.attachment,
+                ..*observed
+            };
+            let Err(error) = self.insist_on_all(writes(&current)).await else {
+                report::succeeded(self, snapshot);
+                return Step::End(Verdict::Done);
+            };
+            let newer = self.work.context.store.attachment(&snapshot.attachment.name);
+            let newer = newer.filter(|newer| newer.attachment.uid == snapshot.attachment.uid);
+            match newer {
+                Some(newer) if error.kind == ApiErrorKind::Stale && tries < MAX_WRITES => fresh = newer,
+                _ => return self.not_recorded(snapshot, observed, &error).await,
+            }
+            tries += 1;
+        }
+    }
+
+    /// A result that the API server does not take, though it was offered again and again.
+    async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
+        if Operation::of(snapshot) == Operation::Detach {
+            let failure = Failure::plain(format!("could not mark as detached: {error}"));
+            return self.fail(snapshot, observed, failure, "_OTHER").await;
+        }
+        // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
+        // harmless, and records the answer.
+        let failure = Failure::plain(format!("could not mark as attached: {error}"));
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        Step::End(failed_with(observed))
+    }
+
+    /// The writes of a result in their order; the rest is left out once the object is gone.
+    async fn insist_on_all(&self, writes: Vec<Write>) -> Result<(), ApiError> {
         for write in writes {
-            match self.insist(&write).await {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    let what = match Operation::of(snapshot) {
-                        Operation::Attach => "could not mark as attached",
-                        Operation::Detach => "could not mark as detached",
-                    };
-                    let failure = Failure::plain(format!("{what}: {error}"));
-                    if Operation::of(snapshot) == Operation::Detach {
-                        return self.fail(snapshot, observed, failure, "_OTHER").await;
-                    }
-                    // The volume is attached: an attachError would be wrong. The next attempt calls again, which the
-                    // CSI spec makes harmless, and records the answer.
-                    report::failed(self, name, Some(snapshot), &failure, "_OTHER");
-                    return Step::End(failed_with(observed));
-                }
+            if !self.insist(&write).await? {
+                break;
             }
         }
-        report::succeeded(self, snapshot);
-        Step::End(Verdict::Done)
+        Ok(())
     }
 
     /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
@@ -224,12 +258,14 @@ impl Attempt<'_> {
                     pause *= 4;
                     tries += 1;
                 }
-                Err(error) => {
-                    if error.kind == ApiErrorKind::Stale {
-                        self.refresh(&write.target).await;
-                    }
-                    return Err(error);
+                Err(error) if error.kind == ApiErrorKind::Stale && !self.refresh(&write.target).await => {
+                    // Nothing changed, so it was not a stale copy that the API server refused.
+                    return Err(ApiError {
+                        kind: ApiErrorKind::Refused,
+                        ..error
+                    });
                 }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -307,7 +343,7 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
 }
 
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.
-fn checked(context: crate::objects::StringMap) -> Result<crate::objects::StringMap, Failure> {
+fn checked(context: StringMap) -> Result<StringMap, Failure> {
     decide::check_publish_context(&context).map(|()| context)
 }
 

@@ -185,13 +185,12 @@ impl Requests {
         let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
-        let outcome = match tokio::time::timeout(self.deadline, self.exchange(request)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
+        let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
+            .await
+            .unwrap_or_else(|_| {
                 let waited = format!("no answer from the API server within {} s", self.deadline.as_secs_f32());
                 Err(ApiError::without_answer(ApiErrorKind::Unknown, waited))
-            }
-        };
+            });
         let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
         let status = outcome
             .as_ref()

@@ -179,8 +179,12 @@ impl Store {
             return;
         };
         let work = self.inner.index.read().work_of(&facts);
-        work.attachments.iter().for_each(|name| self.look_at_attachment(name));
-        work.volumes.iter().for_each(|name| self.look_at_volume(name));
+        for name in &work.attachments {
+            self.look_at_attachment(name);
+        }
+        for name in &work.volumes {
+            self.look_at_volume(name);
+        }
     }
 
     fn unregister(&self, driver: &str) {
@@ -200,9 +204,15 @@ impl Store {
             }
             Change::Volume { name, attachments } => {
                 self.look_at_volume(&name);
-                attachments.iter().for_each(|name| self.look_at_attachment(name));
+                for name in &attachments {
+                    self.look_at_attachment(name);
+                }
             }
-            Change::Node { attachments } => attachments.iter().for_each(|name| self.look_at_attachment(name)),
+            Change::Node { attachments } => {
+                for name in &attachments {
+                    self.look_at_attachment(name);
+                }
+            }
         }
     }
 

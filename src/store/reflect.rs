@@ -66,7 +66,7 @@ async fn follow<K: Reflected>(
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
                 }
-                check.set_failing(&format!("cannot watch {}: {error}", K::PLURAL));
+                check.set_failing(format!("cannot watch {}: {error}", K::PLURAL));
             }
         }
     }
@@ -83,7 +83,9 @@ fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut Has
         }
         watcher::Event::InitDone => {
             let changes = K::finish(&mut store.inner.index.write(), seen);
-            changes.into_iter().for_each(|change| store.react(change));
+            for change in changes {
+                store.react(change);
+            }
             *seen = HashSet::new();
             store.inner.synced.send_modify(K::mark);
             check.set_ready(true);

@@ -100,7 +100,7 @@ impl Supervisor {
                     }
                     None => return,
                 },
-                name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(name),
+                name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(&name),
                 _ = look.tick() => {
                     self.drivers.restart_due();
                     self.drivers.set_gauges();
@@ -182,11 +182,11 @@ impl Supervisor {
     /// not hold up the others.
     async fn write_statuses(&mut self) {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
-        let writes = self.objects.iter_mut().filter_map(|(name, entry)| {
+        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
             let meta = &entry.object.metadata;
             let wanted = drivers.status(name, meta.generation, problems.get(name), holder, &entry.written);
-            let waited = entry.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED);
-            if wanted == entry.written || !(waited || status::is_urgent(&entry.written, &wanted)) {
+            let rested = entry.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED);
+            if wanted == entry.written || !(rested || status::is_urgent(&entry.written, &wanted)) {
                 return None;
             }
             Some(async move {
@@ -204,7 +204,7 @@ impl Supervisor {
                 }
             })
         });
-        futures::future::join_all(writes).await;
+        futures::future::join_all(changes).await;
     }
 }
 

@@ -23,7 +23,7 @@ use crate::queue::Queue;
 use crate::store::AttacherKey;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -140,6 +140,12 @@ impl Drivers {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
+        if matches!(running.then, Then::At(_)) {
+            // The task ended by a fault and waits: there is nothing to finish.
+            self.running.remove(name);
+            self.spawn(name, config, 0);
+            return;
+        }
         running.then = Then::Start(config);
         running.stop.cancel();
     }
@@ -178,17 +184,17 @@ impl Drivers {
     }
 
     /// Does what was meant to happen after the end of a task.
-    pub fn after_end(&mut self, name: String) {
-        let Some(running) = self.running.get_mut(&name) else {
+    pub fn after_end(&mut self, name: &str) {
+        let Some(running) = self.running.get_mut(name) else {
             return;
         };
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
-                self.running.remove(&name);
+                self.running.remove(name);
             }
             Then::Start(config) => {
-                self.running.remove(&name);
-                self.spawn(&name, config, 0);
+                self.running.remove(name);
+                self.spawn(name, config, 0);
             }
             Then::Again | Then::At(_) => {
                 let pause = FIRST_PAUSE

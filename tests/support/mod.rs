@@ -8,6 +8,11 @@
     unused_imports,
     reason = "each target that includes this module uses a part of it"
 )]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is test code, also where a bench or a demo includes it"
+)]
 
 pub mod apply;
 pub mod controlplane;
