@@ -12,8 +12,8 @@ const STRIPPED: &str = "***stripped***";
 
 /// Replaces each of the secret values of a call in a text of the driver.
 ///
-/// Longer values go first, so that one that contains another leaves no rest behind. Space around a value is not looked
-/// for: many secrets end in a line break that no driver repeats.
+/// Longer values go first, so that one that contains another leaves no rest behind. Blanks and line ends around a value
+/// do not count: a secret made from a file often ends in one, which the driver trims.
 pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
     let mut values: Vec<&str> = secrets
         .into_iter()

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::attempt::{Attempt, describe};
 use super::engine::Work;
+use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
 use crate::decide::Failure;
@@ -57,6 +58,7 @@ pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot
 /// Attributes of the queue's part in an attempt.
 pub(super) fn describe_run(span: &mut Span, run: &Run<AttacherKey>) {
     span.set(attr::ATTEMPT, i64::from(run.attempt()));
+    span.set(attr::QUEUE_NAME, queue_name(run.lane()));
     span.set(attr::TRIGGER, run.trigger().as_str());
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
