@@ -128,7 +128,7 @@ pub(super) fn failed(
     let kind = code.map_or_else(|| reason.to_owned(), |code| names::code_upper_snake(code).to_owned());
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    attempt.span.fail(&kind, &failure.message);
+    attempt.span.fail(&kind, description(failure));
     let trace_id = attempt.span.trace_id();
     tracing::warn!(
         driver = &*attempt.work.facts.name,
@@ -152,6 +152,14 @@ pub(super) fn failed(
         message: failure.message.clone(),
         trace_id,
     });
+}
+
+/// The driver's words alone: on a span the code stands beside them as `error.type` and is not to be repeated.
+fn description(failure: &Failure) -> &str {
+    match (failure.code, failure.message.split_once(" desc = ")) {
+        (Some(_), Some((_, words))) => words,
+        _ => &failure.message,
+    }
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
