@@ -30,7 +30,7 @@ pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    pub client: CsiClient,
+    client: CsiClient,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,
@@ -158,15 +158,15 @@ impl Attempt<'_> {
     /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
     /// when the object is as we knew it, the API server means its refusal.
     async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
-        let Err(error) = self.write(write).await else {
+        let Err(error) = self.write(snapshot, write).await else {
             return Step::Again;
         };
-        let looked_again = match error.kind {
+        let look_again = match error.kind {
             ApiErrorKind::NotFound => true,
-            ApiErrorKind::Stale => self.refresh(&write.target).await,
+            ApiErrorKind::Stale => self.is_outdated(snapshot, &write.target).await,
             _ => false,
         };
-        if looked_again {
+        if look_again {
             return Step::Again;
         }
         let reason = if error.kind == ApiErrorKind::Stale {
@@ -206,7 +206,7 @@ impl Attempt<'_> {
                 attachment: &fresh.attachment,
                 ..*observed
             };
-            let Err(error) = self.insist_on_all(writes(&current)).await else {
+            let Err(error) = self.insist_on_all(&fresh, writes(&current)).await else {
                 report::succeeded(self, snapshot);
                 return Step::End(Verdict::Done);
             };
@@ -234,9 +234,9 @@ impl Attempt<'_> {
     }
 
     /// The writes of a result in their order; the rest is left out once the object is gone.
-    async fn insist_on_all(&self, writes: Vec<Write>) -> Result<(), ApiError> {
+    async fn insist_on_all(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
         for write in writes {
-            if !self.insist(&write).await? {
+            if !self.insist(snapshot, &write).await? {
                 break;
             }
         }
@@ -245,11 +245,11 @@ impl Attempt<'_> {
 
     /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
     /// when the object is gone, so that there is nothing left to write on.
-    async fn insist(&self, write: &Write) -> Result<bool, ApiError> {
+    async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let mut tries = 1;
         loop {
-            match self.write(write).await {
+            match self.write(snapshot, write).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
@@ -258,7 +258,7 @@ impl Attempt<'_> {
                     pause *= 4;
                     tries += 1;
                 }
-                Err(error) if error.kind == ApiErrorKind::Stale && !self.refresh(&write.target).await => {
+                Err(error) if error.kind == ApiErrorKind::Stale && !self.is_outdated(snapshot, &write.target).await => {
                     // Nothing changed, so it was not a stale copy that the API server refused.
                     return Err(ApiError {
                         kind: ApiErrorKind::Refused,
@@ -284,7 +284,7 @@ impl Attempt<'_> {
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
         for write in decide::settle(observed, &outcome, clock::now()) {
-            if let Err(error) = self.write(&write).await {
+            if let Err(error) = self.write(snapshot, &write).await {
                 let name = &*snapshot.attachment.name;
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
             }
@@ -294,42 +294,56 @@ impl Attempt<'_> {
     }
 
     /// Sends a write and takes the answer into the cache. True when the object went with it.
-    async fn write(&self, write: &Write) -> Result<bool, ApiError> {
+    async fn write(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let outcome = self.work.context.requests.write(write, &self.span).await;
-        take_in(&self.work.context.store, &write.target, outcome)
+        take_in(
+            &self.work.context.store,
+            &write.target,
+            snapshot.uid(&write.target),
+            outcome,
+        )
     }
 
-    /// Reads an object again; true when it differs from what was known.
-    async fn refresh(&self, target: &Target) -> bool {
-        let store = &self.work.context.store;
-        let before = store.version(target);
+    /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
+    /// refused. It may be in the cache already: of ten attachments that protect one volume at the same time, nine are
+    /// refused and find there what the tenth wrote.
+    async fn is_outdated(&self, snapshot: &Snapshot, target: &Target) -> bool {
+        let known = || self.work.context.store.version(target);
+        known() != snapshot.version(target)
+            || self.refresh(snapshot, target).await
+            || known() != snapshot.version(target)
+    }
+
+    /// Reads an object again, into the cache; true when it is not there any more.
+    async fn refresh(&self, snapshot: &Snapshot, target: &Target) -> bool {
         let outcome = self.work.context.requests.read(target, &self.span).await;
-        let known = take_in(store, target, outcome);
-        matches!(&known, Err(error) if error.kind == ApiErrorKind::NotFound)
-            || known.is_ok() && store.version(target) != before
+        let known = take_in(&self.work.context.store, target, snapshot.uid(target), outcome);
+        matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)
     }
 }
 
 /// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
+/// `uid` is that of the object that the request was about: by the time of the answer the name may be another one's.
 pub(super) fn take_in(
     store: &crate::store::Store,
     target: &Target,
+    uid: &str,
     outcome: Result<Returned, ApiError>,
 ) -> Result<bool, ApiError> {
     match outcome {
         Ok(Returned::Attachment(record)) => {
             let gone = record.is_gone();
-            store.apply_attachment(*record);
+            store.answered_attachment(*record);
             Ok(gone)
         }
         Ok(Returned::Volume(record)) => {
             let gone = record.is_gone();
-            store.apply_volume(*record);
+            store.answered_volume(*record);
             Ok(gone)
         }
         Err(error) => {
             if error.kind == ApiErrorKind::NotFound {
-                store.bury(target);
+                store.bury(target, uid);
             }
             Err(error)
         }

@@ -28,8 +28,9 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, publ
         if is_there() {
             return;
         }
-        let answer = attempt
-            .client
+        // Not the attempt's own client: its connection may be the one whose loss started this.
+        let client = attempt.work.client();
+        let answer = client
             .unpublish(&plan, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;
         let Err(error) = answer else {

@@ -18,7 +18,7 @@ use super::status::{self, Facts};
 use super::{Name, gauges};
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
-use crate::driver::{Context, DriverStatus, DriverTask};
+use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -202,6 +202,9 @@ impl Drivers {
                     .min(LONGEST_PAUSE);
                 running.then = Then::At(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
+                let last = running.status.borrow().clone();
+                running.status = ended(last);
+                *running.queue.lock() = None;
             }
         }
     }
@@ -264,6 +267,12 @@ impl Drivers {
             gauges::set(&self.context, &plugin.name, &queue);
         }
     }
+}
+
+/// The state of a driver whose task ended by a fault: what it told stays known, but it is at nothing.
+fn ended(last: DriverStatus) -> watch::Receiver<DriverStatus> {
+    let phase = Phase::Connecting;
+    watch::channel(DriverStatus { phase, ..last }).1
 }
 
 /// Writes AttacherConfig status by server-side apply.
