@@ -35,6 +35,16 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// What it was last seen to be.
+    pub fn state(&self) -> &'static str {
+        match (self.gone, self.deleting, self.attached) {
+            (Some(_), ..) => "detached",
+            (_, Some(_), _) => "detaching",
+            (.., Some(_)) => "attached",
+            _ => "attaching",
+        }
+    }
+
     /// From the creation until `status.attached` was seen to be true.
     pub fn attaching_took(&self) -> Option<Duration> {
         Some(self.attached?.duration_since(self.created))
@@ -47,7 +57,8 @@ impl Seen {
     }
 }
 
-type Known = BTreeMap<String, Seen>;
+/// VolumeAttachments by name.
+pub type Known = BTreeMap<String, Seen>;
 
 /// A running watch; ends when dropped.
 pub struct Attachments {
@@ -104,18 +115,12 @@ fn describe(known: &Known) -> String {
         return "there is none".to_owned();
     }
     let lines = known.values().map(|seen| {
-        let state = match (seen.gone, seen.deleting, seen.attached) {
-            (Some(_), ..) => "gone",
-            (_, Some(_), _) => "being detached",
-            (.., Some(_)) => "attached",
-            _ => "not attached",
-        };
         let error = seen
             .error
             .as_ref()
             .map(|error| format!(" ({error})"))
             .unwrap_or_default();
-        format!("{} on {} is {state}{error}", seen.volume, seen.node)
+        format!("{} on {} is {}{error}", seen.volume, seen.node, seen.state())
     });
     lines.collect::<Vec<_>>().join("; ")
 }

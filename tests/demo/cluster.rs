@@ -1,6 +1,5 @@
 //! The cluster that the demonstration runs on: one of its own, or that of a kubeconfig.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -212,7 +211,7 @@ fn current_cluster(path: &Path) -> Result<serde_json::Value> {
 
 /// The user's kubectl suits the user's cluster; where there is none, the one of the test tools.
 async fn find_kubectl() -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_else(OsString::new);
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&path).map(|folder| folder.join("kubectl"));
     match installed.into_iter().find(|candidate| candidate.is_file()) {
         Some(kubectl) => Ok(kubectl),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -18,7 +19,7 @@ use crate::support::wait::wait_for;
 use crate::support::{Error, Fixtures, Result};
 
 /// How long finalizers of objects that were deleted may take.
-const GONE_WITHIN: Duration = Duration::from_secs(60);
+const GONE_WITHIN: Duration = Duration::from_mins(1);
 
 /// Fails when an object is there that the demonstration would create.
 pub async fn refuse_if_taken(client: &Client) -> Result<()> {
@@ -98,11 +99,8 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
     for namespace in [NAMESPACE, PRODUCT] {
         note(fixtures.delete::<Namespace>(namespace).await);
     }
-    for namespace in [NAMESPACE, PRODUCT] {
-        let gone = |object: Option<&Namespace>| object.is_none();
-        let outcome = wait_for::<Namespace>(fixtures.cluster(), namespace, "gone", GONE_WITHIN, gone).await;
-        note(outcome.map(drop));
-    }
+    let gone = [NAMESPACE, PRODUCT].map(|namespace| namespace_gone(&fixtures, namespace));
+    join_all(gone).await.into_iter().for_each(&mut note);
     if left.is_empty() {
         say.line("All objects of the demonstration are gone.");
         return Ok(());
@@ -111,6 +109,13 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
         "objects may be left on the cluster:\n{}",
         left.join("\n")
     )))
+}
+
+/// Without kube-controller-manager, which empties it, a namespace never goes.
+async fn namespace_gone(fixtures: &Fixtures, name: &str) -> Result<()> {
+    let gone = |namespace: Option<&Namespace>| namespace.is_none();
+    let outcome = wait_for::<Namespace>(fixtures.cluster(), name, "gone", GONE_WITHIN, gone).await;
+    outcome.map(drop)
 }
 
 fn ignore_not_found(error: Error) -> Result<()> {

@@ -92,8 +92,7 @@ async fn run(say: Say) -> Result<()> {
         Some(running) => running.stop(say).await,
         None => Ok(()),
     };
-    outcome?;
-    cleaned.and(stopped)?;
+    first_with_rest([outcome, cleaned, stopped])?;
     say.step(if stays {
         "Stopped"
     } else {
@@ -175,6 +174,18 @@ async fn play(cluster: &Cluster, running: &mut Option<Running>, say: Say) -> Res
     scenario::detach(cluster, &seen, say).await?;
     scenario::check_calls(drivers, say).await?;
     scenario::show_trace(receiver, say).await
+}
+
+/// The first failure is the reason; those that followed are told too.
+fn first_with_rest(outcomes: [Result<()>; 3]) -> Result<()> {
+    let failures: Vec<String> = outcomes
+        .into_iter()
+        .filter_map(|outcome| Some(outcome.err()?.to_string()))
+        .collect();
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Other(failures.join("\n\nthen: ")))
 }
 
 fn interrupted() -> Error {

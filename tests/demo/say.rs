@@ -28,6 +28,7 @@ impl Say {
     }
 
     /// One or more lines below a heading; an empty text is an empty line.
+    #[allow(clippy::unused_self, reason = "whoever may speak was given a Say")]
     pub fn line(&self, text: impl Display) {
         let text = text.to_string();
         for line in text.trim_end().split('\n') {

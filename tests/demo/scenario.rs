@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval};
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::telemetry::names;
 
-use crate::attachments::{Attachments, short_name};
+use crate::attachments::{Attachments, Known, Seen, short_name};
 use crate::cluster::Cluster;
 use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS};
 use crate::processes::{MockDriver, write_private};
@@ -24,9 +24,9 @@ use crate::support::{Error, Fixtures, Result, Volume};
 use crate::{table, tree};
 
 /// How long kube-controller-manager may take for its part.
-const CONTROLLER_WITHIN: Duration = Duration::from_secs(60);
+const CONTROLLER_WITHIN: Duration = Duration::from_mins(1);
 /// How long all volumes may take. Far more than they need, so that a busy machine is no failure.
-const ALL_WITHIN: Duration = Duration::from_secs(120);
+const ALL_WITHIN: Duration = Duration::from_mins(2);
 /// How long the counts in the status of an AttacherConfig may take to follow.
 const STATUS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a trace may take to arrive.
@@ -168,6 +168,26 @@ fn no_controller(error: &Error) -> Error {
 pub async fn attach(cluster: &Cluster, seen: &Attachments, say: Say) -> Result<()> {
     say.step("Pods; now kube-controller-manager makes VolumeAttachments and the operator attaches");
     let fixtures = Fixtures::new(cluster.client.clone()).with_limit(ALL_WITHIN);
+    start_pods(&fixtures, say).await?;
+    let attached = seen
+        .wait_for_all("attached", ALL_WITHIN, |seen| seen.attaching_took().is_some())
+        .await
+        .map_err(|error| if seen.any() { error } else { no_controller(&error) })?;
+    let told = plan::volumes().map(|(volume, node)| {
+        let fixtures = fixtures.clone();
+        async move {
+            fixtures
+                .wait_for_volume_attached(node, volume.driver, volume.handle)
+                .await
+        }
+    });
+    try_join_all(told).await?;
+    show(&attached, "TOOK TO ATTACH", Seen::attaching_took, say);
+    say.line("Each node lists its volumes in status.volumesAttached; a kubelet would mount them now.");
+    Ok(())
+}
+
+async fn start_pods(fixtures: &Fixtures, say: Say) -> Result<()> {
     for pod in PODS {
         let claims: Vec<&str> = pod.volumes.iter().map(|volume| volume.name).collect();
         fixtures.pod(NAMESPACE, pod.name, pod.node, &claims).await?;
@@ -186,50 +206,24 @@ pub async fn attach(cluster: &Cluster, seen: &Attachments, say: Say) -> Result<(
         }
     }
     say.line("");
-    let attached = seen
-        .wait_for_all("attached", ALL_WITHIN, |seen| seen.attaching_took().is_some())
-        .await;
-    let attached = attached.map_err(|error| if seen.any() { error } else { no_controller(&error) })?;
-    let told = plan::volumes().map(|(volume, node)| {
-        let fixtures = fixtures.clone();
-        async move {
-            fixtures
-                .wait_for_volume_attached(node, volume.driver, volume.handle)
-                .await
-        }
-    });
-    try_join_all(told).await?;
-    say.line("");
-    let rows: Vec<Vec<String>> = attached
+    Ok(())
+}
+
+/// The VolumeAttachments as a table.
+fn show(known: &Known, took: &str, duration: fn(&Seen) -> Option<Duration>, say: Say) {
+    let rows: Vec<Vec<String>> = known
         .iter()
         .map(|(name, seen)| {
-            let took = seconds(seen.attaching_took());
-            let columns = [
-                &short_name(name),
-                &seen.driver,
-                &seen.volume,
-                &seen.node,
-                "true",
-                &took,
-                &seen.creator,
-            ];
-            columns.map(ToString::to_string).to_vec()
+            let duration = seconds(duration(seen));
+            let columns = [&short_name(name), &seen.driver, &seen.volume, &seen.node];
+            let columns = columns.into_iter().map(String::as_str);
+            let columns = columns.chain([seen.state(), &duration, &seen.creator]);
+            columns.map(str::to_owned).collect()
         })
         .collect();
-    say.line(table::render(
-        &[
-            "VOLUMEATTACHMENT",
-            "DRIVER",
-            "PV",
-            "NODE",
-            "ATTACHED",
-            "TOOK",
-            "CREATED BY",
-        ],
-        &rows,
-    ));
-    say.line("Each node lists its volumes in status.volumesAttached; a kubelet would mount them now.");
-    Ok(())
+    let header = ["VOLUMEATTACHMENT", "DRIVER", "PV", "NODE", "STATE", took, "CREATED BY"];
+    say.line("");
+    say.line(table::render(&header, &rows));
 }
 
 /// Shows the AttacherConfigs when their counts are those of the volumes.
@@ -262,19 +256,7 @@ pub async fn detach(cluster: &Cluster, seen: &Attachments, say: Say) -> Result<(
     let detached = seen
         .wait_for_all("gone", ALL_WITHIN, |seen| seen.detaching_took().is_some())
         .await?;
-    say.line("");
-    let rows: Vec<Vec<String>> = detached
-        .iter()
-        .map(|(name, seen)| {
-            let took = seconds(seen.detaching_took());
-            let columns = [&short_name(name), &seen.driver, &seen.volume, &seen.node, "gone", &took];
-            columns.map(ToString::to_string).to_vec()
-        })
-        .collect();
-    say.line(table::render(
-        &["VOLUMEATTACHMENT", "DRIVER", "PV", "NODE", "STATE", "TOOK"],
-        &rows,
-    ));
+    show(&detached, "TOOK TO DETACH", Seen::detaching_took, say);
     Ok(())
 }
 

@@ -43,13 +43,13 @@ pub fn render(trace: &[&ReceivedSpan]) -> String {
     trace.sort_by_key(|span| (span.start_unix_nano, span.end_unix_nano));
     let start = trace.first().map_or(0, |span| span.start_unix_nano);
     let known = |id: &String| trace.iter().any(|span| span.span_id == *id);
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for root in &trace {
         if !root.parent_span_id.as_ref().is_some_and(known) {
-            branch(&mut text, &trace, root, start, &Edge::root());
+            branch(&mut lines, &trace, root, start, &Edge::root());
         }
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 /// What is written in front of a span and of the lines below it.
@@ -79,19 +79,13 @@ impl Edge {
     }
 }
 
-fn branch(text: &mut String, trace: &[&ReceivedSpan], span: &ReceivedSpan, start: u64, edge: &Edge) {
-    let milliseconds = |nanoseconds: u64| {
-        format!(
-            "{:.1} ms",
-            std::time::Duration::from_nanos(nanoseconds).as_secs_f64() * 1e3
-        )
-    };
+fn branch(lines: &mut Vec<String>, trace: &[&ReceivedSpan], span: &ReceivedSpan, start: u64, edge: &Edge) {
     let took = milliseconds(span.end_unix_nano.saturating_sub(span.start_unix_nano));
     let after = milliseconds(span.start_unix_nano.saturating_sub(start));
     let kind = format!("{:?}", span.kind).to_uppercase();
     let failed = if span.failed { "  FAILED" } else { "" };
-    text.push_str(&format!(
-        "{}{}  {kind}  {took}  (after {after}){failed}\n",
+    lines.push(format!(
+        "{}{}  {kind}  {took}  (after {after}){failed}",
         edge.own, span.name
     ));
 
@@ -104,11 +98,16 @@ fn branch(text: &mut String, trace: &[&ReceivedSpan], span: &ReceivedSpan, start
         .iter()
         .filter_map(|key| Some(format!("{key}={}", value(span.attributes.get(*key)?))));
     for pairs in shown.collect::<Vec<_>>().chunks(3) {
-        text.push_str(&format!("{}{rail}  {}\n", edge.below, pairs.join(" ")));
+        lines.push(format!("{}{rail}  {}", edge.below, pairs.join(" ")));
     }
     for (index, child) in children.iter().enumerate() {
-        branch(text, trace, child, start, &edge.child(index + 1 == children.len()));
+        branch(lines, trace, child, start, &edge.child(index + 1 == children.len()));
     }
+}
+
+fn milliseconds(nanoseconds: u64) -> String {
+    let duration = std::time::Duration::from_nanos(nanoseconds);
+    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }
 
 fn value(attribute: &Attribute) -> String {

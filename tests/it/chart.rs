@@ -14,7 +14,8 @@ fn chart(path: &str) -> PathBuf {
 }
 
 fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let text = fs::read_to_string(path).map_err(|error| (path, error));
+    text.expect("the file can be read")
 }
 
 /// The text of the `rules:` block of the ClusterRole, which templates and YAML write alike.

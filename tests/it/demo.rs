@@ -21,7 +21,7 @@ use crate::support::fixtures::Object;
 use crate::support::{ControlPlane, Fixtures, Options, Result, Volume};
 
 /// Longer than any wait of the demonstration that is to succeed here.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_mins(4);
 
 /// Cargo builds examples before it runs tests, but gives no path to them.
 fn program() -> PathBuf {
