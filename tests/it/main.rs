@@ -6,3 +6,4 @@ mod support;
 mod chart;
 mod controlplane;
 mod demo;
+mod readme;
