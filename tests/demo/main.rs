@@ -47,12 +47,19 @@ const ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// How many lines of the operator's log go with a failure.
 const LOG_LINES: usize = 25;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    let say = Say::new();
-    match run(say).await {
+    let outcome = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(Say::new()));
+            // A build that was interrupted would be waited for otherwise; its watchdog ends it when this process ends.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(Error::Other(format!("cannot start the runtime: {error}"))),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _gone = writeln!(std::io::stderr(), "\ndemo: {error}");
