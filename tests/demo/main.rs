@@ -8,13 +8,6 @@
 //! cluster to use instead of starting one.
 
 #[path = "../support/mod.rs"]
-#[allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::missing_panics_doc,
-    missing_docs,
-    reason = "the test support fails the test that uses it wrongly"
-)]
 mod support;
 
 mod attachments;
