@@ -56,9 +56,8 @@ csi-sanity: programs ## Run the conformance test for CSI drivers on the mock dri
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster
 
-generate: need-rust ## Write crds/ and the chart's copy of it from the Rust types
+generate: need-rust ## Write crds/ from the Rust types
 	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
-	cp crds/*.yaml charts/csi-attacher-operator/crds/
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
