@@ -70,8 +70,10 @@ struct Model {
     answers: Vec<Answer>,
     /// What the cache showed last: version by UID.
     shown: HashMap<Box<str>, u64>,
-    /// UIDs of objects that ended and that the cache has shown no more.
-    buried: HashSet<Box<str>>,
+    /// UIDs of objects whose end the cache was told: by the watch, by a list that was made after it, or by an answer.
+    ended: HashSet<u64>,
+    /// UIDs of objects that had ended when the list that comes in was made.
+    missing: HashSet<u64>,
 }
 
 impl Model {
@@ -127,15 +129,37 @@ impl Model {
         }
         let at = at % self.answers.len();
         match self.answers.swap_remove(at) {
-            Answer::Object(object) => self.store.answered_attachment(object.wire().into()),
-            Answer::NotFound { name, uid } => self.store.bury(&Target::Attachment(name.into()), &uid.to_string()),
+            Answer::Object(object) => {
+                if object.deleting && !object.ours && self.knows(object.uid) {
+                    self.ended.insert(object.uid);
+                }
+                self.store.answered_attachment(object.wire().into());
+            }
+            Answer::NotFound { name, uid } => {
+                if self.knows(uid) {
+                    self.ended.insert(uid);
+                }
+                self.store.bury(&Target::Attachment(name.into()), &uid.to_string());
+            }
         }
+    }
+
+    fn knows(&self, uid: u64) -> bool {
+        self.cached().iter().any(|record| *record.uid == *uid.to_string())
     }
 
     fn watch(&mut self) -> bool {
         let Some(event) = self.events.pop_front() else {
             return false;
         };
+        match &event {
+            Event::Delete(object) => {
+                let uid = object.metadata.uid.as_ref();
+                self.ended.extend(uid.and_then(|uid| uid.parse::<u64>().ok()));
+            }
+            Event::InitDone => self.ended.extend(&self.missing),
+            _ => {}
+        }
         take_in(event, &self.store, &mut self.seen, &self.health.check("watch"));
         true
     }
@@ -147,6 +171,11 @@ impl Model {
             self.events.push_back(Event::InitApply(object.wire()));
         }
         self.events.push_back(Event::InitDone);
+        // Versions and UIDs are taken from one clock; what is no UID ends nothing.
+        self.missing = (0..=self.clock).collect();
+        for object in self.objects.values() {
+            self.missing.remove(&object.uid);
+        }
     }
 
     fn step(&mut self, step: Step, name: &'static str, pick: Pick) {
@@ -190,17 +219,10 @@ impl Model {
             let version = record.resource_version.0;
             let before = self.shown.get(&record.uid).copied().unwrap_or(0);
             prop_assert!(version >= before, "went back from {} to {}", before, version);
-            prop_assert!(!self.buried.contains(&record.uid), "{} came back", record.uid);
+            let uid: u64 = record.uid.parse().unwrap();
+            prop_assert!(!self.ended.contains(&uid), "{} came back", uid);
             prop_assert!(!record.is_gone());
             shown.insert(record.uid.clone(), version);
-        }
-        let live: HashSet<String> = self.objects.values().map(|object| object.uid.to_string()).collect();
-        for uid in self
-            .shown
-            .keys()
-            .filter(|uid| !shown.contains_key(*uid) && !live.contains(&***uid))
-        {
-            self.buried.insert(uid.clone());
         }
         self.shown = shown;
         let named = self.store.inner.index.read().counts(super::DRIVER);
