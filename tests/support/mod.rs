@@ -20,6 +20,7 @@ mod error;
 pub mod fixtures;
 pub mod operator;
 pub mod otlp;
+pub mod stage;
 pub mod wait;
 
 pub use apply::apply_yaml;
@@ -28,6 +29,7 @@ pub use controlplane::{ControlPlane, Options};
 pub use error::{Error, Result};
 pub use fixtures::{Fixtures, Volume};
 pub use operator::{Operator, OperatorOptions};
+pub use stage::Stage;
 
 use tokio::sync::OnceCell;
 
