@@ -10,19 +10,21 @@ mod secret;
 
 use serde_json::{Value, json};
 
-use crate::rig::Driver;
+use crate::rig::{Driver, VOLUME_UID};
 
-/// The JSON patch that puts a finalizer on an object which has none.
+/// The JSON patch that puts a finalizer on a volume which has none.
 fn first_finalizer(finalizer: &str) -> Value {
     json!([
+        {"op": "test", "path": "/metadata/uid", "value": VOLUME_UID},
         {"op": "test", "path": "/metadata/finalizers", "value": null},
         {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]},
     ])
 }
 
-/// The JSON patch that puts a finalizer behind those of others.
-fn one_more_finalizer(present: &[&str], finalizer: &str) -> Value {
+/// The JSON patch that puts a finalizer on an object behind those of others.
+fn one_more_finalizer(uid: &str, present: &[&str], finalizer: &str) -> Value {
     json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/metadata/finalizers", "value": present},
         {"op": "add", "path": "/metadata/finalizers/-", "value": finalizer},
     ])

@@ -11,6 +11,8 @@ use crate::support::{AuditEvent, Result};
 const USER_AGENT: &str = "csi-attacher-operator/";
 /// What stands for a time of writing in expected bodies.
 pub const NOW: &str = "<now>";
+/// What stands for the UID of the PersistentVolume that a request is about in expected bodies.
+pub const VOLUME_UID: &str = "<uid of the volume>";
 
 /// One request of the operator to the API server, or one call of a driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,10 +58,29 @@ fn request(event: &AuditEvent) -> Step {
             "{} {}{slash}{} {}",
             event.verb, event.resource, event.subresource, event.name
         ),
-        body: event.request_body.clone().unwrap_or_default(),
+        body: blank_volume_uid(event),
         at: event.request_timestamp,
         status: event.response_code,
     }
+}
+
+/// The body with [`VOLUME_UID`] in the place of the UID that a patch of a PersistentVolume tests, if it is the UID of the
+/// object which the API server answered with.
+fn blank_volume_uid(event: &AuditEvent) -> Value {
+    let mut body = event.request_body.clone().unwrap_or_default();
+    let answered = event
+        .response_body
+        .as_ref()
+        .and_then(|answer| answer.pointer("/metadata/uid"));
+    let tests_uid = body.pointer("/0/path").is_some_and(|path| path == "/metadata/uid");
+    if event.resource == "persistentvolumes"
+        && tests_uid
+        && let Some(uid) = body.pointer_mut("/0/value")
+        && Some(&*uid) == answered
+    {
+        *uid = VOLUME_UID.into();
+    }
+    body
 }
 
 fn call(call: &CallRecord) -> Step {

@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{attached, first_claim, first_finalizer, one_more_finalizer, release, status, uid};
-use crate::rig::{World, assert_steps, within};
+use crate::rig::{VOLUME_UID, World, assert_steps, within};
 use crate::support::{Result, Volume};
 
 #[tokio::test]
@@ -83,13 +83,10 @@ async fn what_others_put_on_the_objects_survives() -> Result<()> {
     driver.attach_one_more("foreign-more").await?;
 
     let uid = uid(&made);
-    let mut claim = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
-    claim.extend(
-        one_more_finalizer(&[theirs], &ours)
-            .as_array()
-            .cloned()
-            .unwrap_or_default(),
-    );
+    let mut claim = one_more_finalizer(&uid, &[theirs], &ours)
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for (key, value) in [
         ("csi.alpha.kubernetes.io~1node-id", driver.node_id()),
         ("attacher.csi.dev~1volume", json!({ "handle": name }).to_string()),
@@ -99,7 +96,7 @@ async fn what_others_put_on_the_objects_survives() -> Result<()> {
     let expected = [
         (
             "patch persistentvolumes foreign-pv",
-            one_more_finalizer(&[theirs], &ours),
+            one_more_finalizer(VOLUME_UID, &[theirs], &ours),
         ),
         ("patch volumeattachments foreign-va", Value::Array(claim)),
         ("ControllerPublishVolume foreign-pv foreign-node-id", json!("Ok")),

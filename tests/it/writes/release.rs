@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{first_finalizer, uid};
-use crate::rig::{NOW, World, assert_steps};
+use crate::rig::{NOW, VOLUME_UID, World, assert_steps};
 use crate::support::Result;
 
 #[tokio::test]
@@ -43,6 +43,7 @@ async fn a_volume_is_kept_until_no_attachment_of_any_driver_names_it() -> Result
         (
             "patch persistentvolumes release-pv",
             json!([
+                {"op": "test", "path": "/metadata/uid", "value": VOLUME_UID},
                 {"op": "test", "path": "/metadata/finalizers/0", "value": driver.finalizer()},
                 {"op": "remove", "path": "/metadata/finalizers/0"},
             ]),
