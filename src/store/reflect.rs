@@ -51,7 +51,7 @@ pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: C
     follow(events, store, check).await;
 }
 
-async fn follow<K: Reflected>(
+pub(super) async fn follow<K: Reflected>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store,
     check: CheckHandle,
@@ -85,7 +85,12 @@ async fn follow<K: Reflected>(
     }
 }
 
-fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut HashSet<Arc<str>>, check: &CheckHandle) {
+pub(super) fn take_in<K: Reflected>(
+    event: watcher::Event<K>,
+    store: &Store,
+    seen: &mut HashSet<Arc<str>>,
+    check: &CheckHandle,
+) {
     match event {
         watcher::Event::Init => {
             seen.clear();

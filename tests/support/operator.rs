@@ -158,6 +158,16 @@ impl Operator {
         self.get("/metrics").await.map(|(_, body)| body)
     }
 
+    /// The address of the operator's HTTP server.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// The file of its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// Everything logged so far.
     pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
