@@ -42,7 +42,7 @@ lint: need-rust ## Run clippy; a warning is an error
 	$(CARGO) clippy --quiet --all-targets -- -D warnings
 
 unit: need-rust ## Run unit and property tests (they also compare crds/ with the types)
-	$(CARGO) test --quiet --lib --bins
+	$(CARGO) test --quiet --lib
 
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
