@@ -33,3 +33,6 @@ pub struct Context {
     /// Traces.
     pub tracer: Tracer,
 }
+
+#[cfg(test)]
+mod handshake_tests;

@@ -226,7 +226,7 @@ impl World {
 
     fn call(&mut self, mut call: String, secrets: Option<&BTreeMap<String, String>>) -> Answer {
         if let Some(secrets) = secrets {
-            call.push_str(&format!(" secrets{secrets:?}"));
+            call = format!("{call} secrets{secrets:?}");
         }
         self.log.push(call);
         self.answers.pop_front().unwrap_or_else(|| Ok(BTreeMap::new()))
