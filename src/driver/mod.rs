@@ -35,4 +35,6 @@ pub struct Context {
 }
 
 #[cfg(test)]
+mod attempt_tests;
+#[cfg(test)]
 mod handshake_tests;
