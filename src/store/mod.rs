@@ -37,6 +37,7 @@ struct Inner {
     index: RwLock<Index>,
     routes: RwLock<Routes>,
     synced: watch::Sender<Synced>,
+    vacancies: watch::Sender<()>,
 }
 
 /// Which kinds were listed completely at least once.
@@ -174,6 +175,12 @@ impl Store {
 
     fn unregister(&self, driver: &str) {
         self.inner.routes.write().remove(driver);
+        self.inner.vacancies.send_replace(());
+    }
+
+    /// Changes whenever a driver gives up its place, so that one that was refused for it may try again.
+    pub fn vacancies(&self) -> watch::Receiver<()> {
+        self.inner.vacancies.subscribe()
     }
 
     fn react(&self, change: Change) {
