@@ -176,7 +176,7 @@ impl Stage {
     }
 
     /// Makes the volume pv1, as the watch brings it.
-    fn volume(&self, metadata: Value) {
+    fn volume(&self, metadata: &Value) {
         let mut object = json!({
             "metadata": {"name": "pv1", "uid": "pv-uid"},
             "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
@@ -188,7 +188,7 @@ impl Stage {
     }
 
     /// Makes an attachment of pv1, as the watch brings it.
-    fn attachment(&self, name: &str, node: &str, metadata: Value) {
+    fn attachment(&self, name: &str, node: &str, metadata: &Value) {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid")},
             "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
@@ -229,14 +229,14 @@ async fn attachments_of_one_volume_protect_it_together() {
         ..Api::default()
     })
     .await;
-    stage.volume(json!({"finalizers": ["kubernetes.io/pv-protection"]}));
+    stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
     let names: Vec<String> = (0..COUNT).map(|number| format!("va{number}")).collect();
     for (number, name) in names.iter().enumerate() {
         let node = format!("n{number}");
         stage
             .store
             .apply_node(CsiNode::new(&node, &[(DRIVER, &format!("id{number}"))]));
-        stage.attachment(name, &node, json!({}));
+        stage.attachment(name, &node, &json!({}));
     }
     stage
         .api
@@ -268,11 +268,11 @@ async fn attachments_of_one_volume_protect_it_together() {
 async fn a_detach_ends_with_the_object_and_frees_the_volume() {
     let stage = Stage::of(Api::default()).await;
     let deleted = "2026-01-01T00:00:00Z";
-    stage.volume(json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted}));
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted}));
     let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
     let held = json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted, "annotations": annotations});
     stage.driver.drift_attach("h", "id0");
-    stage.attachment("va0", "gone", held);
+    stage.attachment("va0", "gone", &held);
     stage.api.until(|api| api.objects.lock().is_empty()).await;
     // Nothing is written on what is gone.
     assert_eq!(stage.patches(), [("va0".to_owned(), 200), ("pv1".to_owned(), 200)]);
@@ -287,9 +287,9 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
         ..Api::default()
     })
     .await;
-    stage.volume(json!({"finalizers": [FINALIZER]}));
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
-    stage.attachment("va0", "n0", json!({}));
+    stage.attachment("va0", "n0", &json!({}));
     stage.api.until(|api| Stage::is_attached(api, "va0")).await;
     let status = "va0/status".to_owned();
     assert_eq!(
