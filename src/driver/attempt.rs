@@ -9,7 +9,7 @@ use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::csi::CsiClient;
 use crate::decide::patch::Target;
-use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
+use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
 use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
@@ -34,6 +34,8 @@ pub(super) struct Attempt<'w> {
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,
+    /// Whether the API server was asked for a volume that the cache does not know.
+    asked_for_volume: bool,
 }
 
 /// How a step went.
@@ -58,6 +60,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         client,
         span: Span::disabled(),
         secrets: None,
+        asked_for_volume: false,
     };
     let mut opened = false;
     for _ in 0..MAX_STEPS {
@@ -97,6 +100,12 @@ impl Attempt<'_> {
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> Step {
         match action {
             Action::Ignore(_) => Step::End(Verdict::Done),
+            Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
+                // The watch of volumes may be behind that of attachments, which told us of this one: an error on the
+                // attachment, gone again a moment later, would only alarm people.
+                self.refresh(snapshot, &Target::Volume(name)).await;
+                Step::Again
+            }
             Action::Refuse(refusal) => {
                 self.fail(
                     snapshot,
