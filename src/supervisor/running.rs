@@ -16,6 +16,7 @@ use tracing::{error, info};
 use super::plan::Problem;
 use super::status::{self, Facts};
 use super::{Name, gauges};
+use crate::api::condition::Reason;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
@@ -57,6 +58,8 @@ pub(super) struct Drivers {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
+    #[cfg(test)]
+    handles: HashMap<String, tokio::task::AbortHandle>,
 }
 
 impl Drivers {
@@ -66,6 +69,8 @@ impl Drivers {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
+            #[cfg(test)]
+            handles: HashMap::new(),
         }
     }
 
@@ -110,6 +115,8 @@ impl Drivers {
             queue: queue.clone(),
         };
         let handle = self.tasks.spawn(task.run());
+        #[cfg(test)]
+        self.handles.insert(name.to_owned(), handle.clone());
         self.names.insert(handle.id(), name.to_owned());
         info!(config = name, endpoint = %config.endpoint, "driver task started");
         let running = Running {
@@ -167,6 +174,12 @@ impl Drivers {
             running.then = Then::Nothing;
             running.stop.cancel();
         }
+    }
+
+    /// Ends a task as a panic would.
+    #[cfg(test)]
+    pub fn fault(&self, name: &str) {
+        self.handles[name].abort();
     }
 
     /// Waits for a task to end and tells whose it was.
@@ -271,7 +284,10 @@ impl Drivers {
 
 /// The state of a driver whose task ended by a fault: what it told stays known, but it is at nothing.
 fn ended(last: DriverStatus) -> watch::Receiver<DriverStatus> {
-    let phase = Phase::Connecting;
+    let phase = Phase::Unreachable {
+        reason: Reason::Restarting,
+        message: "the driver's task ended by a fault of the operator and is started again".to_owned(),
+    };
     watch::channel(DriverStatus { phase, ..last }).1
 }
 
