@@ -98,8 +98,13 @@ fn call(call: &CallRecord) -> Step {
 }
 
 /// Fails unless these are the steps, in this order, with exactly these bodies, and none was refused by the API server.
+///
+/// A volume that was read is left out: a test makes a volume and its attachment at nearly the same time, so that the
+/// operator may hear of the attachment first and then asks for the volume.
 #[track_caller]
 pub fn assert_steps(seen: &[Step], expected: &[(&str, Value)]) {
+    let is_late_volume = |step: &Step| step.what.starts_with("get persistentvolumes ") && step.status == 200;
+    let seen: Vec<_> = seen.iter().filter(|step| !is_late_volume(step)).collect();
     let shown: Vec<_> = seen.iter().map(|step| (step.what.as_str(), blank_time(step))).collect();
     assert_eq!(shown, expected, "{seen:#?}");
     let refused: Vec<_> = seen.iter().filter(|step| step.status >= 400).collect();

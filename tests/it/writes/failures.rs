@@ -129,3 +129,42 @@ async fn a_missing_node_is_told_and_taken_up_when_it_appears() -> Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test]
+async fn a_missing_volume_is_told_when_the_api_server_does_not_know_it_either() -> Result<()> {
+    let world = World::shared().await?;
+    // The backoff is long: what helps is the volume that appears, not the next try.
+    let settings = json!({ "backoff": { "initial": "1h", "max": "1h" } });
+    let driver = world.driver("absent", settings).await?;
+    let fixtures = &world.fixtures;
+    let made = uid(&driver.attachment("absent-va", "absent-pv").await?);
+    let error = fixtures.wait_for_attach_error("absent-va").await?;
+    let text = "persistentvolume \"absent-pv\" not found";
+    assert_eq!((error.message.as_deref(), error.error_code), (Some(text), None));
+    fixtures.persistent_volume(&driver.volume("absent-pv")).await?;
+    fixtures.wait_for_attached("absent-va").await?;
+    driver.attach_one_more("absent-more").await?;
+
+    let mut steps = driver.steps(&["absent-pv", "absent-va"], "absent-pv")?;
+    let asked = steps.remove(0);
+    assert_eq!(
+        (asked.what.as_str(), asked.status),
+        ("get persistentvolumes absent-pv", 404)
+    );
+    let error = json!({ "attachError": { "message": text, "time": NOW, "errorCode": null } });
+    let expected = [
+        ("patch volumeattachments/status absent-va", status(&made, &error)),
+        (
+            "patch persistentvolumes absent-pv",
+            first_finalizer(&driver.finalizer()),
+        ),
+        (
+            "patch volumeattachments absent-va",
+            first_claim(&driver, &made, "absent-pv"),
+        ),
+        ("ControllerPublishVolume absent-pv absent-node-id", json!("Ok")),
+        ("patch volumeattachments/status absent-va", attached(&made, 'a')),
+    ];
+    assert_steps(&steps, &expected);
+    Ok(())
+}
