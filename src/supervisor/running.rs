@@ -25,6 +25,8 @@ use crate::store::AttacherKey;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// A task that ran for so long was well; its next fault counts as the first.
+const HEALTHY: Duration = Duration::from_mins(10);
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -37,6 +39,7 @@ struct Running {
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
+    started: Instant,
     faults: u32,
 }
 
@@ -126,6 +129,7 @@ impl Drivers {
             queue,
             stop,
             then: Then::Again,
+            started: Instant::now(),
             faults,
         };
         self.running.insert(name.to_owned(), running);
@@ -210,6 +214,9 @@ impl Drivers {
                 self.spawn(name, config, 0);
             }
             Then::Again | Then::At(_) => {
+                if running.started.elapsed() >= HEALTHY {
+                    running.faults = 0;
+                }
                 let pause = FIRST_PAUSE
                     .saturating_mul(1 << running.faults.min(6))
                     .min(LONGEST_PAUSE);
