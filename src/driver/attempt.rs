@@ -14,7 +14,6 @@ use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
 use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
-use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
 use std::sync::Arc;
 
@@ -101,9 +100,7 @@ impl Attempt<'_> {
         match action {
             Action::Ignore(_) => Step::End(Verdict::Done),
             Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
-                // The watch of volumes may be behind that of attachments, which told us of this one: an error on the
-                // attachment, gone again a moment later, would only alarm people.
-                self.refresh(snapshot, &Target::Volume(name)).await;
+                self.ask_for_volume(name).await;
                 Step::Again
             }
             Action::Refuse(refusal) => {
@@ -146,6 +143,18 @@ impl Attempt<'_> {
             Action::MarkAttached(write) | Action::Release(write) => {
                 self.record(snapshot, observed, |_| vec![write.clone()]).await
             }
+        }
+    }
+
+    /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
+    /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
+    /// people. Should the volume have gone meanwhile, the next write to it tells.
+    async fn ask_for_volume(&self, name: Arc<str>) {
+        let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
+        if let Ok(Returned::Volume(record)) = answer
+            && !record.is_gone()
+        {
+            self.work.context.store.apply_volume(*record);
         }
     }
 
@@ -368,28 +377,4 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.
 fn checked(context: StringMap) -> Result<StringMap, Failure> {
     decide::check_publish_context(&context).map(|()| context)
-}
-
-/// Attributes that name the attachment; shared by spans of both operations.
-pub(super) fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
-    let attachment = &snapshot.attachment;
-    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
-    span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
-    span.set(attr::NODE_NAME, &*attachment.node);
-    if let Some(handle) = report::volume_handle(snapshot) {
-        span.set(attr::CSI_VOLUME_ID, handle);
-    }
-    match attachment.volume_name() {
-        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
-        None => span.set(attr::VOLUME_INLINE, true),
-    }
-    let Some(volume) = &snapshot.volume else { return };
-    if let Some(claim) = &volume.claim {
-        span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
-        span.set(attr::NAMESPACE_NAME, &*claim.namespace);
-    }
-    if let Some(class) = &volume.storage_class {
-        span.set(attr::STORAGE_CLASS_NAME, &**class);
-    }
 }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
-use crate::objects::{Attachment, ResourceVersion, Volume};
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::{Change, Index};
 use route::Routes;
 
@@ -104,6 +104,12 @@ impl Store {
     /// that is not known any more stays unknown: the watch was faster and has told its end, and will not tell it again.
     pub fn answered_attachment(&self, record: Attachment) {
         let change = self.inner.index.write().answered_attachment(record);
+        self.react(change);
+    }
+
+    /// Takes in a CSINode from the watch.
+    pub fn apply_node(&self, record: CsiNode) {
+        let change = self.inner.index.write().apply_node(record);
         self.react(change);
     }
 

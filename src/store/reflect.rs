@@ -187,8 +187,7 @@ impl Reflected for CsiNodeWire {
     fn apply(self, store: &Store) -> Arc<str> {
         let record = CsiNode::from(self);
         let name = record.name.clone();
-        let change = store.inner.index.write().apply_node(record);
-        store.react(change);
+        store.apply_node(record);
         name
     }
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change {

@@ -17,6 +17,7 @@ fn ready() -> World {
     world().pv(volume().protected()).node()
 }
 
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn successes() -> Vec<Row> {
     let inline = |volume| world().node().va(attachment().inline(&volume));
     vec![
@@ -229,6 +230,7 @@ fn attaching() {
 
 /// What the sidecar has no test for, and where we differ.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn attaching_with_care() {
     let rows = vec![
         row(

@@ -46,10 +46,10 @@ fn with(volume: Pv, finer: bool) -> World {
 
 #[test]
 fn capabilities_of_volumes() {
-    let block = |modes: &[&str]| volume().modes(modes).set("/spec/volumeMode", "Block");
     use AccessMode::{
         MultiNodeMultiWriter, MultiNodeReaderOnly, SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter,
     };
+    let block = |modes: &[&str]| volume().modes(modes).set("/spec/volumeMode", "Block");
     let ext3 = volume()
         .modes(&[RWX])
         .set("/spec/csi/fsType", "ext3")

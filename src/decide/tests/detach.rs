@@ -157,6 +157,7 @@ fn detaching_volumes() {
 
 /// What the sidecar has no test for, and where we differ.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn detaching_with_care() {
     let note = json!({"handle": "handle1", "secret": {"namespace": "default", "name": "secret"}});
     let replaced = |volume| {

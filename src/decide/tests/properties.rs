@@ -70,7 +70,11 @@ fn object<'a>(world: &'a World, target: &Target) -> &'a Value {
 proptest! {
     /// P1, P2, P5: a call to publish only for what is claimed under that very node ID, protected, and wanted.
     #[test]
-    fn publish_is_guarded(world in worlds(), loaded: bool) {
+    fn publish_is_guarded(world in worlds(), loaded: bool, advanced: bool) {
+        let mut world = world;
+        if advanced {
+            world.advance();
+        }
         let credentials = if loaded { Credentials::Loaded } else { Credentials::NotLoaded };
         decided(&world, credentials, |action, snapshot| {
             let Action::Publish(plan) = action else { return Ok(()) };

@@ -39,8 +39,8 @@ impl World {
         if let Some(secret) = csi.get("controllerPublishSecretRef") {
             note["secret"] = json!({"namespace": secret["namespace"], "name": secret["name"]});
         }
-        let node = self.node.as_ref().map(|node| &node["spec"]["drivers"][0]["nodeID"]);
-        let node_id = node.and_then(Value::as_str).unwrap_or_default();
+        let registered = self.node.as_ref().map(|csi| &csi["spec"]["drivers"][0]["nodeID"]);
+        let node_id = registered.and_then(Value::as_str).unwrap_or_default();
         [
             (NODE_ID_ANNOTATION, node_id.to_owned()),
             (VOLUME_ANNOTATION, ordered(&note)),

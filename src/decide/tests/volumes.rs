@@ -8,6 +8,7 @@ use super::world::{World, world};
 use crate::decide::{self, Capabilities, DriverFacts, VolumeAction, VolumeKept};
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn releasing_volumes() {
     let gce = || volume().in_tree("gcePersistentDisk");
     let rows = vec![

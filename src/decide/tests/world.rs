@@ -213,6 +213,18 @@ impl World {
         panic!("no end in sight: {:?}", self.log)
     }
 
+    /// Takes the steps that lead to a call, and stops before it.
+    pub fn advance(&mut self) {
+        while let Some(snapshot) = self.snapshot() {
+            let (driver, policy) = (self.driver.clone(), self.policy.clone());
+            let observed = crate::store::observe(&snapshot, &driver, &policy, Credentials::Loaded);
+            match decide::attachment(&observed) {
+                Action::ProtectVolume(write) | Action::Claim(write) => self.write(&write).unwrap(),
+                _ => return,
+            }
+        }
+    }
+
     /// One attempt at the volume, with so many attachments that name it.
     pub fn volume_attempt(&mut self, attachments: usize) -> Requeue {
         let Some(volume) = self.volume_record() else {
@@ -226,7 +238,7 @@ impl World {
 
     fn call(&mut self, mut call: String, secrets: Option<&BTreeMap<String, String>>) -> Answer {
         if let Some(secrets) = secrets {
-            call.push_str(&format!(" secrets{secrets:?}"));
+            call = format!("{call} secrets{secrets:?}");
         }
         self.log.push(call);
         self.answers.pop_front().unwrap_or_else(|| Ok(BTreeMap::new()))

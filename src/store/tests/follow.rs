@@ -3,7 +3,6 @@
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
-use std::time::Duration;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
@@ -58,7 +57,7 @@ async fn a_list_brings_what_is_there_and_takes_what_is_not() {
     );
     let deleted = json!({"name": "pv1", "uid": "u", "resourceVersion": "1", "finalizers": [FINALIZER],
                          "deletionTimestamp": "2026-01-01T00:00:00Z"});
-    told(&store, &health, vec![Ok(Event::Apply(volume_wire(deleted)))]).await;
+    told(&store, &health, vec![Ok(Event::Apply(volume_wire(&deleted)))]).await;
     woken(&queue);
     // b ended while nobody watched.
     told(&store, &health, listed(&["a", "c"], 2)).await;
@@ -146,9 +145,9 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     events.push(broken());
     let events = stream::iter(events).chain(stream::pending());
     let task = tokio::spawn(follow(events, store.clone(), health.check("watch")));
-    tokio::time::sleep(RECOVERED - Duration::from_secs(1)).await;
+    tokio::time::sleep(RECOVERED / 2).await;
     assert!(!health.is_ready());
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(RECOVERED).await;
     assert!(health.is_ready());
     task.abort();
 }

@@ -34,13 +34,13 @@ fn attachment(name: &str, version: u64) -> Attachment {
     attachment_wire(name, &format!("{name}-uid"), version).into()
 }
 
-fn volume_wire(metadata: Value) -> PersistentVolumeWire {
+fn volume_wire(metadata: &Value) -> PersistentVolumeWire {
     let spec = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}});
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
 fn volume(name: &str, version: u64) -> Volume {
-    volume_wire(json!({"name": name, "uid": format!("{name}-uid"), "resourceVersion": version.to_string()})).into()
+    volume_wire(&json!({"name": name, "uid": format!("{name}-uid"), "resourceVersion": version.to_string()})).into()
 }
 
 fn node(name: &str, version: u64, drivers: &[(&str, &str)]) -> CsiNode {

@@ -1,5 +1,6 @@
 //! The cache against a server whose watch is late, is made anew, and whose answers come in any order.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::watcher::Event;
 use proptest::prelude::*;
 use proptest::sample::{Index as Pick, select};
@@ -47,9 +48,7 @@ impl Stored {
         let mut wire = attachment_wire(self.name, &self.uid.to_string(), self.version);
         wire.metadata.finalizers = self.ours.then(|| vec![FINALIZER.to_owned()]);
         let deleted = "2026-01-01T00:00:00Z".parse().unwrap();
-        wire.metadata.deletion_timestamp = self
-            .deleting
-            .then(|| k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(deleted));
+        wire.metadata.deletion_timestamp = self.deleting.then_some(Time(deleted));
         wire
     }
 }

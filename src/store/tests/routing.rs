@@ -8,11 +8,6 @@ use crate::objects::{Finalizers, Source, Volume};
 use crate::queue::Verdict;
 use crate::store::{AttacherKey, Conflict, DETACH, Store};
 
-fn node_applied(store: &Store, record: crate::objects::CsiNode) {
-    let change = store.inner.index.write().apply_node(record);
-    store.react(change);
-}
-
 fn removed(store: &Store, name: &str) {
     let change = store
         .inner
@@ -71,13 +66,13 @@ async fn a_node_that_appears_wakes_who_waits_for_it_and_nobody_else() {
         store.apply_attachment(record);
         fail_next(&queue);
     }
-    node_applied(&store, node("n1", 5, &[("b.test", "x")]));
+    store.apply_node(node("n1", 5, &[("b.test", "x")]));
     assert_eq!(woken(&queue), ["a"], "a CSINode without the driver is news as well");
     store.apply_attachment(attachment("a", 2));
     fail_next(&queue);
-    node_applied(&store, node("n1", 6, &[("b.test", "y")]));
+    store.apply_node(node("n1", 6, &[("b.test", "y")]));
     assert_eq!(woken(&queue), [""; 0], "another driver's registration is none of ours");
-    node_applied(&store, node("n1", 7, &[("b.test", "y"), (DRIVER, "id")]));
+    store.apply_node(node("n1", 7, &[("b.test", "y"), (DRIVER, "id")]));
     assert_eq!(woken(&queue), ["a"]);
     assert!(queue.is_held(&AttacherKey::Attachment("b".into())));
 }
@@ -287,7 +282,7 @@ async fn a_change_during_a_run_makes_it_run_again() {
     let (store, queue, _registration) = served();
     store.apply_attachment(attachment("a", 1));
     let ticket = next(&queue).unwrap();
-    node_applied(&store, node("n1", 2, &[(DRIVER, "id")]));
+    store.apply_node(node("n1", 2, &[(DRIVER, "id")]));
     assert!(next(&queue).is_none(), "never twice at the same time");
     let fingerprint = ticket.fingerprint();
     ticket.finish(Verdict::FailedWith { fingerprint });
