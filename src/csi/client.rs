@@ -1,6 +1,7 @@
 //! The seven calls that an attacher makes, each with a deadline around the whole exchange, a CLIENT span, a metric, and
 //! an error that is free of the call's secrets.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,9 +69,22 @@ pub struct CapabilityReport {
 pub struct CsiClient {
     connection: Connection,
     metrics: Metrics,
-    /// Label of the metrics. Before the name is known it is the configured one, or empty.
-    driver: Arc<str>,
+    /// Label of the metrics; none until the driver told its name.
+    driver: Option<Arc<str>>,
+    /// Calls made before the name was known, to be counted under it.
+    unnamed: Arc<Mutex<Vec<Counted>>>,
 }
+
+/// A call for the metrics.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    method: &'static str,
+    code: Code,
+    elapsed: Duration,
+}
+
+/// A handshake makes four calls; what goes beyond is a driver that never tells its name.
+const MAX_UNNAMED: usize = 16;
 
 /// What surrounds a call.
 struct Frame<'a> {
@@ -81,18 +95,23 @@ struct Frame<'a> {
 }
 
 impl CsiClient {
-    /// Calls over `connection`, counted for `driver`.
-    pub fn new(connection: Connection, driver: Arc<str>, metrics: Metrics) -> Self {
+    /// Calls over `connection` to a driver whose name is not known yet.
+    pub fn new(connection: Connection, metrics: Metrics) -> Self {
         Self {
             connection,
             metrics,
-            driver,
+            driver: None,
+            unnamed: Arc::default(),
         }
     }
 
-    /// The same connection, counted for the name that the driver told.
+    /// The same connection, counted for the name that the driver told, with the calls made so far.
     #[must_use]
     pub fn named(&self, driver: Arc<str>) -> Self {
+        for call in self.unnamed.lock().drain(..) {
+            self.metrics.csi_call(&driver, call.method, call.code, call.elapsed);
+        }
+        let driver = Some(driver);
         Self { driver, ..self.clone() }
     }
 
@@ -269,8 +288,11 @@ impl CsiClient {
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
         let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
-        self.metrics
-            .csi_call(&self.driver, frame.method, code, started.elapsed());
+        self.count(Counted {
+            method: frame.method,
+            code,
+            elapsed: started.elapsed(),
+        });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
             Ok(answer) => Ok((span, answer)),
@@ -278,6 +300,17 @@ impl CsiClient {
                 span.fail(names::code_upper_snake(code), &error.message);
                 Err(error)
             }
+        }
+    }
+
+    fn count(&self, call: Counted) {
+        if let Some(driver) = &self.driver {
+            self.metrics.csi_call(driver, call.method, call.code, call.elapsed);
+            return;
+        }
+        let mut unnamed = self.unnamed.lock();
+        if unnamed.len() < MAX_UNNAMED {
+            unnamed.push(call);
         }
     }
 
@@ -290,7 +323,9 @@ impl CsiClient {
             span.set(attr::SERVER_ADDRESS, self.connection.address());
             span.set(attr::NETWORK_PEER_ADDRESS, self.connection.address());
             span.set(attr::TIMEOUT, frame.deadline.as_secs_f64());
-            span.set(attr::CSI_PLUGIN_NAME, &*self.driver);
+            if let Some(driver) = &self.driver {
+                span.set(attr::CSI_PLUGIN_NAME, &**driver);
+            }
             if let Some(secrets) = frame.secrets {
                 span.set(
                     attr::SECRETS_COUNT,

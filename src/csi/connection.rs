@@ -1,4 +1,7 @@
-//! The connection to one driver: dialled on demand, its loss seen at once, the reason of a failed dial kept.
+//! One connection to a driver: dialled on demand, its loss seen at once, the reason of a failed dial kept.
+//!
+//! It is dialled successfully once and never again: whoever answers after a reconnect may be another driver, or the same
+//! with other capabilities, and must be asked before it gets any work.
 
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -80,9 +83,11 @@ impl DialError {
 
 /// Whether the connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Link {
-    dials: u64,
-    up: bool,
+enum Link {
+    #[default]
+    NotDialled,
+    Up,
+    Lost,
 }
 
 /// A channel to one driver, with the state of the connection under it.
@@ -135,17 +140,14 @@ impl Connection {
         self.dial_error.lock().clone()
     }
 
-    /// Resolves when the connection that stands now (or the next one) is lost.
+    /// Resolves when the connection was lost; never while it was not made.
     ///
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would
     /// even hang up on one.
     pub async fn lost(&self) {
         let mut link = self.link.clone();
-        let dials = link.borrow().dials.max(1);
         // The sender lives in the channel's dialler, which lives as long as `self`.
-        let _lost = link
-            .wait_for(|link| link.dials > dials || (link.dials == dials && !link.up))
-            .await;
+        let _lost = link.wait_for(|link| *link == Link::Lost).await;
     }
 }
 
@@ -158,25 +160,21 @@ struct Dialler {
 
 impl Dialler {
     async fn dial(&self) -> io::Result<TokioIo<Io>> {
+        if *self.link.borrow() != Link::NotDialled {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the connection to the driver was lost",
+            ));
+        }
         let stream = match &self.endpoint {
             Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Endpoint::Http { host, port } => TcpStream::connect((dial_host(*host), *port)).await.map(Stream::Tcp),
         };
         let stream = stream.inspect_err(|error| *self.error.lock() = Some(self.explain(error)))?;
         *self.error.lock() = None;
-        let mut dials = 0;
-        self.link.send_modify(|link| {
-            link.dials += 1;
-            link.up = true;
-            dials = link.dials;
-        });
-        Ok(TokioIo::new(Io {
-            stream,
-            _guard: LinkGuard {
-                dials,
-                link: self.link.clone(),
-            },
-        }))
+        self.link.send_replace(Link::Up);
+        let guard = LinkGuard(self.link.clone());
+        Ok(TokioIo::new(Io { stream, _guard: guard }))
     }
 
     fn explain(&self, error: &io::Error) -> DialError {
@@ -233,21 +231,12 @@ fn permission_denied(path: &Path, address: String) -> DialError {
     }
 }
 
-/// Reports the end of a connection when its stream is dropped.
-struct LinkGuard {
-    dials: u64,
-    link: Arc<watch::Sender<Link>>,
-}
+/// Reports the end of the connection when its stream is dropped.
+struct LinkGuard(Arc<watch::Sender<Link>>);
 
 impl Drop for LinkGuard {
     fn drop(&mut self) {
-        self.link.send_if_modified(|link| {
-            let ours = link.dials == self.dials && link.up;
-            if ours {
-                link.up = false;
-            }
-            ours
-        });
+        self.0.send_replace(Link::Lost);
     }
 }
 

@@ -29,7 +29,7 @@ fn capability(capability: &Capability<'_>) -> v1::VolumeCapability {
         Access::Block => volume_capability::AccessType::Block(volume_capability::BlockVolume {}),
         Access::Mount { fs_type, flags } => volume_capability::AccessType::Mount(volume_capability::MountVolume {
             fs_type: (*fs_type).to_owned(),
-            mount_flags: flags.iter().map(|flag| flag.to_string()).collect(),
+            mount_flags: flags.iter().map(ToString::to_string).collect(),
             ..Default::default()
         }),
     };

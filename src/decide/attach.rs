@@ -28,6 +28,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         Source::Inline(spec) => spec,
         Source::PersistentVolume(name) => {
             let volume = live_volume(observed, name)?;
+            same_driver(observed, csi_source(observed, &volume.spec)?)?;
             if !volume.finalizers.contains(&observed.driver.finalizer) {
                 return Ok(Action::ProtectVolume(patch::protect_volume(
                     volume,
@@ -45,7 +46,8 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     }
     let node_id = attach_node_id(observed)?;
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
-    if !claimed || attachment.node_id.as_deref() != Some(node_id) {
+    let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
+    if !claimed || attachment.node_id.as_deref() != Some(node_id) || noted != Some(&source.handle) {
         return Ok(Action::Claim(patch::claim(
             attachment,
             &observed.driver.finalizer,
@@ -63,20 +65,16 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
 }
 
 /// The PersistentVolume, if it may be attached.
-///
-/// That it belongs to this driver is checked before our finalizer goes onto it: a volume of another driver must not be
-/// held by us. (Detaching does not ask: whatever was claimed under our finalizer went through this driver.)
 fn live_volume<'a>(observed: &Observed<'a>, name: &Arc<str>) -> Result<&'a Volume, Refusal> {
     let volume = observed.volume.ok_or_else(|| Refusal::VolumeNotFound(name.clone()))?;
     if volume.deleting {
         return Err(Refusal::VolumeDeleting(name.clone()));
     }
-    if let VolumeSource::Csi(source) = &volume.spec.source {
-        same_driver(observed, source)?;
-    }
     Ok(volume)
 }
 
+/// Asked before our finalizer goes onto the volume: what is not this driver's must not be held by us. (Detaching does
+/// not ask: whatever was claimed under our finalizer went through this driver.)
 fn same_driver(observed: &Observed<'_>, source: &CsiSource) -> Result<(), Refusal> {
     if source.driver == observed.driver.name {
         return Ok(());

@@ -4,7 +4,7 @@
 use super::action::{Action, Ignored, Refusal, UnpublishRequest};
 use super::attach::{csi_source, node_refusal};
 use super::observed::{Credentials, NodeEntry, Observed};
-use crate::objects::{SecretReference, Source};
+use crate::objects::{SecretReference, Source, Volume, VolumeSource};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
@@ -26,7 +26,8 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
 }
 
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
-/// that was removed by force leaves the copy that was noted on the attachment when it was claimed.
+/// that was removed by force leaves the copy that was noted on the attachment when it was claimed. A handle never
+/// changes, so a volume with another one was made later under the same name: it is not the one that was published.
 fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
     let attachment = observed.attachment;
     let spec = match &attachment.source {
@@ -34,13 +35,21 @@ fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a 
         Source::Neither => return Err(Refusal::SourceMissing),
         Source::Inline(spec) => spec,
         Source::PersistentVolume(name) => match (observed.volume, &attachment.volume_note) {
-            (Some(volume), _) => &volume.spec,
-            (None, Some(note)) => return Ok((&note.handle, note.secret.as_ref())),
+            (Some(volume), Some(note)) if handle(volume) == Some(&*note.handle) => &volume.spec,
+            (_, Some(note)) => return Ok((&note.handle, note.secret.as_ref())),
+            (Some(volume), None) => &volume.spec,
             (None, None) => return Err(Refusal::VolumeNotFound(name.clone())),
         },
     };
     let source = csi_source(observed, spec)?;
     Ok((&source.handle, source.publish_secret.as_ref()))
+}
+
+fn handle(volume: &Volume) -> Option<&str> {
+    match &volume.spec.source {
+        VolumeSource::Csi(source) => Some(&source.handle),
+        VolumeSource::Migratable(_) | VolumeSource::Other => None,
+    }
 }
 
 /// Detaching prefers the CSINode as the Go sidecar does, and falls back to the node ID that was noted when the

@@ -24,12 +24,15 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
             .contains(&observed.driver.finalizer)
             .hash(&mut hasher);
         attachment.node_id.hash(&mut hasher);
+        attachment.volume_note.hash(&mut hasher);
     }
+    std::mem::discriminant(&attachment.source).hash(&mut hasher);
     match &attachment.source {
         Source::Inline(spec) => hash_spec(spec, &mut hasher),
         Source::PersistentVolume(name) | Source::Both(name) => name.hash(&mut hasher),
         Source::Neither => {}
     }
+    observed.volume.is_some().hash(&mut hasher);
     if let Some(volume) = observed.volume {
         volume.uid.hash(&mut hasher);
         volume.deleting.hash(&mut hasher);
@@ -57,6 +60,7 @@ fn hash_spec(spec: &VolumeSpec, hasher: &mut DefaultHasher) {
     spec.access_modes.hash(hasher);
     spec.block.hash(hasher);
     spec.mount_options.hash(hasher);
+    std::mem::discriminant(&spec.source).hash(hasher);
     match &spec.source {
         VolumeSource::Csi(source) => {
             source.driver.hash(hasher);

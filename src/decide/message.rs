@@ -12,10 +12,15 @@ const STRIPPED: &str = "***stripped***";
 
 /// Replaces each of the secret values of a call in a text of the driver.
 ///
-/// Longer values go first, so that one that contains another leaves no rest behind.
+/// Longer values go first, so that one that contains another leaves no rest behind. Blanks and line ends around a value
+/// do not count: a secret made from a file often ends in one, which the driver trims. Of a secret of several lines, such as
+/// a key in PEM form, each line is looked for as well.
 pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
+    let whole_and_lines = |secret: &'a str| std::iter::once(secret).chain(secret.lines());
     let mut values: Vec<&str> = secrets
         .into_iter()
+        .flat_map(whole_and_lines)
+        .map(str::trim)
         .filter(|value| value.len() >= SHORTEST_SECRET)
         .collect();
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));

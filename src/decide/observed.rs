@@ -7,6 +7,7 @@ use crate::objects::{Attachment, Volume};
 
 /// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one capability of the CSI spec")]
 pub struct Capabilities {
     /// PUBLISH_UNPUBLISH_VOLUME: without it the driver is trivial, nothing is called and everything counts as attached.
     pub publish_unpublish: bool,

@@ -1,8 +1,9 @@
 //! Patches as values: what is written, where and in which form.
 //!
 //! Finalizers are written by JSON patch (RFC 6902) with `test` operations, so that a write from a stale copy is refused
-//! (422) where a merge patch of the list would silently drop or bring back the finalizers of others. On a
-//! VolumeAttachment the UID is tested too: its name is a hash of volume, driver and node, and comes back.
+//! (422) where a merge patch of the list would silently drop or bring back the finalizers of others. The UID is tested
+//! too: the name of a VolumeAttachment is a hash of volume, driver and node, and comes back; a PersistentVolume may be
+//! restored under its old name, with its old finalizers.
 //! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs).
 
 use jiff::Timestamp;
@@ -49,7 +50,7 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
     Write {
         target: Target::Volume(volume.name.clone()),
         form: Form::Json,
-        body: Value::Array(add_finalizer(&volume.finalizers, finalizer)),
+        body: patch_of(&volume.uid, add_finalizer(&volume.finalizers, finalizer)),
     }
 }
 
@@ -59,13 +60,13 @@ pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     Some(Write {
         target: Target::Volume(volume.name.clone()),
         form: Form::Json,
-        body: Value::Array(remove_finalizer(at, finalizer)),
+        body: patch_of(&volume.uid, remove_finalizer(at, finalizer)),
     })
 }
 
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
 pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &CsiSource) -> Write {
-    let mut operations = vec![same_uid(attachment)];
+    let mut operations = Vec::new();
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
@@ -86,19 +87,17 @@ pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &C
     Write {
         target: Target::Attachment(attachment.name.clone()),
         form: Form::Json,
-        body: Value::Array(operations),
+        body: patch_of(&attachment.uid, operations),
     }
 }
 
 /// Takes our finalizer from an attachment; none when it is not there.
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
     let at = attachment.finalizers.position(finalizer)?;
-    let mut operations = vec![same_uid(attachment)];
-    operations.extend(remove_finalizer(at, finalizer));
     Some(Write {
         target: Target::Attachment(attachment.name.clone()),
         form: Form::Json,
-        body: Value::Array(operations),
+        body: patch_of(&attachment.uid, remove_finalizer(at, finalizer)),
     })
 }
 
@@ -156,16 +155,18 @@ fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
     ])
 }
 
-fn write_status(attachment: &Attachment, status: Map<String, Value>) -> Write {
+fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
     Write {
         target: Target::AttachmentStatus(attachment.name.clone()),
         form: Form::Merge,
-        body: json!({"metadata": {"uid": &*attachment.uid}, "status": status}),
+        body: json!({"metadata": {"uid": &*attachment.uid}, "status": status.into()}),
     }
 }
 
-fn same_uid(attachment: &Attachment) -> Value {
-    json!({"op": "test", "path": "/metadata/uid", "value": &*attachment.uid})
+/// The operations, on condition that the object is still the one with this UID.
+fn patch_of(uid: &str, operations: Vec<Value>) -> Value {
+    let same = json!({"op": "test", "path": "/metadata/uid", "value": uid});
+    std::iter::once(same).chain(operations).collect()
 }
 
 fn add_finalizer(present: &Finalizers, finalizer: &str) -> Vec<Value> {

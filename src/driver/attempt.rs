@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::engine::Work;
 use super::report::{self, Operation};
+use super::undo;
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::csi::CsiClient;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
+use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::names::attr;
@@ -31,7 +33,7 @@ pub(super) struct Attempt<'w> {
     client: CsiClient,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
-    secrets: Option<SecretData>,
+    pub secrets: Option<SecretData>,
 }
 
 /// How a step went.
@@ -112,60 +114,59 @@ impl Attempt<'_> {
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
             }
-            Action::LoadCredentials(reference) => {
-                match self.work.context.requests.secret(reference, &self.span).await {
-                    Ok(secrets) => {
-                        self.secrets = Some(secrets);
-                        Step::Again
-                    }
-                    Err(error) => {
-                        let reason = report::secret_reason(&error);
-                        let text = format!(
-                            "failed to load secret \"{}/{}\": {error}",
-                            reference.namespace, reference.name
-                        );
-                        self.fail(snapshot, observed, Failure::plain(text), reason).await
-                    }
-                }
-            }
+            Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
             Action::Publish(plan) => {
                 let deadline = self.config.timeouts.publish;
-                let answer = self
-                    .client
-                    .publish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await;
-                match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+                let secrets = self.secrets.as_ref();
+                let answer = self.client.publish(&plan, secrets, deadline, &self.span).await;
+                let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
                     Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
                     Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
-                }
+                };
+                undo::if_vanished(self, snapshot, &plan).await;
+                step
             }
             Action::Unpublish(plan) => {
                 let deadline = self.config.timeouts.unpublish;
-                match self
-                    .client
-                    .unpublish(&plan, self.secrets.as_ref(), deadline, &self.span)
-                    .await
-                {
+                let secrets = self.secrets.as_ref();
+                match self.client.unpublish(&plan, secrets, deadline, &self.span).await {
                     Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
                     Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
                 }
             }
-            Action::MarkAttached(write) | Action::Release(write) => self.record(snapshot, observed, vec![write]).await,
+            Action::MarkAttached(write) | Action::Release(write) => {
+                self.record(snapshot, observed, |_| vec![write.clone()]).await
+            }
+        }
+    }
+
+    async fn load(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, reference: &SecretReference) -> Step {
+        match self.work.context.requests.secret(reference, &self.span).await {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                Step::Again
+            }
+            Err(error) => {
+                let SecretReference { namespace, name } = reference;
+                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
+                    .await
+            }
         }
     }
 
     /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
     /// when the object is as we knew it, the API server means its refusal.
     async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
-        let Err(error) = self.write(write).await else {
+        let Err(error) = self.write(snapshot, write).await else {
             return Step::Again;
         };
-        let looked_again = match error.kind {
+        let look_again = match error.kind {
             ApiErrorKind::NotFound => true,
-            ApiErrorKind::Stale => self.refresh(&write.target).await,
+            ApiErrorKind::Stale => self.is_outdated(snapshot, &write.target).await,
             _ => false,
         };
-        if looked_again {
+        if look_again {
             return Step::Again;
         }
         let reason = if error.kind == ApiErrorKind::Stale {
@@ -173,49 +174,82 @@ impl Attempt<'_> {
         } else {
             "_OTHER"
         };
+        if error.is_transient() {
+            // The API server is out of order: one more write, about an error that is its own, would not help.
+            let failure = Failure::plain(format!("{what}: {error}"));
+            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+            return Step::End(failed_with(observed));
+        }
         self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason)
             .await
     }
 
     async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
-        self.record(snapshot, observed, decide::settle(observed, outcome, clock::now()))
-            .await
+        self.record(snapshot, observed, |observed| {
+            decide::settle(observed, outcome, clock::now())
+        })
+        .await
     }
 
-    /// Writes a result down. A detach needs its second write only if the first did not let the object go.
-    async fn record(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, writes: Vec<Write>) -> Step {
-        let name = &snapshot.attachment.name;
+    /// Writes a result down. When somebody else changed the object meanwhile, the writes are made anew from what it is
+    /// now: the call behind the result is not to be repeated for that.
+    async fn record(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        writes: impl Fn(&Observed<'_>) -> Vec<Write>,
+    ) -> Step {
+        let mut fresh = snapshot.clone();
+        let mut tries = 1;
+        loop {
+            let current = Observed {
+                attachment: &fresh.attachment,
+                ..*observed
+            };
+            let Err(error) = self.insist_on_all(&fresh, writes(&current)).await else {
+                report::succeeded(self, snapshot);
+                return Step::End(Verdict::Done);
+            };
+            let newer = self.work.context.store.attachment(&snapshot.attachment.name);
+            let newer = newer.filter(|newer| newer.attachment.uid == snapshot.attachment.uid);
+            match newer {
+                Some(newer) if error.kind == ApiErrorKind::Stale && tries < MAX_WRITES => fresh = newer,
+                _ => return self.not_recorded(snapshot, observed, &error).await,
+            }
+            tries += 1;
+        }
+    }
+
+    /// A result that the API server does not take, though it was offered again and again.
+    async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
+        if Operation::of(snapshot) == Operation::Detach {
+            let failure = Failure::plain(format!("could not mark as detached: {error}"));
+            return self.fail(snapshot, observed, failure, "_OTHER").await;
+        }
+        // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
+        // harmless, and records the answer.
+        let failure = Failure::plain(format!("could not mark as attached: {error}"));
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        Step::End(failed_with(observed))
+    }
+
+    /// The writes of a result in their order; the rest is left out once the object is gone.
+    async fn insist_on_all(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
         for write in writes {
-            match self.insist(&write).await {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    let what = match Operation::of(snapshot) {
-                        Operation::Attach => "could not mark as attached",
-                        Operation::Detach => "could not mark as detached",
-                    };
-                    let failure = Failure::plain(format!("{what}: {error}"));
-                    if Operation::of(snapshot) == Operation::Detach {
-                        return self.fail(snapshot, observed, failure, "_OTHER").await;
-                    }
-                    // The volume is attached: an attachError would be wrong. The next attempt calls again, which the
-                    // CSI spec makes harmless, and records the answer.
-                    report::failed(self, name, Some(snapshot), &failure, "_OTHER");
-                    return Step::End(failed_with(observed));
-                }
+            if !self.insist(snapshot, &write).await? {
+                break;
             }
         }
-        report::succeeded(self, snapshot);
-        Step::End(Verdict::Done)
+        Ok(())
     }
 
     /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
     /// when the object is gone, so that there is nothing left to write on.
-    async fn insist(&self, write: &Write) -> Result<bool, ApiError> {
+    async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let mut tries = 1;
         loop {
-            match self.write(write).await {
+            match self.write(snapshot, write).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
@@ -224,12 +258,14 @@ impl Attempt<'_> {
                     pause *= 4;
                     tries += 1;
                 }
-                Err(error) => {
-                    if error.kind == ApiErrorKind::Stale {
-                        self.refresh(&write.target).await;
-                    }
-                    return Err(error);
+                Err(error) if error.kind == ApiErrorKind::Stale && !self.is_outdated(snapshot, &write.target).await => {
+                    // Nothing changed, so it was not a stale copy that the API server refused.
+                    return Err(ApiError {
+                        kind: ApiErrorKind::Refused,
+                        ..error
+                    });
                 }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -248,7 +284,7 @@ impl Attempt<'_> {
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
         for write in decide::settle(observed, &outcome, clock::now()) {
-            if let Err(error) = self.write(&write).await {
+            if let Err(error) = self.write(snapshot, &write).await {
                 let name = &*snapshot.attachment.name;
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
             }
@@ -258,42 +294,56 @@ impl Attempt<'_> {
     }
 
     /// Sends a write and takes the answer into the cache. True when the object went with it.
-    async fn write(&self, write: &Write) -> Result<bool, ApiError> {
+    async fn write(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let outcome = self.work.context.requests.write(write, &self.span).await;
-        take_in(&self.work.context.store, &write.target, outcome)
+        take_in(
+            &self.work.context.store,
+            &write.target,
+            snapshot.uid(&write.target),
+            outcome,
+        )
     }
 
-    /// Reads an object again; true when it differs from what was known.
-    async fn refresh(&self, target: &Target) -> bool {
-        let store = &self.work.context.store;
-        let before = store.version(target);
+    /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
+    /// refused. It may be in the cache already: of ten attachments that protect one volume at the same time, nine are
+    /// refused and find there what the tenth wrote.
+    async fn is_outdated(&self, snapshot: &Snapshot, target: &Target) -> bool {
+        let known = || self.work.context.store.version(target);
+        known() != snapshot.version(target)
+            || self.refresh(snapshot, target).await
+            || known() != snapshot.version(target)
+    }
+
+    /// Reads an object again, into the cache; true when it is not there any more.
+    async fn refresh(&self, snapshot: &Snapshot, target: &Target) -> bool {
         let outcome = self.work.context.requests.read(target, &self.span).await;
-        let known = take_in(store, target, outcome);
-        matches!(&known, Err(error) if error.kind == ApiErrorKind::NotFound)
-            || known.is_ok() && store.version(target) != before
+        let known = take_in(&self.work.context.store, target, snapshot.uid(target), outcome);
+        matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)
     }
 }
 
 /// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
+/// `uid` is that of the object that the request was about: by the time of the answer the name may be another one's.
 pub(super) fn take_in(
     store: &crate::store::Store,
     target: &Target,
+    uid: &str,
     outcome: Result<Returned, ApiError>,
 ) -> Result<bool, ApiError> {
     match outcome {
         Ok(Returned::Attachment(record)) => {
             let gone = record.is_gone();
-            store.apply_attachment(*record);
+            store.answered_attachment(*record);
             Ok(gone)
         }
         Ok(Returned::Volume(record)) => {
             let gone = record.is_gone();
-            store.apply_volume(*record);
+            store.answered_volume(*record);
             Ok(gone)
         }
         Err(error) => {
             if error.kind == ApiErrorKind::NotFound {
-                store.bury(target);
+                store.bury(target, uid);
             }
             Err(error)
         }
@@ -307,7 +357,7 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
 }
 
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.
-fn checked(context: crate::objects::StringMap) -> Result<crate::objects::StringMap, Failure> {
+fn checked(context: StringMap) -> Result<StringMap, Failure> {
     decide::check_publish_context(&context).map(|()| context)
 }
 

@@ -4,7 +4,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::observer::QueueMetrics;
 use super::status::Publisher;
@@ -12,7 +12,7 @@ use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::queue::{self, Backoff, LaneLimits, Limits, Queue, Rate};
+use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Registration, Route};
 
 /// What every attempt of one driver needs.
@@ -33,10 +33,11 @@ impl Work {
     }
 }
 
-/// A queue at work. Dropped without [`Engine::drain`], its runs are cancelled.
+/// A queue at work. Dropped without [`Engine::drain`], as when the driver's task panics, its runs are cancelled: a second
+/// engine for the same driver must not find the first one still calling.
 pub(super) struct Engine {
     work: Arc<Work>,
-    runner: JoinHandle<()>,
+    runner: AbortOnDropHandle<()>,
     _registration: Registration,
 }
 
@@ -57,7 +58,7 @@ impl Engine {
             metrics: context.metrics.clone(),
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
-        let queue = Queue::<AttacherKey>::builder(backoff(&settings))
+        let queue = Builder::new(backoff(&settings))
             .limits(limits(&settings))
             .observer(Arc::new(observer))
             .build();
@@ -77,7 +78,7 @@ impl Engine {
             client,
         });
         let shared = work.clone();
-        let runner = tokio::spawn(queue::run(queue, move |run| {
+        let runner = AbortOnDropHandle::new(tokio::spawn(queue::run(queue, move |run| {
             let work = shared.clone();
             async move {
                 let verdict = match run.key().clone() {
@@ -87,7 +88,7 @@ impl Engine {
                 work.publisher.attempt_ended();
                 verdict
             }
-        }));
+        })));
         Ok(Self {
             work,
             runner,

@@ -11,6 +11,7 @@ mod release;
 mod report;
 mod status;
 mod task;
+mod undo;
 
 pub use status::{DriverStatus, LastFailure, Phase, Plugin};
 pub use task::DriverTask;

@@ -8,10 +8,7 @@ use tracing::error;
 use crate::queue::{Lane, Observer};
 use crate::store::VOLUME;
 use crate::telemetry::metrics::Metrics;
-
-/// Names of the Go sidecar's queues, so that its dashboards keep working.
-const ATTACHMENT_QUEUE: &str = "csi-attacher-va";
-const VOLUME_QUEUE: &str = "csi-attacher-pv";
+use crate::telemetry::names;
 
 /// Feeds the `workqueue_*` families of one driver.
 pub(super) struct QueueMetrics {
@@ -21,8 +18,13 @@ pub(super) struct QueueMetrics {
     pub depths: [std::sync::atomic::AtomicUsize; 2],
 }
 
-fn queue_name(lane: Lane) -> &'static str {
-    if lane == VOLUME { VOLUME_QUEUE } else { ATTACHMENT_QUEUE }
+/// The name of the Go sidecar's queue, in metrics and on spans.
+pub(super) fn queue_name(lane: Lane) -> &'static str {
+    if lane == VOLUME {
+        names::QUEUE_PERSISTENT_VOLUME
+    } else {
+        names::QUEUE_VOLUME_ATTACHMENT
+    }
 }
 
 impl Observer for QueueMetrics {

@@ -35,7 +35,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     span.set(attr::PERSISTENT_VOLUME_NAME, name);
     report::describe_run(&mut span, run);
     let outcome = work.context.requests.write(&write, &span).await;
-    match take_in(store, &write.target, outcome) {
+    match take_in(store, &write.target, &volume.uid, outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             tracing::info!(driver = &*work.facts.name, PersistentVolume = name, "volume released");
@@ -49,7 +49,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
                     .requests
                     .read(&Target::Volume(volume.name.clone()), &span)
                     .await;
-                if take_in(store, &write.target, read).is_err() {
+                if take_in(store, &write.target, &volume.uid, read).is_err() {
                     tracing::debug!(PersistentVolume = name, "could not read the volume again");
                 }
             }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::attempt::{Attempt, describe};
 use super::engine::Work;
+use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
 use crate::decide::Failure;
@@ -57,6 +58,7 @@ pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot
 /// Attributes of the queue's part in an attempt.
 pub(super) fn describe_run(span: &mut Span, run: &Run<AttacherKey>) {
     span.set(attr::ATTEMPT, i64::from(run.attempt()));
+    span.set(attr::QUEUE_NAME, queue_name(run.lane()));
     span.set(attr::TRIGGER, run.trigger().as_str());
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
@@ -126,7 +128,7 @@ pub(super) fn failed(
     let kind = code.map_or_else(|| reason.to_owned(), |code| names::code_upper_snake(code).to_owned());
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    attempt.span.fail(&kind, &failure.message);
+    attempt.span.fail(&kind, description(failure));
     let trace_id = attempt.span.trace_id();
     tracing::warn!(
         driver = &*attempt.work.facts.name,
@@ -150,6 +152,14 @@ pub(super) fn failed(
         message: failure.message.clone(),
         trace_id,
     });
+}
+
+/// The driver's words alone: on a span the code stands beside them as `error.type` and is not to be repeated.
+fn description(failure: &Failure) -> &str {
+    match (failure.code, failure.message.split_once(" desc = ")) {
+        (Some(_), Some((_, words))) => words,
+        _ => &failure.message,
+    }
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {

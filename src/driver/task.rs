@@ -44,9 +44,6 @@ impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
     pub async fn run(mut self) {
         let publisher = Publisher::new(self.status.clone());
-        let configured = self.config.borrow().driver_name.clone().unwrap_or_default();
-        let connection = Connection::new(&self.config.borrow().endpoint);
-        let client = CsiClient::new(connection, configured.into(), self.context.metrics.clone());
         let mut engine: Option<Engine> = None;
         loop {
             if self.stop.is_cancelled() {
@@ -59,6 +56,7 @@ impl DriverTask {
                 continue;
             }
             let config = self.config.borrow().clone();
+            let client = CsiClient::new(Connection::new(&config.endpoint), self.context.metrics.clone());
             let stop = self.stop.clone();
             let shaken = tokio::select! {
                 shaken = shake(&client, &config) => shaken,
@@ -105,9 +103,9 @@ impl DriverTask {
         publisher.phase(phase);
         let lost = async {
             if stalled {
-                client.connection().lost().await
+                client.connection().lost().await;
             } else {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         // A driver of the wrong name is asked again when it restarts, or after a while.
@@ -217,8 +215,8 @@ impl DriverTask {
     }
 
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
-        let publishes = handshake.capabilities.bits.publish_unpublish;
-        let mode = if publishes { "Attach" } else { "Trivial" };
+        let attaches = handshake.capabilities.bits.publish_unpublish;
+        let mode = if attaches { "Attach" } else { "Trivial" };
         let plugin = &handshake.plugin;
         info!(
             config = &*self.name,
@@ -234,15 +232,15 @@ impl DriverTask {
         publisher.plugin(Plugin {
             name: plugin.name.clone(),
             vendor_version: plugin.vendor_version.clone(),
-            publishes,
+            publishes: attaches,
             capabilities: handshake.capabilities.names.clone(),
         });
     }
 
     fn down(&self) {
-        let status = self.status.borrow();
-        if let Some(plugin) = &status.plugin {
-            self.context.metrics.driver_down(&plugin.name);
+        let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
+        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone()) {
+            self.context.metrics.driver_down(&name);
         }
     }
 

@@ -7,6 +7,9 @@ mod connect;
 mod error;
 mod requests;
 
+#[cfg(test)]
+mod tests;
+
 pub use connect::{ConnectError, connect, load_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};

@@ -1,5 +1,6 @@
 //! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
 
+use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -89,16 +90,20 @@ pub struct Requests {
     client: Client,
     metrics: Metrics,
     host: String,
+    /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
+    server: (String, u16),
     deadline: Duration,
 }
 
 impl Requests {
     /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`.
     pub fn new(client: Client, host: impl Into<String>, deadline: Duration, metrics: Metrics) -> Self {
+        let host = host.into();
         Self {
             client,
             metrics,
-            host: host.into(),
+            server: server(&host),
+            host,
             deadline,
         }
     }
@@ -156,6 +161,11 @@ impl Requests {
             #[serde(default)]
             data: BTreeMap<String, k8s_openapi::ByteString>,
         }
+        // Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
+        if !(is_segment(&reference.namespace) && is_segment(&reference.name)) {
+            let message = "the reference is not the namespace and name of a Secret";
+            return Err(ApiError::without_answer(ApiErrorKind::Refused, message));
+        }
         let url = SECRETS
             .url(&reference.name)
             .replace("{:namespace}", &reference.namespace);
@@ -180,13 +190,12 @@ impl Requests {
         let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
-        let outcome = match tokio::time::timeout(self.deadline, self.exchange(request)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
+        let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
+            .await
+            .unwrap_or_else(|_| {
                 let waited = format!("no answer from the API server within {} s", self.deadline.as_secs_f32());
                 Err(ApiError::without_answer(ApiErrorKind::Unknown, waited))
-            }
-        };
+            });
         let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
         let status = outcome
             .as_ref()
@@ -229,12 +238,29 @@ impl Requests {
                 attr::URL_FULL,
                 format!("https://{}{}", self.host, request.uri().path()).as_str(),
             );
-            span.set(attr::SERVER_ADDRESS, self.host.as_str());
+            span.set(attr::SERVER_ADDRESS, self.server.0.as_str());
+            span.set(attr::SERVER_PORT, i64::from(self.server.1));
             span.set(attr::K8S_VERB, if *method == Method::GET { "get" } else { "patch" });
             span.set(attr::K8S_RESOURCE, resource.name);
         }
         span
     }
+}
+
+/// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
+fn is_segment(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
+}
+
+/// Host and port as the OpenTelemetry conventions want them: apart, an IPv6 address without its brackets.
+pub(super) fn server(authority: &str) -> (String, u16) {
+    const HTTPS: u16 = 443;
+    let Ok(parsed) = authority.parse::<Authority>() else {
+        return (authority.to_owned(), HTTPS);
+    };
+    let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
+    (host.to_owned(), parsed.port_u16().unwrap_or(HTTPS))
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {

@@ -89,7 +89,7 @@ pub struct ErrorNote {
 
 /// What the annotation `attacher.csi.dev/volume` holds as JSON: enough of the volume to detach it when its
 /// PersistentVolume was removed by force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VolumeNote {
     /// The volume's ID for the driver.
     pub handle: Box<str>,

@@ -99,6 +99,7 @@ impl From<BTreeMap<String, String>> for StringMap {
 
 /// The access modes of a volume as a set; order and repetition carry no meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "a set of four modes and a rest")]
 pub struct AccessModes {
     /// ReadWriteOnce.
     pub read_write_once: bool,

@@ -40,7 +40,7 @@ impl Default for Backoff {
     fn default() -> Self {
         Self {
             initial: Duration::from_secs(1),
-            max: Duration::from_secs(60),
+            max: Duration::from_mins(1),
             factor: 2.0,
             jitter_percent: 0,
         }

@@ -92,19 +92,9 @@ impl Builder {
 }
 
 impl<K: Key> Queue<K> {
-    /// A queue with this backoff, without limits and observer.
+    /// A queue with this backoff, without limits and observer; [`Builder`] makes others.
     pub fn new(backoff: Backoff) -> Self {
-        Self::builder(backoff).build()
-    }
-
-    /// A builder for a queue with this backoff.
-    pub fn builder(backoff: Backoff) -> Builder {
-        Builder {
-            backoff,
-            limits: Limits::default(),
-            observer: Arc::new(NoObserver),
-            rng: Rng::new(),
-        }
+        Builder::new(backoff).build()
     }
 
     /// Queues a key at once, unless it is held after a failure with the same fingerprint.
@@ -183,7 +173,6 @@ impl<K: Key> Queue<K> {
     /// Hands out nothing any more and takes no adds; runs in flight go on and may finish. Cannot be taken back.
     pub fn close(&self) {
         self.shared.change(|state, _| state.close());
-        self.shared.work.notify_waiters();
     }
 
     /// Waits until no run is in flight. Lasting only after [`Self::close`]; before it, new runs may start at once.

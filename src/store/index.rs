@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::table::{Applied, Table};
+use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts, NodeEntry};
-use crate::objects::{Attachment, CsiNode, Source, Volume};
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Source, Volume};
 
 /// What is known about one attachment at one moment.
 #[derive(Clone, Debug)]
@@ -19,6 +20,22 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// UID of the copy that a request to `target` is made from; empty when there is none.
+    pub fn uid(&self, target: &Target) -> &str {
+        match target {
+            Target::Attachment(_) | Target::AttachmentStatus(_) => &self.attachment.uid,
+            Target::Volume(_) => self.volume.as_ref().map_or("", |volume| &volume.uid),
+        }
+    }
+
+    /// Version of the copy that a request to `target` is made from.
+    pub fn version(&self, target: &Target) -> Option<ResourceVersion> {
+        match target {
+            Target::Attachment(_) | Target::AttachmentStatus(_) => Some(self.attachment.resource_version),
+            Target::Volume(_) => self.volume.as_ref().map(|volume| volume.resource_version),
+        }
+    }
+
     /// What the CSINode says of a driver.
     pub fn node_entry(&self, driver: &str) -> NodeEntry<'_> {
         match &self.node {
@@ -55,10 +72,21 @@ impl Counts {
 #[derive(Debug)]
 pub(crate) enum Change {
     None,
-    Attachment { name: Arc<str> },
-    AttachmentGone { record: Arc<Attachment> },
-    Volume { name: Arc<str>, attachments: Vec<Arc<str>> },
-    Node { attachments: Vec<Arc<str>> },
+    Attachment {
+        name: Arc<str>,
+        /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
+        replaced: Option<Arc<Attachment>>,
+    },
+    AttachmentGone {
+        record: Arc<Attachment>,
+    },
+    Volume {
+        name: Arc<str>,
+        attachments: Vec<Arc<str>>,
+    },
+    Node {
+        attachments: Vec<Arc<str>>,
+    },
 }
 
 /// Names of the work of a driver.
@@ -141,12 +169,26 @@ impl Index {
         let Some(Applied { previous, current }) = self.attachments.apply(record) else {
             return Change::None;
         };
-        if let Some(previous) = previous {
-            self.unlink(&previous);
+        if let Some(previous) = &previous {
+            self.unlink(previous);
         }
         self.link(&current);
         Change::Attachment {
             name: current.name.clone(),
+            replaced: previous.filter(|previous| previous.uid != current.uid),
+        }
+    }
+
+    /// An answer to a request of ours; see [`super::Store::answered_attachment`].
+    pub fn answered_attachment(&mut self, record: Attachment) -> Change {
+        if self.attachments.get(&record.name).is_none() {
+            return Change::None;
+        }
+        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
+        let change = self.apply_attachment(record);
+        match gone {
+            Some((name, uid)) => self.bury_attachment(&name, &uid),
+            None => change,
         }
     }
 
@@ -155,6 +197,19 @@ impl Index {
             return Change::None;
         };
         self.volume_changed(&applied.current.name)
+    }
+
+    /// An answer to a request of ours; see [`super::Store::answered_attachment`].
+    pub fn answered_volume(&mut self, record: Volume) -> Change {
+        if self.volumes.get(&record.name).is_none() {
+            return Change::None;
+        }
+        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
+        let change = self.apply_volume(record);
+        match gone {
+            Some((name, uid)) => self.bury_volume(&name, &uid),
+            None => change,
+        }
     }
 
     pub fn apply_node(&mut self, record: CsiNode) -> Change {

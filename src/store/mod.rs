@@ -13,7 +13,7 @@ mod route;
 mod table;
 
 pub use index::{Counts, Snapshot};
-pub(crate) use reflect::reflect;
+pub(crate) use reflect::{RECOVERED, reflect};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;
@@ -91,64 +91,43 @@ impl Store {
         self.inner.index.read().oldest_pending_of(attacher, detaching)
     }
 
-    /// Takes in an attachment, from the watch or from an answer to a write of ours.
-    ///
-    /// An answer may show that the write was the last thing that held the object; it then counts as gone at once.
+    /// Takes in an attachment from the watch.
     pub fn apply_attachment(&self, record: Attachment) {
-        let gone = record.is_gone();
-        let (name, uid) = (record.name.clone(), record.uid.clone());
         let change = self.inner.index.write().apply_attachment(record);
-        if gone {
-            self.bury_attachment(&name, &uid);
-        } else {
-            self.react(change);
-        }
-    }
-
-    /// Takes in that an attachment is gone, as an answer to a write of ours told (404, or it was the last finalizer).
-    /// `uid` guards against a new object of the same name.
-    pub fn bury_attachment(&self, name: &str, uid: &str) {
-        let change = self.inner.index.write().bury_attachment(name, uid);
         self.react(change);
     }
 
-    /// Takes in a PersistentVolume, from the watch or from an answer to a write of ours.
+    /// Takes in an attachment from an answer to a request of ours.
+    ///
+    /// It may show that our write was the last thing that held the object; it then counts as gone at once. An object
+    /// that is not known any more stays unknown: the watch was faster and has told its end, and will not tell it again.
+    pub fn answered_attachment(&self, record: Attachment) {
+        let change = self.inner.index.write().answered_attachment(record);
+        self.react(change);
+    }
+
+    /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
-        let gone = record.is_gone();
-        let (name, uid) = (record.name.clone(), record.uid.clone());
         let change = self.inner.index.write().apply_volume(record);
-        if gone {
-            self.bury_volume(&name, &uid);
-        } else {
-            self.react(change);
-        }
-    }
-
-    /// Takes in that a PersistentVolume is gone, as an answer to a write of ours told.
-    pub fn bury_volume(&self, name: &str, uid: &str) {
-        let change = self.inner.index.write().bury_volume(name, uid);
         self.react(change);
     }
 
-    /// Takes in that the object that a write goes to is not there (404).
-    pub fn bury(&self, target: &Target) {
-        let index = self.inner.index.read();
-        match target {
-            Target::Attachment(name) | Target::AttachmentStatus(name) => {
-                let known = index.attachments.get(name).cloned();
-                drop(index);
-                if let Some(known) = known {
-                    self.bury_attachment(name, &known.uid);
-                }
-            }
-            Target::Volume(name) => {
-                let known = index.volumes.get(name).cloned();
-                drop(index);
-                if let Some(known) = known {
-                    self.bury_volume(name, &known.uid);
-                }
-            }
-        }
+    /// As [`Store::answered_attachment`], for a PersistentVolume.
+    pub fn answered_volume(&self, record: Volume) {
+        let change = self.inner.index.write().answered_volume(record);
+        self.react(change);
+    }
+
+    /// Takes in that the object that a request went to is not there (404). `uid` is that of the object it was made
+    /// from: a new one of the same name, which the watch may have brought meanwhile, stays.
+    pub fn bury(&self, target: &Target, uid: &str) {
+        let mut index = self.inner.index.write();
+        let change = match target {
+            Target::Attachment(name) | Target::AttachmentStatus(name) => index.bury_attachment(name, uid),
+            Target::Volume(name) => index.bury_volume(name, uid),
+        };
+        drop(index);
+        self.react(change);
     }
 
     /// Version of the known copy of the object that a write goes to.
@@ -179,8 +158,12 @@ impl Store {
             return;
         };
         let work = self.inner.index.read().work_of(&facts);
-        work.attachments.iter().for_each(|name| self.look_at_attachment(name));
-        work.volumes.iter().for_each(|name| self.look_at_volume(name));
+        for name in &work.attachments {
+            self.look_at_attachment(name);
+        }
+        for name in &work.volumes {
+            self.look_at_volume(name);
+        }
     }
 
     fn unregister(&self, driver: &str) {
@@ -190,7 +173,12 @@ impl Store {
     fn react(&self, change: Change) {
         match change {
             Change::None => {}
-            Change::Attachment { name } => self.look_at_attachment(&name),
+            Change::Attachment { name, replaced } => {
+                self.look_at_attachment(&name);
+                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
+                    self.look_at_volume(volume);
+                }
+            }
             Change::AttachmentGone { record } => {
                 self.look_at_attachment(&record.name);
                 self.forget_if_gone(&record);
@@ -200,9 +188,15 @@ impl Store {
             }
             Change::Volume { name, attachments } => {
                 self.look_at_volume(&name);
-                attachments.iter().for_each(|name| self.look_at_attachment(name));
+                for name in &attachments {
+                    self.look_at_attachment(name);
+                }
             }
-            Change::Node { attachments } => attachments.iter().for_each(|name| self.look_at_attachment(name)),
+            Change::Node { attachments } => {
+                for name in &attachments {
+                    self.look_at_attachment(name);
+                }
+            }
         }
     }
 

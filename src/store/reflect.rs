@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::index::{Change, Index};
@@ -17,6 +19,10 @@ use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Vol
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
 const PAGE_SIZE: u32 = 500;
+
+/// A watch that is resumed says nothing until an object changes, which may take days. But one that fails again says so
+/// within its longest backoff, of 30 s, and the time of a request.
+pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
 
 /// A kind that the cache holds.
 pub(crate) trait Reflected:
@@ -53,21 +59,28 @@ async fn follow<K: Reflected>(
     let mut events = pin!(events);
     let mut seen = HashSet::new();
     let mut broken = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                if std::mem::take(&mut broken) {
-                    info!(resource = K::PLURAL, "watching again");
-                    check.set_ready(store.is_listed::<K>());
-                }
-                take_in(event, &store, &mut seen, &check);
-            }
-            Err(error) => {
+    loop {
+        let patience = if broken { RECOVERED } else { Duration::MAX };
+        let event = match timeout(patience, events.next()).await {
+            Ok(None) => return,
+            Ok(Some(Err(error))) => {
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
                 }
-                check.set_failing(&format!("cannot watch {}: {error}", K::PLURAL));
+                check.set_failing(format!("cannot watch {}: {error}", K::PLURAL));
+                continue;
             }
+            Ok(Some(Ok(event))) => Some(event),
+            // No word is a good sign only from a watch that is resumed, not from a list that does not come.
+            Err(_) if !store.is_listed::<K>() => continue,
+            Err(_) => None,
+        };
+        if std::mem::take(&mut broken) {
+            info!(resource = K::PLURAL, "watching again");
+            check.set_ready(store.is_listed::<K>());
+        }
+        if let Some(event) = event {
+            take_in(event, &store, &mut seen, &check);
         }
     }
 }
@@ -83,7 +96,9 @@ fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut Has
         }
         watcher::Event::InitDone => {
             let changes = K::finish(&mut store.inner.index.write(), seen);
-            changes.into_iter().for_each(|change| store.react(change));
+            for change in changes {
+                store.react(change);
+            }
             *seen = HashSet::new();
             store.inner.synced.send_modify(K::mark);
             check.set_ready(true);

@@ -100,11 +100,6 @@ impl<R: Record> Table<R> {
             .map(|(_, record)| record.clone())
             .collect()
     }
-
-    #[cfg(test)]
-    pub fn ghosts(&self) -> usize {
-        self.ghosts.len()
-    }
 }
 
 macro_rules! record {

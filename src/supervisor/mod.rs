@@ -24,6 +24,7 @@ use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::clock;
 use crate::driver::Context;
+use crate::store::RECOVERED;
 use plan::{Problem, Step, Wish};
 use running::{Drivers, StatusWriter};
 
@@ -38,6 +39,8 @@ pub struct Supervisor {
     objects: BTreeMap<String, Entry>,
     /// The objects of a list that is still coming in.
     listing: Option<BTreeMap<String, Entry>>,
+    /// Whether there was a complete list.
+    listed: bool,
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
@@ -57,6 +60,7 @@ impl Supervisor {
             drivers: Drivers::new(context),
             objects: BTreeMap::new(),
             listing: None,
+            listed: false,
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
@@ -83,25 +87,29 @@ impl Supervisor {
         let mut events = pin!(events);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut broken = false;
+        let mut broken: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => {
-                        broken = false;
+                        broken = None;
                         self.take_in(event, &check);
                     }
                     Some(Err(error)) => {
-                        if !std::mem::replace(&mut broken, true) {
+                        if broken.replace(Instant::now()).is_none() {
                             warn!(%error, "cannot watch attacherconfigs; is the CustomResourceDefinition installed? trying again");
                         }
                         check.set_failing(format!("cannot watch attacherconfigs: {error}"));
                     }
                     None => return,
                 },
-                name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(name),
+                name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(&name),
                 _ = look.tick() => {
+                    if self.listed && broken.is_some_and(|at| at.elapsed() >= RECOVERED) {
+                        broken = None;
+                        check.set_ready(true);
+                    }
                     self.drivers.restart_due();
                     self.drivers.set_gauges();
                     self.write_statuses().await;
@@ -121,6 +129,7 @@ impl Supervisor {
             }
             watcher::Event::InitDone => {
                 self.objects = self.listing.take().unwrap_or_default();
+                self.listed = true;
                 check.set_ready(true);
                 self.apply();
             }
@@ -182,11 +191,11 @@ impl Supervisor {
     /// not hold up the others.
     async fn write_statuses(&mut self) {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
-        let writes = self.objects.iter_mut().filter_map(|(name, entry)| {
+        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
             let meta = &entry.object.metadata;
             let wanted = drivers.status(name, meta.generation, problems.get(name), holder, &entry.written);
-            let waited = entry.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED);
-            if wanted == entry.written || !(waited || status::is_urgent(&entry.written, &wanted)) {
+            let rested = entry.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED);
+            if wanted == entry.written || !(rested || status::is_urgent(&entry.written, &wanted)) {
                 return None;
             }
             Some(async move {
@@ -204,7 +213,7 @@ impl Supervisor {
                 }
             })
         });
-        futures::future::join_all(writes).await;
+        futures::future::join_all(changes).await;
     }
 }
 

@@ -18,12 +18,12 @@ use super::status::{self, Facts};
 use super::{Name, gauges};
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
-use crate::driver::{Context, DriverStatus, DriverTask};
+use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -140,6 +140,12 @@ impl Drivers {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
+        if matches!(running.then, Then::At(_)) {
+            // The task ended by a fault and waits: there is nothing to finish.
+            self.running.remove(name);
+            self.spawn(name, config, 0);
+            return;
+        }
         running.then = Then::Start(config);
         running.stop.cancel();
     }
@@ -178,17 +184,17 @@ impl Drivers {
     }
 
     /// Does what was meant to happen after the end of a task.
-    pub fn after_end(&mut self, name: String) {
-        let Some(running) = self.running.get_mut(&name) else {
+    pub fn after_end(&mut self, name: &str) {
+        let Some(running) = self.running.get_mut(name) else {
             return;
         };
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
-                self.running.remove(&name);
+                self.running.remove(name);
             }
             Then::Start(config) => {
-                self.running.remove(&name);
-                self.spawn(&name, config, 0);
+                self.running.remove(name);
+                self.spawn(name, config, 0);
             }
             Then::Again | Then::At(_) => {
                 let pause = FIRST_PAUSE
@@ -196,6 +202,9 @@ impl Drivers {
                     .min(LONGEST_PAUSE);
                 running.then = Then::At(Instant::now() + pause);
                 running.faults = running.faults.saturating_add(1);
+                let last = running.status.borrow().clone();
+                running.status = ended(last);
+                *running.queue.lock() = None;
             }
         }
     }
@@ -258,6 +267,12 @@ impl Drivers {
             gauges::set(&self.context, &plugin.name, &queue);
         }
     }
+}
+
+/// The state of a driver whose task ended by a fault: what it told stays known, but it is at nothing.
+fn ended(last: DriverStatus) -> watch::Receiver<DriverStatus> {
+    let phase = Phase::Connecting;
+    watch::channel(DriverStatus { phase, ..last }).1
 }
 
 /// Writes AttacherConfig status by server-side apply.

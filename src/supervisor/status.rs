@@ -163,78 +163,64 @@ fn idle() -> Vec<ConditionUpdate> {
     of_phase(&Phase::Connecting)
 }
 
-/// Ready, Reconciling, Stalled and DriverReachable of a phase, in this order.
+/// Status, reason and message of one condition.
+type State<'a> = (ConditionStatus, Reason, &'a str);
+
+/// The four conditions that follow from the phase, in the order of the documentation.
+fn four(ready: State<'_>, reconciling: State<'_>, stalled: State<'_>, reachable: State<'_>) -> Vec<ConditionUpdate> {
+    let all = [
+        (ConditionType::Ready, ready),
+        (ConditionType::Reconciling, reconciling),
+        (ConditionType::Stalled, stalled),
+        (ConditionType::DriverReachable, reachable),
+    ];
+    all.into_iter()
+        .map(|(kind, (status, reason, message))| ConditionUpdate::new(kind, status, reason, message))
+        .collect()
+}
+
 fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
-    let table = |ready: (ConditionStatus, Reason, &str),
-                 reconciling: (ConditionStatus, Reason, &str),
-                 stalled: (ConditionStatus, Reason, &str),
-                 reachable: (ConditionStatus, Reason, &str)| {
-        vec![
-            ConditionUpdate::new(ConditionType::Ready, ready.0, ready.1, ready.2),
-            ConditionUpdate::new(ConditionType::Reconciling, reconciling.0, reconciling.1, reconciling.2),
-            ConditionUpdate::new(ConditionType::Stalled, stalled.0, stalled.1, stalled.2),
-            ConditionUpdate::new(ConditionType::DriverReachable, reachable.0, reachable.1, reachable.2),
-        ]
-    };
     let free = (False, Reason::NotStalled, "");
     let done = (False, Reason::UpToDate, "the latest spec is in use");
     let connected = (True, Reason::Connected, "the driver answers");
+    // Not ready because of something that passes by itself.
+    let busy = |reason, text, reachable| four((False, reason, text), (True, reason, text), free, reachable);
     match phase {
-        Phase::Running => table(
+        Phase::Running => four(
             (True, Reason::Running, "attaching and detaching volumes"),
             done,
             free,
             connected,
         ),
-        Phase::Syncing => {
-            let syncing = "waiting for the first complete list of objects from the API server";
-            table(
-                (False, Reason::Syncing, syncing),
-                (True, Reason::Syncing, syncing),
-                free,
-                connected,
-            )
-        }
+        Phase::Syncing => busy(
+            Reason::Syncing,
+            "waiting for the first complete list of objects from the API server",
+            connected,
+        ),
         Phase::Connecting => {
-            let connecting = "connecting to the driver";
-            let busy = (True, Reason::Connecting, connecting);
-            table(
-                (False, Reason::Connecting, connecting),
-                busy,
-                free,
-                (Unknown, Reason::Connecting, connecting),
-            )
+            let text = "connecting to the driver";
+            busy(Reason::Connecting, text, (Unknown, Reason::Connecting, text))
         }
-        Phase::Unreachable { reason, message } => table(
+        Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
+        Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
             (True, Reason::Connecting, "trying to reach the driver"),
             free,
             (False, *reason, message),
         ),
-        Phase::Stalled { reason, message } => table(
-            (False, *reason, message),
-            (False, *reason, message),
-            (True, *reason, message),
-            connected,
-        ),
+        Phase::Stalled { reason, message } => {
+            let stuck = |status| (status, *reason, message.as_str());
+            four(stuck(False), stuck(False), stuck(True), connected)
+        }
         Phase::Suspended => {
             let text = "spec.suspend is true";
             let rest = (Unknown, Reason::Suspended, text);
-            table(
+            four(
                 (False, Reason::Suspended, text),
                 (False, Reason::UpToDate, text),
                 free,
                 rest,
-            )
-        }
-        Phase::Draining => {
-            let text = "finishing the calls that run";
-            table(
-                (False, Reason::Draining, text),
-                (True, Reason::Draining, text),
-                free,
-                connected,
             )
         }
     }

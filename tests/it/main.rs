@@ -1,6 +1,16 @@
 //! Integration tests against a real control plane.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and its figures are printed; clippy knows only functions marked as tests"
+)]
+
 #[path = "../support/mod.rs"]
 mod support;
 
+mod canary;
 mod controlplane;
+mod hanging_collector;
+mod tracing;

@@ -8,6 +8,11 @@
     unused_imports,
     reason = "each target that includes this module uses a part of it"
 )]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is test code, also where a bench or a demo includes it"
+)]
 
 pub mod apply;
 pub mod controlplane;
@@ -15,6 +20,7 @@ mod error;
 pub mod fixtures;
 pub mod operator;
 pub mod otlp;
+pub mod stage;
 pub mod wait;
 
 pub use apply::apply_yaml;
@@ -23,6 +29,7 @@ pub use controlplane::{ControlPlane, Options};
 pub use error::{Error, Result};
 pub use fixtures::{Fixtures, Volume};
 pub use operator::{Operator, OperatorOptions};
+pub use stage::Stage;
 
 use tokio::sync::OnceCell;
 

@@ -21,7 +21,7 @@ use super::{ControlPlane, wait};
 const RBAC: &str = include_str!("../../config/rbac.yaml");
 /// Namespace and name of the operator's ServiceAccount in `config/rbac.yaml`.
 pub const IDENTITY: &str = "csi-attacher-operator";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Installs the CustomResourceDefinition and the RBAC rules. Doing it again changes nothing.
 pub async fn install(cluster: &ControlPlane) -> Result<()> {

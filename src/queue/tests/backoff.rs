@@ -90,6 +90,15 @@ fn the_jitter_is_drawn_from_the_seed_and_spreads_both_ways() {
     assert!(most <= 11 * SECOND && most > Duration::from_millis(10_800), "{most:?}");
 }
 
+#[test]
+fn a_full_jitter_of_the_shortest_delay_is_not_zero() {
+    let nano = Duration::from_nanos(1);
+    let backoff = Backoff::new(nano, nano, 1.0, 100).unwrap();
+    let mut rng = Rng::with_seed(1);
+    let drawn: std::collections::BTreeSet<_> = (0..100).map(|_| backoff.delay(0, &mut rng)).collect();
+    assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [nano, 2 * nano]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

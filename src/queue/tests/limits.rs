@@ -1,7 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance};
 
+use super::super::observer::NoObserver;
+use super::super::state::{Next, State};
 use super::super::{Builder, Item, Key, Lane, Limits, Queue, Rate, Ticket, Verdict};
 use super::{ATTACH, DETACH, SECOND, VOLUME, item, limited, limits, queue, settle_all, take};
 
@@ -153,6 +156,25 @@ fn rates_have_the_burst_of_one_second() {
     ] {
         assert_eq!(burst(rate), starts, "{rate} per second");
     }
+}
+
+#[test]
+fn a_rate_with_an_odd_interval_is_rounded_to_the_slower_side() {
+    let now = Instant::now();
+    let limits = limits([0; 3], 0, 3);
+    let rng = fastrand::Rng::with_seed(1);
+    let mut state = State::<u8>::new(super::plain_backoff(), limits, rng, Arc::new(NoObserver), now);
+    for key in 0..5 {
+        state.add(Item::new(key, ATTACH, 0), None, now);
+    }
+    let mut starts = |nanos| {
+        let now = now + Duration::from_nanos(nanos);
+        std::iter::from_fn(|| matches!(state.next(now), Next::Run(_)).then_some(())).count()
+    };
+    assert_eq!(
+        [0, 333_333_333, 333_333_334, 666_666_667, 666_666_668].map(&mut starts),
+        [3, 0, 1, 0, 1]
+    );
 }
 
 #[test]

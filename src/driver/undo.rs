@@ -1,0 +1,59 @@
+//! A VolumeAttachment that vanished while its volume was being published.
+//!
+//! Our finalizer makes that impossible, unless somebody removes it by force. Then nobody will ever ask for the detach, and
+//! the volume would stay attached to a node that no object names.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use crate::decide::{PublishRequest, UnpublishRequest};
+use crate::store::Snapshot;
+
+const TRIES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Takes the volume back from the node when the attachment is gone. An attachment that came back under the same name,
+/// which is made of volume and node, wants the volume where it is.
+pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, published: &PublishRequest<'_>) {
+    let name = &*snapshot.attachment.name;
+    let is_there = || attempt.work.context.store.attachment(name).is_some();
+    let plan = UnpublishRequest {
+        volume_id: published.volume_id,
+        node_id: published.node_id,
+    };
+    let driver = &*attempt.work.facts.name;
+    let deadline = attempt.config.timeouts.unpublish;
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..TRIES {
+        if is_there() {
+            return;
+        }
+        // Not the attempt's own client: its connection may be the one whose loss started this.
+        let client = attempt.work.client();
+        let answer = client
+            .unpublish(&plan, attempt.secrets.as_ref(), deadline, &attempt.span)
+            .await;
+        let Err(error) = answer else {
+            tracing::warn!(
+                driver,
+                VolumeAttachment = name,
+                volumeHandle = plan.volume_id,
+                "the VolumeAttachment vanished while its volume was being attached; detached it again"
+            );
+            return;
+        };
+        tracing::warn!(
+            driver, VolumeAttachment = name, volumeHandle = plan.volume_id, %error,
+            next_try_seconds = pause.as_secs(), "cannot detach the volume of a VolumeAttachment that vanished"
+        );
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    tracing::error!(
+        driver,
+        VolumeAttachment = name,
+        volumeHandle = plan.volume_id,
+        nodeID = plan.node_id,
+        "gave up: the volume may still be attached though its VolumeAttachment is gone; detach it by hand"
+    );
+}

@@ -1,0 +1,219 @@
+//! The values of a publish secret come out nowhere, not even when the driver puts them into its error messages.
+
+use std::time::Duration;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Action, Failure, Method, MockDriver, Rule};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::support::otlp::OtlpReceiver;
+use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
+use crate::support::wait::wait_for;
+use crate::support::{AuditEvent, Operator, OperatorOptions, Result, Volume};
+
+const DRIVER: &str = "canary.csi.test";
+const NAME: &str = "canary";
+/// The last value contains the first, so that replacing the first one first would leave the rest behind. The one
+/// between ends in a line end, which the driver's message does not show everywhere.
+const SECRETS: [(&str, &str); 3] = [
+    ("password", "sing-7c41e9d2"),
+    ("pin", "whistle-03fd66\n"),
+    ("token", "sing-7c41e9d2-louder-58b0"),
+];
+const DRIVER_MESSAGE: &str = "whistle-03fd66 refused for";
+/// Names the libraries that are held at a higher level unless they are named.
+const LOG_LEVEL: &str =
+    "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
+const MESSAGE: &str =
+    "rpc error: code = Internal desc = ***stripped*** refused for ***stripped*** ***stripped***  ***stripped***";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Parts of the secret in every shape in which they could leak.
+struct Needles(Vec<String>);
+
+impl Needles {
+    fn new() -> Self {
+        let mut needles = vec!["louder-58b0".to_owned()];
+        for value in values() {
+            needles.push(value.to_owned());
+            needles.extend((0..3).map(|offset| inner_base64(value, offset)));
+        }
+        Self(needles)
+    }
+
+    fn find<'t>(&self, text: &'t str) -> Vec<&'t str> {
+        let lines = text.lines();
+        lines
+            .filter(|line| self.0.iter().any(|needle| line.contains(needle)))
+            .collect()
+    }
+}
+
+/// The values without line ends, which no search by lines would find.
+fn values() -> [&'static str; 3] {
+    SECRETS.map(|(_, value)| value.trim())
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let json = serde_json::to_value(ByteString(bytes.to_vec())).unwrap();
+    json.as_str().unwrap().to_owned()
+}
+
+/// The characters of base64 which come from this text alone when `offset` bytes and more stand before it and something
+/// else after it.
+fn inner_base64(text: &str, offset: usize) -> String {
+    let whole = base64(&[&vec![0; offset], text.as_bytes()].concat());
+    let from = (offset * 8).div_ceil(6);
+    let to = (offset + text.len()) * 8 / 6;
+    whole[from..to].to_owned()
+}
+
+#[test]
+fn the_search_finds_a_leak() {
+    let needles = Needles::new();
+    for value in values() {
+        for before in ["", "a", "ab", "abc"] {
+            let leak = format!("{before}{value}/after");
+            assert_eq!(needles.find(&leak).len(), 1, "{leak}");
+            assert_eq!(needles.find(&base64(leak.as_bytes())).len(), 1, "{leak}");
+        }
+    }
+    assert_eq!(needles.find("refused for ***stripped***").len(), 0);
+}
+
+#[tokio::test]
+async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::grpc().await;
+    stage.publish_secret(&SECRETS).await?;
+    let options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
+        .argument(format!("--log-level={LOG_LEVEL}"))
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let mut operator = stage.operator(options).await?;
+    let builder = MockDriver::builder(DRIVER)
+        .accept_any_volume()
+        .rule(echo(Method::ControllerPublishVolume))
+        .rule(echo(Method::ControllerUnpublishVolume));
+    let driver = stage.driver(builder, NAME).await?;
+    let config = attach_and_detach(&stage).await?;
+    let metrics = operator.metrics().await?;
+    stop(&mut operator).await?;
+
+    // The secret was really there: the driver got it, and put it into both errors.
+    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+        let calls = driver.handle.calls_of(method);
+        let codes: Vec<_> = calls.iter().filter_map(|call| call.code).collect();
+        assert_eq!(codes, [Code::Internal, Code::Ok]);
+        for call in calls {
+            assert_eq!(call.secret_keys, SECRETS.map(|(key, _)| key));
+        }
+    }
+    // The level was really the lowest, for the libraries underneath as well.
+    for target in ["h2::", "hyper_util::", "kube_runtime::"] {
+        let traced =
+            |line: &str| line.contains("\"level\":\"TRACE\"") && line.contains(&format!("\"target\":\"{target}"));
+        assert!(operator.log_text().lines().any(traced), "{target}");
+    }
+    let places = [
+        ("log", operator.log_text()),
+        ("spans", format!("{:#?}", receiver.spans())),
+        ("VolumeAttachments as written", audited(&stage, "volumeattachments")?),
+        ("AttacherConfig", config),
+    ];
+    for (place, text) in &places {
+        assert!(
+            text.contains("***stripped*** refused for ***stripped*** ***stripped***  ***stripped***"),
+            "{place}: {text}"
+        );
+    }
+    let others = [
+        ("metrics", metrics),
+        ("events", events(&stage).await?),
+        // Everything that anybody sent to the API server or got from it, but for the contents of secrets.
+        (
+            "audit log",
+            std::fs::read_to_string(stage.cluster.audit_log()?).unwrap(),
+        ),
+    ];
+    for (place, text) in places.iter().chain(&others) {
+        let found = Needles::new().find(text);
+        assert!(found.is_empty(), "{place}: {found:#?}");
+    }
+    assert_silent_about_keys(&operator, &receiver);
+    Ok(())
+}
+
+/// The first call of this method fails, with the values of the secrets in its message.
+fn echo(method: Method) -> Rule {
+    Rule::on(method).times(1).action(Action::Fail(Failure {
+        code: Code::Internal,
+        message: DRIVER_MESSAGE.to_owned(),
+        echo_secrets: true,
+        pad_bytes: 0,
+    }))
+}
+
+/// Attaches and detaches a volume, each with a failure that shows on the VolumeAttachment. Answers the AttacherConfig
+/// with the failure to detach in its status, as JSON.
+async fn attach_and_detach(stage: &Stage) -> Result<String> {
+    let fixtures = &stage.fixtures;
+    let (namespace, secret) = PUBLISH_SECRET;
+    fixtures.csi_node("canary-node", DRIVER, "node-id").await?;
+    let volume = Volume::new(NAME, DRIVER, "handle").publish_secret(namespace, secret);
+    fixtures.persistent_volume(&volume).await?;
+    fixtures.volume_attachment(NAME, DRIVER, NAME, "canary-node").await?;
+    fixtures.wait_for_attached(NAME).await?;
+    fixtures.delete::<VolumeAttachment>(NAME).await?;
+    fixtures.wait_for_attachment_gone(NAME).await?;
+    for error in ["attachError", "detachError"] {
+        let is_error = |event: &AuditEvent| {
+            let message = event
+                .request_body
+                .as_ref()
+                .and_then(|body| body.pointer(&format!("/status/{error}/message")));
+            event.name == NAME && message.and_then(Value::as_str) == Some(MESSAGE)
+        };
+        stage.cluster.wait_for_audit_event(error, LIMIT, is_error).await?;
+    }
+    let configs = Api::<AttacherConfig>::all(stage.client.clone());
+    let what = "the failure to detach in the status";
+    let config = wait_for(configs, NAME, what, LIMIT, |config| {
+        let failure = config.and_then(|config| config.status.as_ref()?.last_failure.as_ref());
+        failure.is_some_and(|failure| failure.operation == "detach")
+    })
+    .await?;
+    Ok(serde_json::to_string_pretty(&config)?)
+}
+
+/// The bodies of all requests that the operator sent about this resource.
+fn audited(stage: &Stage, resource: &str) -> Result<String> {
+    let events = stage.cluster.audit_events()?;
+    let bodies = events
+        .iter()
+        .filter(|event| event.user_agent.starts_with("csi-attacher-operator/") && event.resource == resource)
+        .filter_map(|event| event.request_body.as_ref().map(Value::to_string));
+    Ok(bodies.collect::<Vec<_>>().join("\n"))
+}
+
+async fn events(stage: &Stage) -> Result<String> {
+    let events = Api::<Event>::all(stage.client.clone());
+    let events = events.list(&ListParams::default()).await;
+    let events = events.map_err(|error| crate::support::Error::Other(error.to_string()))?;
+    Ok(serde_json::to_string_pretty(&events.items)?)
+}
+
+/// Names of keys stay inside as well: only their number may be told.
+fn assert_silent_about_keys(operator: &Operator, receiver: &OtlpReceiver) {
+    let text = format!("{}{:#?}", operator.log_text(), receiver.spans());
+    for (key, _) in SECRETS {
+        assert!(!text.contains(&format!("\"{key}\"")), "{key}");
+    }
+}

@@ -1,0 +1,249 @@
+//! The traces of attach and detach, as a collector gets them from the real operator.
+
+mod check;
+mod tree;
+
+use std::time::Duration;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::api::names::finalizer_name;
+use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, Rule};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use tonic::Code;
+
+use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::support::stage::{Driver, PUBLISH_SECRET, Stage, stop};
+use crate::support::wait::wait_for;
+use crate::support::{Operator, OperatorOptions, Result, Volume};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const PUBLISH: Method = Method::ControllerPublishVolume;
+const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
+
+fn operator() -> OperatorOptions {
+    OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
+}
+
+/// An operator that traces to this receiver, which speaks the given `OTEL_EXPORTER_OTLP_PROTOCOL`.
+fn traced(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {
+    operator()
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
+}
+
+/// The names of one test: each has a driver, an AttacherConfig, a node, volumes and attachments of its own.
+struct Names {
+    prefix: &'static str,
+}
+
+impl Names {
+    fn driver(&self) -> String {
+        format!("{}.csi.test", self.prefix)
+    }
+
+    fn of(&self, what: &str) -> String {
+        format!("{}-{what}", self.prefix)
+    }
+
+    async fn start_driver(&self, stage: &Stage) -> Result<Driver> {
+        let builder = MockDriver::builder(self.driver()).accept_any_volume();
+        let driver = stage.driver(builder, self.prefix).await?;
+        let fixtures = &stage.fixtures;
+        fixtures
+            .csi_node(&self.of("node"), &self.driver(), &self.of("node-id"))
+            .await?;
+        Ok(driver)
+    }
+
+    /// Attaches a volume without a claim or a secret.
+    async fn attach(&self, stage: &Stage, what: &str) -> Result<()> {
+        let (name, fixtures) = (self.of(what), &stage.fixtures);
+        let volume = Volume::new(&name, &self.driver(), &name);
+        fixtures.persistent_volume(&volume).await?;
+        fixtures
+            .volume_attachment(&name, &self.driver(), &name, &self.of("node"))
+            .await?;
+        fixtures.wait_for_attached(&name).await.map(drop)
+    }
+}
+
+/// What [`live`] leaves behind to be looked at.
+struct Life {
+    names: Names,
+    attachment_uid: String,
+    socket: String,
+    calls: Vec<CallRecord>,
+    /// Host and port of the API server.
+    api_server: (String, i64),
+}
+
+impl Life {
+    fn calls_of(&self, method: Method) -> Vec<&CallRecord> {
+        self.calls.iter().filter(|call| call.method == method).collect()
+    }
+}
+
+/// The whole life of a volume: attached at the second try, detached, deleted. The operator has ended after it.
+async fn live(stage: &Stage, names: Names, options: OperatorOptions) -> Result<Life> {
+    stage
+        .publish_secret(&[("user", "admin"), ("password", "open-sesame")])
+        .await?;
+    let mut operator = stage.operator(options).await?;
+    let driver = names.start_driver(stage).await?;
+    let failure = Rule::on(PUBLISH).times(1).fail(Code::Internal, "the array restarts");
+    driver.handle.script(failure);
+
+    let (volume, attachment) = (names.of("pv"), names.of("va"));
+    let (namespace, secret) = PUBLISH_SECRET;
+    let shape = Volume::new(&volume, &names.driver(), &names.of("handle"))
+        .publish_secret(namespace, secret)
+        .fs_type("ext4")
+        .storage_class("gold");
+    let fixtures = &stage.fixtures;
+    fixtures.bound_claim(&shape, "default", &names.of("claim")).await?;
+    let made = fixtures
+        .volume_attachment(&attachment, &names.driver(), &volume, &names.of("node"))
+        .await?;
+    fixtures.wait_for_attached(&attachment).await?;
+    fixtures
+        .delete::<k8s_openapi::api::storage::v1::VolumeAttachment>(&attachment)
+        .await?;
+    fixtures.wait_for_attachment_gone(&attachment).await?;
+    fixtures.delete::<PersistentVolume>(&volume).await?;
+    let finalizer = finalizer_name(&names.driver());
+    fixtures.wait_for_volume_finalizer(&volume, &finalizer, false).await?;
+    stop(&mut operator).await?;
+
+    let url = stage.cluster.url();
+    let (host, port) = url.trim_start_matches("https://").split_once(':').unwrap();
+    Ok(Life {
+        names,
+        attachment_uid: made.metadata.uid.unwrap(),
+        socket: driver.socket.clone(),
+        calls: driver.handle.calls(),
+        api_server: (host.to_owned(), port.parse().unwrap()),
+    })
+}
+
+#[tokio::test]
+async fn a_life_is_traced_over_grpc() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::grpc().await;
+    let life = live(&stage, Names { prefix: "trace-grpc" }, traced(&receiver, "grpc")).await?;
+    check::check(&life, &receiver, "application/grpc");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_life_is_traced_over_http() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::http().await;
+    let life = live(
+        &stage,
+        Names { prefix: "trace-http" },
+        traced(&receiver, "http/protobuf"),
+    )
+    .await?;
+    check::check(&life, &receiver, "application/x-protobuf");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_traces_no_settled_volume() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let names = Names {
+        prefix: "trace-restart",
+    };
+    let driver = names.start_driver(&stage).await?;
+    let mut first = stage.operator(operator()).await?;
+    let settled = ["settled-0", "settled-1", "settled-2"];
+    for name in settled {
+        names.attach(&stage, name).await?;
+    }
+    stop(&mut first).await?;
+
+    let receiver = OtlpReceiver::grpc().await;
+    let mut second = stage.operator(traced(&receiver, "grpc")).await?;
+    names.attach(&stage, "late").await?;
+    // Only an operator that knows the settled ones can count to four.
+    let configs = Api::<AttacherConfig>::all(stage.client.clone());
+    let all = i64::try_from(settled.len() + 1).unwrap();
+    wait_for(configs, names.prefix, "all counted", LIMIT, |config| {
+        let counts = config.and_then(|config| config.status.as_ref()?.attachments.as_ref());
+        counts.is_some_and(|counts| counts.attached == all)
+    })
+    .await?;
+    stop(&mut second).await?;
+
+    let spans = receiver.spans();
+    let attempts = tree::roots(&spans);
+    assert_eq!(attempts.len(), 1, "{attempts:#?}");
+    assert_eq!(attempts[0].text("k8s.volumeattachment.name"), names.of("late"));
+    assert_eq!(driver.handle.calls_of(PUBLISH).len(), settled.len() + 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_an_endpoint_nothing_is_traced() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let names = Names { prefix: "trace-off" };
+    let mut running = stage.operator(operator()).await?;
+    let driver = names.start_driver(&stage).await?;
+    names.attach(&stage, "pv").await?;
+    let metrics = running.metrics().await?;
+    stop(&mut running).await?;
+
+    let calls = driver.handle.calls_of(PUBLISH);
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].traceparent, None);
+    for result in ["exported", "export_failed", "queue_full", "shutdown"] {
+        let line = format!("csi_attacher_trace_spans_total{{result=\"{result}\"}} 0");
+        assert!(
+            metrics.lines().any(|other| other == line),
+            "{line} is not in\n{metrics}"
+        );
+    }
+    let log = running.log_text();
+    assert!(!log.contains("OTEL_") && !log.contains("trace_id\":\""), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unusable_setting_costs_a_warning_and_nothing_else() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::http().await;
+    let cases = [
+        ("trace-delay", "OTEL_BSP_SCHEDULE_DELAY", "soon", true),
+        ("trace-sampler", "OTEL_TRACES_SAMPLER", "sometimes", true),
+        ("trace-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", "not a url", false),
+    ];
+    for (prefix, variable, value, is_traced) in cases {
+        let names = Names { prefix };
+        let options = traced(&receiver, "http/protobuf").variable(variable, value);
+        let mut running = stage.operator(options).await?;
+        let driver = names.start_driver(&stage).await?;
+        names.attach(&stage, "pv").await?;
+        stop(&mut running).await?;
+
+        assert_eq!(warnings(&running, variable), 1, "{}", running.log_text());
+        assert_eq!(warnings(&running, "OTEL_"), 1, "{}", running.log_text());
+        let calls = driver.handle.calls_of(PUBLISH);
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls[0].traceparent.is_some(), is_traced);
+        let of_this_driver = |span: &ReceivedSpan| {
+            span.attributes.get("container.csi.plugin.name") == Some(&Attribute::Str(names.driver()))
+        };
+        assert_eq!(receiver.spans().iter().any(of_this_driver), is_traced);
+    }
+    Ok(())
+}
+
+/// How many records of level WARN contain this text.
+fn warnings(operator: &Operator, text: &str) -> usize {
+    let log = operator.log_text();
+    log.lines()
+        .filter(|line| line.contains("\"level\":\"WARN\"") && line.contains(text))
+        .count()
+}

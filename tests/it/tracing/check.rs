@@ -1,0 +1,239 @@
+//! What the spans of one life of a volume look like.
+
+use csi_attacher_operator::mock::Method;
+
+use super::{Life, PUBLISH, UNPUBLISH, tree};
+use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::support::stage::PUBLISH_SECRET;
+
+const PATCH_VOLUME: &str = "/api/v1/persistentvolumes/{:name}";
+const PATCH_ATTACHMENT: &str = "/apis/storage.k8s.io/v1/volumeattachments/{:name}";
+const PATCH_STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status";
+const GET_SECRET: &str = "/api/v1/namespaces/{:namespace}/secrets/{:name}";
+
+/// What the spans of the whole life of one volume look like, when the first call to attach it fails.
+const LIFE: [&str; 4] = [
+    "CONSUMER VolumeAttachment.attach.attempt INTERNAL\
+     \n  CLIENT PATCH /api/v1/persistentvolumes/{:name}\
+     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}\
+     \n  CLIENT csi.v1.Controller/ControllerPublishVolume INTERNAL\
+     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
+    "CONSUMER VolumeAttachment.attach.attempt\
+     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n  CLIENT csi.v1.Controller/ControllerPublishVolume\
+     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
+    "CONSUMER VolumeAttachment.detach.attempt\
+     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n  CLIENT csi.v1.Controller/ControllerUnpublishVolume\
+     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}",
+    "CONSUMER PersistentVolume.release\
+     \n  CLIENT PATCH /api/v1/persistentvolumes/{:name}",
+];
+
+/// Everything that the spans of a [`super::live`] must show.
+pub fn check(life: &Life, receiver: &OtlpReceiver, content_type: &str) {
+    for headers in receiver.requests() {
+        assert_eq!(headers["content-type"], content_type);
+    }
+    let spans = receiver.spans();
+    // All spans that there are: none of Probe, GetPluginInfo and the capabilities.
+    assert_eq!(tree::render(&spans), LIFE);
+    for span in &spans {
+        check_resource(span);
+        check_times(span, &spans);
+    }
+    check_attempts(life, &spans);
+    check_csi_calls(life, &spans);
+    check_api_requests(life, &spans);
+    check_trace_context(life, &spans);
+}
+
+fn check_resource(span: &ReceivedSpan) {
+    assert_eq!(span.scope, "csi-attacher-operator");
+    assert_eq!(span.resource["service.name"], "csi-attacher-operator".into());
+    assert_eq!(span.resource["service.version"], env!("CARGO_PKG_VERSION").into());
+    assert_eq!(span.resource["telemetry.sdk.language"], "rust".into());
+}
+
+/// A child lies within its parent, and everything in this year or later.
+fn check_times(span: &ReceivedSpan, spans: &[ReceivedSpan]) {
+    const START_OF_2026: u64 = 1_767_225_600_000_000_000;
+    assert!(
+        START_OF_2026 < span.start_unix_nano && span.start_unix_nano <= span.end_unix_nano,
+        "{span:?}"
+    );
+    if let Some(parent) = tree::parent(span, spans) {
+        assert!(parent.start_unix_nano <= span.start_unix_nano, "{span:?}");
+        assert!(span.end_unix_nano <= parent.end_unix_nano, "{span:?}");
+    }
+}
+
+fn check_attempts(life: &Life, spans: &[ReceivedSpan]) {
+    let names = &life.names;
+    let attempts = tree::roots(spans);
+    let [first, second, detach, release] = attempts.as_slice() else {
+        panic!("{attempts:#?}")
+    };
+    for span in [first, second, detach] {
+        assert_eq!(span.text("container.csi.plugin.name"), names.driver());
+        assert_eq!(span.text("container.csi.volume.id"), names.of("handle"));
+        assert_eq!(span.text("k8s.volumeattachment.name"), names.of("va"));
+        assert_eq!(span.text("k8s.volumeattachment.uid"), life.attachment_uid);
+        assert_eq!(span.text("k8s.node.name"), names.of("node"));
+        assert_eq!(span.text("k8s.persistentvolume.name"), names.of("pv"));
+        assert_eq!(span.text("k8s.persistentvolumeclaim.name"), names.of("claim"));
+        assert_eq!(span.text("k8s.namespace.name"), "default");
+        assert_eq!(span.text("k8s.storageclass.name"), "gold");
+        assert_eq!(span.text("attacher.queue.name"), "csi-attacher-va");
+        assert!((0.0..30.0).contains(&seconds(span, "attacher.queue.wait")));
+    }
+    let facts = |span: &ReceivedSpan| {
+        let number = |key: &str| span.attributes[key].clone();
+        let [attempt, retries] = ["attacher.attempt", "attacher.queue.retries"].map(number);
+        (
+            span.text("attacher.operation").to_owned(),
+            span.text("attacher.trigger").to_owned(),
+            attempt,
+            retries,
+        )
+    };
+    let expected = |operation: &str, trigger: &str, attempt, retries| {
+        (
+            operation.to_owned(),
+            trigger.to_owned(),
+            Attribute::I64(attempt),
+            Attribute::I64(retries),
+        )
+    };
+    assert_eq!(facts(first), expected("attach", "event", 1, 0));
+    assert_eq!(facts(second), expected("attach", "retry", 2, 1));
+    assert_eq!(facts(detach), expected("detach", "event", 1, 0));
+
+    assert_eq!(first.text("error.type"), "INTERNAL");
+    assert!(
+        first.status_message.contains("the array restarts"),
+        "{}",
+        first.status_message
+    );
+    // The backoff of the AttacherConfig, which has no jitter.
+    assert!((seconds(first, "attacher.retry.delay") - 0.1).abs() < 1e-9);
+    for span in [second, detach, release] {
+        // The status is unset, and nothing is left of the failure before.
+        assert!(!span.failed && span.status_message.is_empty(), "{span:?}");
+        assert!(!span.attributes.contains_key("error.type"), "{span:?}");
+        assert!(!span.attributes.contains_key("attacher.retry.delay"), "{span:?}");
+    }
+    assert_eq!(release.text("container.csi.plugin.name"), names.driver());
+    assert_eq!(release.text("k8s.persistentvolume.name"), names.of("pv"));
+    assert_eq!(release.text("attacher.finalizer.action"), "removed");
+    assert_eq!(release.text("attacher.queue.name"), "csi-attacher-pv");
+}
+
+fn check_csi_calls(life: &Life, spans: &[ReceivedSpan]) {
+    let calls: Vec<_> = tree::in_order(spans)
+        .into_iter()
+        .filter(|span| span.name.starts_with("csi."))
+        .collect();
+    let codes: Vec<_> = calls.iter().map(|span| span.text("rpc.response.status_code")).collect();
+    assert_eq!(codes, ["INTERNAL", "OK", "OK"]);
+    for span in &calls {
+        assert_eq!(span.text("rpc.system.name"), "grpc");
+        assert_eq!(span.text("rpc.method"), span.name);
+        assert_eq!(span.text("server.address"), life.socket);
+        assert_eq!(span.text("network.peer.address"), life.socket);
+        assert!(
+            !span.attributes.contains_key("server.port"),
+            "a unix socket has no port"
+        );
+        assert_eq!(span.text("container.csi.plugin.name"), life.names.driver());
+        assert_eq!(span.text("container.csi.volume.id"), life.names.of("handle"));
+        assert_eq!(span.text("attacher.csi.node_id"), life.names.of("node-id"));
+        assert_eq!(span.attributes["attacher.secrets.count"], Attribute::I64(2));
+    }
+    let [failed, published, unpublished] = calls.as_slice() else {
+        panic!("{calls:#?}")
+    };
+    assert_eq!(failed.text("error.type"), "INTERNAL");
+    // The code is not repeated.
+    assert_eq!(failed.status_message, "the array restarts");
+    for span in [published, unpublished] {
+        assert!(!span.failed && !span.attributes.contains_key("error.type"), "{span:?}");
+    }
+    let keys = ["devicePath".to_owned(), "readonly".to_owned()];
+    assert_eq!(
+        published.attributes["attacher.publish_context.keys"],
+        Attribute::StrArray(keys.to_vec())
+    );
+    let sent = life.calls_of(PUBLISH)[0].capability.as_ref();
+    let mode = sent.map(|capability| capability.access_mode).unwrap();
+    for span in [failed, published] {
+        assert_eq!(span.attributes["attacher.read_only"], Attribute::Bool(false));
+        assert_eq!(span.text("attacher.access_mode"), mode);
+        assert_eq!(span.text("attacher.volume.fs_type"), "ext4");
+    }
+}
+
+fn check_api_requests(life: &Life, spans: &[ReceivedSpan]) {
+    let (namespace, secret) = PUBLISH_SECRET;
+    let attachment = format!("/apis/storage.k8s.io/v1/volumeattachments/{}", life.names.of("va"));
+    let (host, port) = &life.api_server;
+    for span in spans.iter().filter(|span| span.name.contains(" /")) {
+        let template = span.text("url.template");
+        let method = span.text("http.request.method");
+        assert_eq!(span.name, format!("{method} {template}"));
+        let (path, verb, resource) = match template {
+            PATCH_VOLUME => (
+                format!("/api/v1/persistentvolumes/{}", life.names.of("pv")),
+                "patch",
+                "persistentvolumes",
+            ),
+            PATCH_ATTACHMENT => (attachment.clone(), "patch", "volumeattachments"),
+            PATCH_STATUS => (format!("{attachment}/status"), "patch", "volumeattachments/status"),
+            GET_SECRET => (
+                format!("/api/v1/namespaces/{namespace}/secrets/{secret}"),
+                "get",
+                "secrets",
+            ),
+            other => panic!("unexpected template {other}"),
+        };
+        assert_eq!(span.text("url.full"), format!("https://{host}:{port}{path}"));
+        assert_eq!(span.text("attacher.k8s.verb"), verb);
+        assert_eq!(span.text("attacher.k8s.resource"), resource);
+        assert_eq!(span.text("server.address"), host);
+        assert_eq!(span.attributes["server.port"], Attribute::I64(*port));
+        assert_eq!(span.attributes["http.response.status_code"], Attribute::I64(200));
+        assert!(!span.failed && !span.attributes.contains_key("error.type"), "{span:?}");
+    }
+}
+
+/// The driver got, with each call, the context of the CLIENT span of that very call, and none with the handshake.
+fn check_trace_context(life: &Life, spans: &[ReceivedSpan]) {
+    for method in [PUBLISH, UNPUBLISH] {
+        let wanted: Vec<_> = tree::in_order(spans)
+            .into_iter()
+            .filter(|span| span.name == format!("csi.v1.Controller/{method:?}"))
+            .map(|span| Some(format!("00-{}-{}-01", span.trace_id, span.span_id)))
+            .collect();
+        let received: Vec<_> = life
+            .calls_of(method)
+            .iter()
+            .map(|call| call.traceparent.clone())
+            .collect();
+        assert!(!wanted.is_empty());
+        assert_eq!(received, wanted);
+    }
+    let handshake = [Method::Probe, Method::GetPluginInfo, Method::ControllerGetCapabilities];
+    for method in handshake {
+        let calls = life.calls_of(method);
+        assert!(!calls.is_empty());
+        assert!(calls.iter().all(|call| call.traceparent.is_none()), "{calls:?}");
+    }
+}
+
+fn seconds(span: &ReceivedSpan, key: &str) -> f64 {
+    match span.attributes.get(key) {
+        Some(Attribute::F64(seconds)) => *seconds,
+        other => panic!("attribute {key} of {} is {other:?}", span.name),
+    }
+}

@@ -1,0 +1,125 @@
+//! One control plane for all tests that start an operator of their own, which take turns: every operator serves every
+//! AttacherConfig, so two of them at a time would work for each other's drivers.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{MockDriverBuilder, MockHandle};
+
+use super::error::{Context, Error, Result};
+use super::operator::{self, Operator, OperatorOptions, apply_config, wait_condition};
+use super::{ControlPlane, Fixtures, Options};
+
+const SECRET_ACCESS: &str = include_str!("../../config/samples/secret-access.yaml");
+/// Namespace and name of the secret which `config/samples/secret-access.yaml` is about.
+pub const PUBLISH_SECRET: (&str, &str) = ("storage", "publish-secret");
+
+/// A turn on the control plane. It ends when this is dropped.
+pub struct Stage {
+    /// The control plane: with the audit log, without kube-controller-manager.
+    pub cluster: &'static ControlPlane,
+    /// A client for a member of `system:masters`.
+    pub client: Client,
+    /// Fixtures made with that client.
+    pub fixtures: Fixtures,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A mock driver with an AttacherConfig of its own. Dropping it stops it.
+pub struct Driver {
+    /// To steer and watch it.
+    pub handle: MockHandle,
+    /// The path of its socket.
+    pub socket: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Waits for the turn. The first caller starts the control plane. What earlier tests left behind stays, except for
+    /// their AttacherConfigs; so each test uses names of its own.
+    pub async fn enter() -> Result<Self> {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        static CLUSTER: OnceCell<std::result::Result<ControlPlane, String>> = OnceCell::const_new();
+        let turn = TURN.lock().await;
+        let options = Options {
+            audit: true,
+            ..Options::default()
+        };
+        let cluster = CLUSTER
+            .get_or_init(|| async { ControlPlane::start(options).await.map_err(|error| error.to_string()) })
+            .await
+            .as_ref()
+            .map_err(|message| Error::SharedControlPlane(message.clone()))?;
+        operator::install(cluster).await?;
+        let client = cluster.admin_client().await?;
+        let configs: Api<AttacherConfig> = Api::all(client.clone());
+        configs
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await
+            .while_trying(|| "delete all AttacherConfigs".to_owned())?;
+        let fixtures = Fixtures::new(client.clone());
+        Ok(Self {
+            cluster,
+            client,
+            fixtures,
+            _turn: turn,
+        })
+    }
+
+    /// Starts an operator and waits until it is ready.
+    pub async fn operator(&self, options: OperatorOptions) -> Result<Operator> {
+        let operator = Operator::start(self.cluster, options).await?;
+        operator.wait_ready().await?;
+        Ok(operator)
+    }
+
+    /// Starts a mock driver and makes an AttacherConfig for it, whose backoff is short.
+    pub async fn driver(&self, builder: MockDriverBuilder, config: &str) -> Result<Driver> {
+        let folder = tempfile::tempdir().while_trying(|| "make a folder".to_owned())?;
+        let socket = folder.path().join("csi.sock");
+        let handle = builder.start(&socket).await;
+        let handle = handle.map_err(|error| Error::Other(error.to_string()))?;
+        let socket = socket.display().to_string();
+        let backoff = json!({ "initial": "100ms", "max": "1s", "jitterPercent": 0 });
+        let spec = json!({ "endpoint": format!("unix://{socket}"), "backoff": backoff });
+        apply_config(&self.client, config, spec).await?;
+        Ok(Driver {
+            handle,
+            socket,
+            _folder: folder,
+        })
+    }
+
+    /// Waits until the driver of this AttacherConfig is worked for.
+    pub async fn wait_working(&self, config: &str) -> Result<AttacherConfig> {
+        wait_condition(&self.client, config, "Ready", "True", None).await
+    }
+
+    /// Makes or replaces the secret [`PUBLISH_SECRET`] and lets the operator read it, by the sample that ships.
+    pub async fn publish_secret(&self, data: &[(&str, &str)]) -> Result<()> {
+        let (namespace, name) = PUBLISH_SECRET;
+        let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+        self.cluster.apply_yaml(&home.to_string()).await?;
+        // Applied over an old secret, the keys of the old one would stay.
+        self.fixtures.delete_namespaced::<Secret>(namespace, name).await?;
+        self.fixtures.secret(namespace, name, data).await?;
+        self.cluster.apply_yaml(SECRET_ACCESS).await?;
+        Ok(())
+    }
+}
+
+/// Tells an operator to stop and waits for its end, which must be a good one. What it traced is exported then.
+pub async fn stop(operator: &mut Operator) -> Result<()> {
+    operator.signal("TERM")?;
+    let status = operator.wait_ended(Duration::from_secs(30)).await?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Other(format!("operator: {status}\n{}", operator.log_text())))
+}
