@@ -24,4 +24,8 @@ pub mod v1 {
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptor.bin"));
 
 #[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod connection_tests;
+#[cfg(test)]
 mod tests;

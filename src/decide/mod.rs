@@ -36,7 +36,7 @@ pub use protect::{VolumeAction, VolumeKept, volume};
 pub use settle::{check_publish_context, settle};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// The next step for a VolumeAttachment.
 pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {

@@ -9,12 +9,11 @@ use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::csi::CsiClient;
 use crate::decide::patch::Target;
-use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Write};
+use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
 use crate::objects::{SecretReference, StringMap};
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
-use crate::telemetry::names::attr;
 use crate::telemetry::trace::Span;
 use std::sync::Arc;
 
@@ -34,6 +33,8 @@ pub(super) struct Attempt<'w> {
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,
+    /// Whether the API server was asked for a volume that the cache does not know.
+    asked_for_volume: bool,
 }
 
 /// How a step went.
@@ -58,6 +59,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         client,
         span: Span::disabled(),
         secrets: None,
+        asked_for_volume: false,
     };
     let mut opened = false;
     for _ in 0..MAX_STEPS {
@@ -97,6 +99,10 @@ impl Attempt<'_> {
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> Step {
         match action {
             Action::Ignore(_) => Step::End(Verdict::Done),
+            Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
+                self.ask_for_volume(name).await;
+                Step::Again
+            }
             Action::Refuse(refusal) => {
                 self.fail(
                     snapshot,
@@ -137,6 +143,18 @@ impl Attempt<'_> {
             Action::MarkAttached(write) | Action::Release(write) => {
                 self.record(snapshot, observed, |_| vec![write.clone()]).await
             }
+        }
+    }
+
+    /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
+    /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
+    /// people. Should the volume have gone meanwhile, the next write to it tells.
+    async fn ask_for_volume(&self, name: Arc<str>) {
+        let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
+        if let Ok(Returned::Volume(record)) = answer
+            && !record.is_gone()
+        {
+            self.work.context.store.apply_volume(*record);
         }
     }
 
@@ -359,28 +377,4 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
 /// A publish context that the API server can never store is a failure of the driver, to be seen by people.
 fn checked(context: StringMap) -> Result<StringMap, Failure> {
     decide::check_publish_context(&context).map(|()| context)
-}
-
-/// Attributes that name the attachment; shared by spans of both operations.
-pub(super) fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
-    let attachment = &snapshot.attachment;
-    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
-    span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
-    span.set(attr::NODE_NAME, &*attachment.node);
-    if let Some(handle) = report::volume_handle(snapshot) {
-        span.set(attr::CSI_VOLUME_ID, handle);
-    }
-    match attachment.volume_name() {
-        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
-        None => span.set(attr::VOLUME_INLINE, true),
-    }
-    let Some(volume) = &snapshot.volume else { return };
-    if let Some(claim) = &volume.claim {
-        span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
-        span.set(attr::NAMESPACE_NAME, &*claim.namespace);
-    }
-    if let Some(class) = &volume.storage_class {
-        span.set(attr::STORAGE_CLASS_NAME, &**class);
-    }
 }

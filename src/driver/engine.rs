@@ -118,10 +118,12 @@ impl Engine {
         self.work.queue.resume();
     }
 
-    /// Takes changed settings into use; calls that run keep theirs.
+    /// Takes changed settings into use; calls that run keep theirs. What failed is tried at once: the change may be the
+    /// cure.
     pub fn reconfigure(&self, config: &DriverConfig) {
         self.work.queue.set_limits(limits(config));
         self.work.queue.set_backoff(backoff(config));
+        self.work.queue.wake_all();
     }
 
     /// Starts no further runs and waits for those in flight, whose results are written as ever.

@@ -33,3 +33,8 @@ pub struct Context {
     /// Traces.
     pub tracer: Tracer,
 }
+
+#[cfg(test)]
+mod attempt_tests;
+#[cfg(test)]
+mod handshake_tests;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::attempt::{Attempt, describe};
+use super::attempt::Attempt;
 use super::engine::Work;
 use super::observer::queue_name;
 use super::status::LastFailure;
@@ -53,6 +53,30 @@ pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot
         describe_run(&mut span, run);
     }
     span
+}
+
+/// Attributes that name the attachment; shared by spans of both operations.
+fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
+    let attachment = &snapshot.attachment;
+    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
+    span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
+    span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
+    span.set(attr::NODE_NAME, &*attachment.node);
+    if let Some(handle) = volume_handle(snapshot) {
+        span.set(attr::CSI_VOLUME_ID, handle);
+    }
+    match attachment.volume_name() {
+        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
+        None => span.set(attr::VOLUME_INLINE, true),
+    }
+    let Some(volume) = &snapshot.volume else { return };
+    if let Some(claim) = &volume.claim {
+        span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
+        span.set(attr::NAMESPACE_NAME, &*claim.namespace);
+    }
+    if let Some(class) = &volume.storage_class {
+        span.set(attr::STORAGE_CLASS_NAME, &**class);
+    }
 }
 
 /// Attributes of the queue's part in an attempt.

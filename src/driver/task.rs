@@ -63,15 +63,25 @@ impl DriverTask {
                 () = stop.cancelled() => break,
             };
             match shaken {
-                Err(obstacle) => self.blocked(&publisher, obstacle, &client).await,
+                Err(obstacle) => {
+                    self.blocked(&publisher, obstacle, &client, std::future::pending())
+                        .await;
+                }
                 Ok(handshake) => self.session(&publisher, handshake, &client, &mut engine).await,
             }
         }
         self.finish(&publisher, engine.take()).await;
     }
 
-    /// Shows why there is nothing to work with, and waits for a reason to try again.
-    async fn blocked(&mut self, publisher: &Publisher, obstacle: Obstacle, client: &CsiClient) {
+    /// Shows why there is nothing to work with, and waits for a reason to try again; `mended` is one of them for a
+    /// driver that is stalled.
+    async fn blocked(
+        &mut self,
+        publisher: &Publisher,
+        obstacle: Obstacle,
+        client: &CsiClient,
+        mended: impl Future<Output = ()>,
+    ) {
         let (phase, reason, message) = match obstacle {
             Obstacle::Unreachable { reason, message } => (
                 Phase::Unreachable {
@@ -103,7 +113,10 @@ impl DriverTask {
         publisher.phase(phase);
         let lost = async {
             if stalled {
-                client.connection().lost().await;
+                tokio::select! {
+                    () = client.connection().lost() => {}
+                    () = mended => {}
+                }
             } else {
                 std::future::pending::<()>().await;
             }
@@ -191,6 +204,8 @@ impl DriverTask {
             // The driver came back as another, or with other capabilities.
             other => self.finish(publisher, other).await,
         }
+        // Asked for before the attempt, so that no driver ends unseen between the two.
+        let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
@@ -207,7 +222,13 @@ impl DriverTask {
             }
             Err(conflict) => {
                 let (reason, message) = (conflict.reason(), conflict.to_string());
-                self.blocked(publisher, Obstacle::Stalled { reason, message }, client)
+                // The driver in the way may be about to end: its AttacherConfig was deleted, say, and its last call runs.
+                let vacancy = async move {
+                    if vacancies.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                self.blocked(publisher, Obstacle::Stalled { reason, message }, client, vacancy)
                     .await;
                 false
             }

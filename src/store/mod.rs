@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
-use crate::objects::{Attachment, ResourceVersion, Volume};
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::{Change, Index};
 use route::Routes;
 
@@ -37,6 +37,7 @@ struct Inner {
     index: RwLock<Index>,
     routes: RwLock<Routes>,
     synced: watch::Sender<Synced>,
+    vacancies: watch::Sender<()>,
 }
 
 /// Which kinds were listed completely at least once.
@@ -106,6 +107,12 @@ impl Store {
         self.react(change);
     }
 
+    /// Takes in a CSINode from the watch.
+    pub fn apply_node(&self, record: CsiNode) {
+        let change = self.inner.index.write().apply_node(record);
+        self.react(change);
+    }
+
     /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
         let change = self.inner.index.write().apply_volume(record);
@@ -168,6 +175,12 @@ impl Store {
 
     fn unregister(&self, driver: &str) {
         self.inner.routes.write().remove(driver);
+        self.inner.vacancies.send_replace(());
+    }
+
+    /// Changes whenever a driver gives up its place, so that one that was refused for it may try again.
+    pub fn vacancies(&self) -> watch::Receiver<()> {
+        self.inner.vacancies.subscribe()
     }
 
     fn react(&self, change: Change) {

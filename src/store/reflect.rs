@@ -51,7 +51,7 @@ pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: C
     follow(events, store, check).await;
 }
 
-async fn follow<K: Reflected>(
+pub(super) async fn follow<K: Reflected>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store,
     check: CheckHandle,
@@ -85,7 +85,12 @@ async fn follow<K: Reflected>(
     }
 }
 
-fn take_in<K: Reflected>(event: watcher::Event<K>, store: &Store, seen: &mut HashSet<Arc<str>>, check: &CheckHandle) {
+pub(super) fn take_in<K: Reflected>(
+    event: watcher::Event<K>,
+    store: &Store,
+    seen: &mut HashSet<Arc<str>>,
+    check: &CheckHandle,
+) {
     match event {
         watcher::Event::Init => {
             seen.clear();
@@ -182,8 +187,7 @@ impl Reflected for CsiNodeWire {
     fn apply(self, store: &Store) -> Arc<str> {
         let record = CsiNode::from(self);
         let name = record.name.clone();
-        let change = store.inner.index.write().apply_node(record);
-        store.react(change);
+        store.apply_node(record);
         name
     }
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change {

@@ -100,6 +100,12 @@ impl<R: Record> Table<R> {
             .map(|(_, record)| record.clone())
             .collect()
     }
+
+    /// How many objects are known to be gone while the watch may still show them.
+    #[cfg(test)]
+    pub fn ghosts(&self) -> usize {
+        self.ghosts.len()
+    }
 }
 
 macro_rules! record {

@@ -31,7 +31,7 @@ use running::{Drivers, StatusWriter};
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
-const UNHURRIED: Duration = Duration::from_secs(5);
+const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// Owns the drivers.
 pub struct Supervisor {

@@ -16,6 +16,7 @@ use tracing::{error, info};
 use super::plan::Problem;
 use super::status::{self, Facts};
 use super::{Name, gauges};
+use crate::api::condition::Reason;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
@@ -24,6 +25,8 @@ use crate::store::AttacherKey;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// A task that ran for so long was well; its next fault counts as the first.
+const HEALTHY: Duration = Duration::from_mins(10);
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -36,6 +39,7 @@ struct Running {
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
+    started: Instant,
     faults: u32,
 }
 
@@ -57,6 +61,8 @@ pub(super) struct Drivers {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
+    #[cfg(test)]
+    handles: HashMap<String, tokio::task::AbortHandle>,
 }
 
 impl Drivers {
@@ -66,6 +72,8 @@ impl Drivers {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
+            #[cfg(test)]
+            handles: HashMap::new(),
         }
     }
 
@@ -110,6 +118,8 @@ impl Drivers {
             queue: queue.clone(),
         };
         let handle = self.tasks.spawn(task.run());
+        #[cfg(test)]
+        self.handles.insert(name.to_owned(), handle.clone());
         self.names.insert(handle.id(), name.to_owned());
         info!(config = name, endpoint = %config.endpoint, "driver task started");
         let running = Running {
@@ -119,6 +129,7 @@ impl Drivers {
             queue,
             stop,
             then: Then::Again,
+            started: Instant::now(),
             faults,
         };
         self.running.insert(name.to_owned(), running);
@@ -169,6 +180,12 @@ impl Drivers {
         }
     }
 
+    /// Ends a task as a panic would.
+    #[cfg(test)]
+    pub fn fault(&self, name: &str) {
+        self.handles[name].abort();
+    }
+
     /// Waits for a task to end and tells whose it was.
     pub async fn ended(&mut self) -> String {
         let (id, fault) = match self.tasks.join_next_with_id().await {
@@ -197,6 +214,9 @@ impl Drivers {
                 self.spawn(name, config, 0);
             }
             Then::Again | Then::At(_) => {
+                if running.started.elapsed() >= HEALTHY {
+                    running.faults = 0;
+                }
                 let pause = FIRST_PAUSE
                     .saturating_mul(1 << running.faults.min(6))
                     .min(LONGEST_PAUSE);
@@ -271,7 +291,10 @@ impl Drivers {
 
 /// The state of a driver whose task ended by a fault: what it told stays known, but it is at nothing.
 fn ended(last: DriverStatus) -> watch::Receiver<DriverStatus> {
-    let phase = Phase::Connecting;
+    let phase = Phase::Unreachable {
+        reason: Reason::Restarting,
+        message: "the driver's task ended by a fault of the operator and is started again".to_owned(),
+    };
     watch::channel(DriverStatus { phase, ..last }).1
 }
 

@@ -94,6 +94,16 @@ fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard
     }
 }
 
+/// A trace pipeline for the tests of other modules: without the logs, which are global.
+#[cfg(test)]
+pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
+    let pairs = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let (tracer, _metrics, guard) = start(&otel_env::parse(&pairs.collect(), "0").settings);
+    (tracer, guard)
+}
+
 impl TelemetryGuard {
     /// Exports the spans that have ended so far; gives up after `cap`.
     pub async fn flush(&self, cap: Duration) -> FlushOutcome {

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::rig::own_control_planes;
 use crate::support::{ControlPlane, Fixtures, Options, Result, Volume, shared_control_plane};
 
 const DRIVER: &str = "harness.example.com";
@@ -237,6 +238,7 @@ async fn kubectl_of_the_same_release_works_with_the_kubeconfig() -> Result<()> {
 
 #[tokio::test]
 async fn works_without_controller_manager() -> Result<()> {
+    let _permit = own_control_planes(1).await;
     let control_plane = ControlPlane::start(Options {
         priority_and_fairness: false,
         ..Options::default()
@@ -263,6 +265,7 @@ async fn works_without_controller_manager() -> Result<()> {
 
 #[tokio::test]
 async fn two_run_side_by_side_and_a_restart_keeps_the_data() -> Result<()> {
+    let _permits = own_control_planes(2).await;
     let start = || ControlPlane::start(Options::default());
     let (first, second) = tokio::try_join!(start(), start())?;
     assert_ne!(first.url(), second.url());

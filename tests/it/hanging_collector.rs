@@ -39,6 +39,7 @@ async fn a_hanging_collector_slows_no_attach() -> Result<()> {
 }
 
 async fn compare() -> Result<()> {
+    let _permit = crate::rig::own_control_planes(1).await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("csi.sock");

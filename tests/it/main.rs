@@ -10,7 +10,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
 mod canary;
+mod chart;
 mod controlplane;
+mod crd_cases;
+mod demo;
 mod hanging_collector;
+mod readme;
+mod rig;
+mod shutdown;
 mod tracing;
+mod writes;

@@ -86,7 +86,10 @@ impl Operator {
 
     /// Starts the operator with this kubeconfig.
     pub fn start_with(kubeconfig: &Path, options: OperatorOptions) -> Result<Self> {
-        let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        // Next to the kubeconfig, which is in the folder of the control plane: so the log goes with that, also when this
+        // process ends without dropping anything.
+        let beside = kubeconfig.parent().unwrap_or_else(|| Path::new("."));
+        let folder = tempfile::tempdir_in(beside).map_err(|error| Error::Other(error.to_string()))?;
         let log = folder.path().join("operator.log");
         let http = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
         // `env` keeps the variables of one operator apart from those of this process.
@@ -110,18 +113,25 @@ impl Operator {
 
     /// Waits until `/readyz` answers 200.
     pub async fn wait_ready(&self) -> Result<()> {
+        self.wait_for_answer("/readyz", |status, _| status == 200)
+            .await
+            .map(drop)
+    }
+
+    /// Asks for `path` as the kubelet would, again and again, until status and body are as wanted; returns the body.
+    pub async fn wait_for_answer(&self, path: &str, wanted: impl Fn(u16, &str) -> bool) -> Result<String> {
         let started = Instant::now();
         loop {
-            let answer = self.get("/readyz").await;
+            let answer = self.get(path).await;
             match answer {
-                Ok((200, _)) => return Ok(()),
+                Ok((status, body)) if wanted(status, &body) => return Ok(body),
                 _ if started.elapsed() > LIMIT => {
                     return Err(Error::Other(format!(
-                        "operator not ready: {answer:?}; log:\n{}",
+                        "GET {path} of the operator: last {answer:?}; log:\n{}",
                         self.log_text()
                     )));
                 }
-                // A readiness probe, as the kubelet makes it.
+                // The operator tells nobody of a change here; the kubelet asks again and again too.
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -146,6 +156,16 @@ impl Operator {
     /// The metrics in text form.
     pub async fn metrics(&self) -> Result<String> {
         self.get("/metrics").await.map(|(_, body)| body)
+    }
+
+    /// The address of the operator's HTTP server.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// The file of its log.
+    pub fn log(&self) -> &Path {
+        &self.log
     }
 
     /// Everything logged so far.

@@ -164,12 +164,17 @@ impl OtlpReceiver {
 
     /// Waits until `enough` of the spans received so far; fails the test after `limit`.
     pub async fn wait_until(&self, limit: Duration, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
+        let spans = self.wait_for_spans(limit, &enough).await;
+        assert!(enough(&spans), "only these spans arrived: {spans:#?}");
+        spans
+    }
+
+    /// Waits until `enough` of the spans received so far, for `limit` at most, and returns what arrived.
+    pub async fn wait_for_spans(&self, limit: Duration, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let mut received = self.received.clone();
         let wait = received.wait_for(|received| enough(&received.spans));
-        let Ok(received) = tokio::time::timeout(limit, wait).await else {
-            panic!("only these spans arrived: {:#?}", self.spans());
-        };
-        received.unwrap().spans.clone()
+        let found = tokio::time::timeout(limit, wait).await;
+        found.map_or_else(|_| self.spans(), |received| received.unwrap().spans.clone())
     }
 
     /// Waits until a connection (silent receiver) or a request came in.

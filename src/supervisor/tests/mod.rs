@@ -1,1 +1,5 @@
+//! What should run, what runs, and what is shown of it.
 
+mod plan;
+mod running;
+mod status;

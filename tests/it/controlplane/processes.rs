@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval};
 
+use crate::rig::own_control_planes;
 use crate::support::{ControlPlane, Options, Result};
 
 /// Set for a child process of this test binary which is to hold a control plane until it is killed.
@@ -40,6 +41,7 @@ async fn holds_a_control_plane_when_asked_to() -> Result<()> {
 
 #[tokio::test]
 async fn sigkill_of_the_test_process_ends_all_components() {
+    let _permit = own_control_planes(1).await;
     let mut holder = start_holder();
     let held = read_held(&mut holder).await.expect("the holder starts a control plane");
     assert_eq!(held.groups.len(), 3, "etcd, kube-apiserver and kube-controller-manager");
@@ -56,6 +58,7 @@ async fn sigkill_of_the_test_process_ends_all_components() {
 
 #[tokio::test]
 async fn a_panic_ends_all_components() {
+    let _permit = own_control_planes(1).await;
     let (send, receive) = tokio::sync::oneshot::channel();
     let panics = tokio::spawn(async move {
         let control_plane = ControlPlane::start(Options::default()).await.expect("it starts");

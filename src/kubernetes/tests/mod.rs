@@ -1,5 +1,7 @@
 //! What must hold without an API server.
 
+mod requests;
+
 use std::collections::BTreeMap;
 
 use super::SecretData;

@@ -1,0 +1,82 @@
+# The two commands that matter: `make demo` and `make test`. `make help` tells the others.
+#
+# Every target works in a fresh clone. What is missing is built: Rust programs into target/ (or CARGO_TARGET_DIR), the
+# components of the test control plane, once for each version, into a cache folder outside the clone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+# No more than what the tests and the demonstration run: the dev profile builds several times faster than release, and
+# one set of options for all commands means that each dependency is compiled once.
+PROGRAMS := --bins --example demo
+target := $(or $(CARGO_TARGET_DIR),target)
+
+# So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
+export ONCE KUBECONFIG_TARGET
+
+.PHONY: help demo test fmt fmt-check lint unit doc-test integration csi-sanity bench generate doc deny chart programs \
+	controlplane need-rust clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+
+demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, KUBECONFIG_TARGET=path uses an existing cluster
+	@if [[ -z "$${KUBECONFIG_TARGET:-}" ]]; then tests/controlplane/build >/dev/null; fi
+	@echo "Building the operator and the mock driver (a few minutes the first time) ..."
+	@$(CARGO) build --quiet $(PROGRAMS)
+	@exec $(target)/debug/examples/demo
+
+test: fmt-check lint unit doc-test integration csi-sanity ## All that must hold: format, lints, unit, property and integration tests, csi-sanity
+
+fmt: need-rust ## Format the sources
+	$(CARGO) fmt
+
+fmt-check: need-rust ## Check the format of the sources
+	$(CARGO) fmt --check
+
+lint: need-rust ## Run clippy; a warning is an error
+	$(CARGO) clippy --quiet --all-targets -- -D warnings
+
+unit: need-rust ## Run unit and property tests (they also compare crds/ with the types)
+	$(CARGO) test --quiet --lib
+
+doc-test: need-rust ## Run the examples in the documentation
+	$(CARGO) test --quiet --doc
+
+integration: programs controlplane ## Run the tests on real API servers
+	$(CARGO) test --quiet --test it
+
+csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
+	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
+
+bench: need-rust controlplane ## Measure attach and detach on a real API server
+	$(CARGO) bench --bench cluster
+
+generate: need-rust ## Write crds/ from the Rust types
+	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
+
+doc: need-rust ## Build the documentation of the code; a warning is an error
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
+
+deny: need-rust ## Check licences, bans and sources of the dependencies (needs cargo-deny)
+	$(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
+
+chart: ## Lint and render the chart (needs helm)
+	helm lint charts/csi-attacher-operator
+	helm template csi-attacher-operator charts/csi-attacher-operator >/dev/null
+
+programs: need-rust
+	$(CARGO) build --quiet $(PROGRAMS)
+
+controlplane: ## Build the components of the test control plane now rather than when they are first needed
+	@tests/controlplane/build >/dev/null
+
+need-rust:
+	@.ci/need-rust
+
+clean: ## Remove target/; the cache of the control plane stays
+	$(CARGO) clean

@@ -1,0 +1,373 @@
+//! The client against the mock driver, over real sockets. Every wait has a limit and ends with an event.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+use super::{CallError, Connection, CsiClient};
+use crate::api::validated::Endpoint;
+use crate::decide::{self, Access, AccessMode, Capability, PublishRequest, UnpublishRequest};
+use crate::kubernetes::SecretData;
+use crate::mock::{
+    Action, ControllerCapability, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Outcome, Rule,
+};
+use crate::objects::StringMap;
+use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
+
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+/// A deadline that is not to pass.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("in time")
+}
+
+pub(super) fn client_of(socket: &Path) -> CsiClient {
+    let connection = Connection::new(&Endpoint::Unix(socket.to_owned()));
+    CsiClient::new(connection, Metrics::default())
+}
+
+struct Stage {
+    driver: MockHandle,
+    client: CsiClient,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn of(builder: MockDriverBuilder) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let driver = builder.accept_any_volume().start(&socket).await.unwrap();
+        Self {
+            driver,
+            client: client_of(&socket),
+            folder,
+        }
+    }
+
+    async fn new() -> Self {
+        Self::of(MockDriver::builder("client.test")).await
+    }
+
+    async fn publish(&self, secrets: Option<&SecretData>, deadline: Duration) -> Result<StringMap, CallError> {
+        self.publish_under(secrets, deadline, &Span::disabled()).await
+    }
+
+    async fn publish_under(
+        &self,
+        secrets: Option<&SecretData>,
+        deadline: Duration,
+        parent: &Span,
+    ) -> Result<StringMap, CallError> {
+        let context = StringMap::from(BTreeMap::from([("size".to_owned(), "1".to_owned())]));
+        let flags = ["noatime".into()];
+        let plan = PublishRequest {
+            volume_id: "v",
+            node_id: "n",
+            capability: Capability {
+                access: Access::Mount {
+                    fs_type: "xfs",
+                    flags: &flags,
+                },
+                mode: AccessMode::SingleNodeWriter,
+            },
+            read_only: true,
+            volume_context: &context,
+        };
+        within(self.client.publish(&plan, secrets, deadline, parent)).await
+    }
+
+    async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
+        let plan = UnpublishRequest {
+            volume_id: "v",
+            node_id: "n",
+        };
+        within(self.client.unpublish(&plan, secrets, LONG, &Span::disabled())).await
+    }
+}
+
+fn secrets(values: &[(&str, &str)]) -> SecretData {
+    let pairs = values
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    SecretData::new(pairs.collect())
+}
+
+fn failing(code: Code, message: &str, echo_secrets: bool, pad_bytes: usize) -> Action {
+    Action::Fail(Failure {
+        code,
+        message: message.to_owned(),
+        echo_secrets,
+        pad_bytes,
+    })
+}
+
+#[tokio::test]
+async fn everything_of_a_call_arrives() {
+    let stage = Stage::new().await;
+    let secrets = secrets(&[("user", "bob"), ("password", "hunter2")]);
+    let context = stage.publish(Some(&secrets), LONG).await.unwrap();
+    let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
+    assert_eq!(
+        (call.volume.as_deref(), call.node.as_deref(), call.readonly),
+        (Some("v"), Some("n"), Some(true))
+    );
+    let capability = call.capability.as_ref().unwrap();
+    assert_eq!(
+        (capability.access_mode, capability.access_type),
+        ("SINGLE_NODE_WRITER", "mount")
+    );
+    assert_eq!(
+        (capability.fs_type.as_deref(), capability.mount_flags),
+        (Some("xfs"), 1)
+    );
+    assert_eq!(
+        call.volume_context,
+        BTreeMap::from([("size".to_owned(), "1".to_owned())])
+    );
+    assert_eq!(call.secret_keys, ["password", "user"]);
+    assert_eq!(call.traceparent, None, "nothing is traced");
+    assert!(!context.is_empty(), "the mock driver answers a context");
+    stage.unpublish(None).await.unwrap();
+    assert!(stage.driver.published().is_empty());
+}
+
+#[tokio::test]
+async fn a_deadline_is_ours_and_the_driver_is_told() {
+    let stage = Stage::new().await;
+    stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
+    let deadline = Duration::from_millis(300);
+    let started = Instant::now();
+    let error = stage.publish(None, deadline).await.unwrap_err();
+    assert!(started.elapsed() >= deadline);
+    assert_eq!((error.code, error.transport), (Code::DeadlineExceeded, false));
+    let text = "rpc error: code = DeadlineExceeded desc = context deadline exceeded";
+    assert!(error.to_string().starts_with(text), "{error}");
+    let failure = decide::Failure::from(&error);
+    assert_eq!(failure.code, Some(4));
+    // The driver saw the limit, and the end of the call.
+    let ended = stage.driver.wait_for_call(|call| call.outcome == Outcome::Cancelled);
+    let told = within(ended).await.deadline_ms.unwrap();
+    assert!((1..=300).contains(&told), "{told} ms");
+}
+
+#[tokio::test]
+async fn waiting_for_the_connection_counts_against_the_deadline() {
+    // A socket that is listened on, and whose connections nobody serves.
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent.sock");
+    let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let client = client_of(&socket);
+    let error = within(client.probe(Duration::from_millis(200), &Span::disabled()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code, Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn the_drivers_own_error_keeps_its_code_and_words() {
+    let stage = Stage::new().await;
+    for (number, code) in (1..17).zip(Code::Cancelled as i32..) {
+        let code = Code::from(code);
+        stage.driver.script(
+            Rule::on(Method::ControllerPublishVolume)
+                .times(1)
+                .fail(code, "mock\nerror"),
+        );
+        let error = stage.publish(None, LONG).await.unwrap_err();
+        assert_eq!(
+            (error.code, error.message.as_str(), error.transport),
+            (code, "mock error", false)
+        );
+        assert_eq!(decide::Failure::from(&error).code, Some(number));
+    }
+    stage
+        .driver
+        .script(Rule::on(Method::ControllerUnpublishVolume).fail(Code::NotFound, "no such volume"));
+    let error = stage.unpublish(None).await.unwrap_err();
+    assert_eq!(error.to_string(), "rpc error: code = NotFound desc = no such volume");
+}
+
+#[tokio::test]
+async fn secrets_that_a_driver_repeats_are_taken_out() {
+    let stage = Stage::new().await;
+    let rule = failing(Code::Unauthenticated, "login failed:", true, 0);
+    stage.driver.script(Rule::any().action(rule));
+    let secrets = secrets(&[
+        ("user", "bob"),
+        ("password", "hunter2\n"),
+        ("token", "hunter2-and-more"),
+    ]);
+    for error in [
+        stage.publish(Some(&secrets), LONG).await.unwrap_err(),
+        stage.unpublish(Some(&secrets)).await.unwrap_err(),
+    ] {
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        // Three letters are too few to be looked for.
+        assert!(
+            error.message.contains("***stripped***") && error.message.contains("bob"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_long_message_keeps_its_code_and_is_cut() {
+    let stage = Stage::new().await;
+    for bytes in [20 << 10, 200 << 10] {
+        let rule = failing(Code::ResourceExhausted, "node is full ", false, bytes);
+        stage
+            .driver
+            .script(Rule::on(Method::ControllerPublishVolume).times(1).action(rule));
+        let error = stage.publish(None, LONG).await.unwrap_err();
+        assert_eq!(error.code, Code::ResourceExhausted, "{bytes} bytes");
+        assert!(error.message.starts_with("node is full xxx") && error.message.len() == 4096);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_measure_is_an_error() {
+    let stage = Stage::of(MockDriver::builder("client.test").settings(|settings| {
+        settings.vendor_version = "x".repeat(5 << 20);
+    }))
+    .await;
+    let error = within(stage.client.plugin_info(LONG, &Span::disabled()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code, Code::OutOfRange, "{error}");
+    // The connection is as good as before.
+    stage
+        .driver
+        .settings(|settings| settings.vendor_version = "1".to_owned());
+    let info = within(stage.client.plugin_info(LONG, &Span::disabled())).await.unwrap();
+    assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("client.test", "1"));
+}
+
+#[tokio::test]
+async fn a_driver_that_dies_during_a_call_leaves_an_unknown_outcome() {
+    let stage = Stage::new().await;
+    stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
+    let running = stage
+        .driver
+        .wait_for_call(|call| call.method == Method::ControllerPublishVolume);
+    let (answer, ()) = tokio::join!(stage.publish(None, LONG), async {
+        within(running).await;
+        within(stage.driver.stop()).await;
+    });
+    let error = answer.unwrap_err();
+    assert!(error.transport, "{error}");
+    assert!(
+        [Code::Unknown, Code::Unavailable, Code::Internal, Code::Cancelled].contains(&error.code),
+        "{error}"
+    );
+    within(stage.client.connection().lost()).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_dropped_for_an_answer_is_a_transport_error() {
+    let stage = Stage::new().await;
+    stage
+        .driver
+        .script(Rule::on(Method::ControllerPublishVolume).drop_connection());
+    let error = stage.publish(None, LONG).await.unwrap_err();
+    assert!(error.transport && error.code != Code::DeadlineExceeded, "{error}");
+    within(stage.client.connection().lost()).await;
+}
+
+#[tokio::test]
+async fn calls_are_part_of_the_callers_trace() {
+    let stage = Stage::new().await;
+    // Nobody listens there; the spans are only made.
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_TRACES_EXPORTER", "otlp"),
+    ];
+    let (tracer, _guard) = pipeline(&environment);
+    let span = tracer.root("attempt", SpanKind::Internal, &[]);
+    stage.publish_under(None, LONG, &span).await.unwrap();
+    let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
+    let parent = call.traceparent.clone().unwrap();
+    assert!(
+        parent.starts_with(&format!("00-{}-", span.trace_id().unwrap())),
+        "{parent}"
+    );
+    assert!(
+        !parent.contains(&span.span_id().unwrap()),
+        "the call has a span of its own"
+    );
+}
+
+#[tokio::test]
+async fn capabilities_are_reported_by_name() {
+    use ControllerCapability::{ListVolumes, PublishReadonly, PublishUnpublishVolume};
+    let some = MockDriver::builder("client.test").capabilities([PublishUnpublishVolume, ListVolumes, PublishReadonly]);
+    let stage = Stage::of(some).await;
+    let report = within(stage.client.capabilities(LONG, &Span::disabled()))
+        .await
+        .unwrap();
+    assert_eq!(
+        report.names,
+        ["LIST_VOLUMES", "PUBLISH_READONLY", "PUBLISH_UNPUBLISH_VOLUME"]
+    );
+    assert!(report.bits.publish_unpublish && report.bits.publish_readonly && report.bits.list_volumes);
+    assert!(!report.bits.single_node_multi_writer && !report.bits.list_volumes_published_nodes);
+    let none = Stage::of(MockDriver::builder("client.test").without_controller_service()).await;
+    let report = within(none.client.capabilities(LONG, &Span::disabled())).await.unwrap();
+    assert_eq!((report.bits, report.names.len()), (decide::Capabilities::default(), 0));
+    assert!(
+        none.driver.calls_of(Method::ControllerGetCapabilities).is_empty(),
+        "who has no controller is not asked"
+    );
+}
+
+#[tokio::test]
+async fn calls_before_the_name_is_known_are_counted_under_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = MockDriver::builder("client.test").start(&socket).await.unwrap();
+    let metrics = Metrics::default();
+    let client = CsiClient::new(Connection::new(&Endpoint::Unix(socket)), metrics.clone());
+    let quiet = Span::disabled();
+    assert!(within(client.probe(LONG, &quiet)).await.unwrap());
+    assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
+    let client = client.named("client.test".into());
+    driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
+    within(client.plugin_info(LONG, &quiet)).await.unwrap_err();
+    let text = metrics.encode_prometheus();
+    let count = |method: &str, code: &str| {
+        text.lines().any(|line| {
+            line.starts_with("csi_sidecar_operations_seconds_count{")
+                && line.contains("driver_name=\"client.test\"")
+                && line.contains(&format!("method_name=\"{method}\""))
+                && line.contains(&format!("grpc_status_code=\"{code}\""))
+                && line.ends_with(" 1")
+        })
+    };
+    assert!(
+        count("/csi.v1.Identity/Probe", "OK") && count("/csi.v1.Identity/GetPluginInfo", "Internal"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_is_used_once() {
+    let stage = Stage::new().await;
+    let quiet = Span::disabled();
+    assert!(within(stage.client.probe(LONG, &quiet)).await.unwrap());
+    within(stage.driver.stop()).await;
+    within(stage.client.connection().lost()).await;
+    stage.driver.start_again().await.unwrap();
+    let asked = stage.driver.calls().len();
+    let error = within(stage.client.probe(LONG, &quiet)).await.unwrap_err();
+    assert!(error.transport, "{error}");
+    assert_eq!(
+        stage.driver.calls().len(),
+        asked,
+        "who answers now was not asked who it is"
+    );
+    let fresh = client_of(&stage.folder.path().join("csi.sock"));
+    assert!(within(fresh.probe(LONG, &quiet)).await.unwrap());
+}

@@ -1,0 +1,158 @@
+//! What a failed dial is called, and what a lost connection is.
+
+use futures::FutureExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::time::Duration;
+
+use super::client_tests::{client_of, within};
+use super::{Connection, CsiClient, DialError};
+use crate::api::condition::Reason;
+use crate::api::validated::{Endpoint, LoopbackHost};
+use crate::mock::MockDriver;
+use crate::telemetry::{Metrics, Span};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// The error of a call over an endpoint that cannot be dialled.
+async fn refused(client: &CsiClient) -> DialError {
+    let error = within(client.probe(LONG, &Span::disabled())).await.unwrap_err();
+    assert!(error.transport, "{error}");
+    let dial = client.connection().dial_error().expect("the dial failed");
+    assert_eq!(error.message, dial.to_string(), "the call says why");
+    dial
+}
+
+#[tokio::test]
+async fn a_missing_socket_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in ["csi.sock", "no/folder/csi.sock"] {
+        let client = client_of(&folder.path().join(path));
+        let error = refused(&client).await;
+        assert!(
+            matches!(&error, DialError::SocketMissing { path: found } if found.ends_with(path)),
+            "{error}"
+        );
+        assert_eq!(error.reason(), Reason::SocketMissing);
+        assert_eq!(
+            client.connection().address(),
+            folder.path().join(path).to_str().unwrap()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_socket_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for path in [file, folder.path().to_owned()] {
+        let error = refused(&client_of(&path)).await;
+        assert!(matches!(error, DialError::NotASocket { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_listens_on_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let error = refused(&client_of(&socket)).await;
+    assert_eq!(error.reason(), Reason::ConnectionRefused, "{error}");
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_listens_on_is_named() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let host = LoopbackHost::Ipv4;
+    let client = CsiClient::new(Connection::new(&Endpoint::Http { host, port }), Metrics::default());
+    let error = refused(&client).await;
+    assert_eq!(
+        error,
+        DialError::Refused {
+            address: format!("127.0.0.1:{port}")
+        }
+    );
+}
+
+/// Permissions do not stop root, so that for root only the words are looked at.
+#[tokio::test]
+async fn a_socket_that_we_may_not_open_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let owner = std::fs::metadata(&socket).unwrap();
+    let error = if owner.uid() == 0 {
+        DialError::PermissionDenied {
+            path: socket.display().to_string(),
+            uid: 0,
+            gid: owner.gid(),
+            mode: 0,
+        }
+    } else {
+        refused(&client_of(&socket)).await
+    };
+    assert_eq!(error.reason(), Reason::PermissionDenied);
+    let (uid, gid) = (owner.uid(), owner.gid());
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("permission denied (owner {uid}:{gid}, mode 0)")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_driver_that_appears_is_dialled_by_the_next_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let client = client_of(&socket);
+    refused(&client).await;
+    let _driver = MockDriver::builder("late.test").start(&socket).await.unwrap();
+    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+    assert_eq!(client.connection().dial_error(), None);
+}
+
+#[tokio::test]
+async fn a_loss_is_seen_at_once_and_only_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = MockDriver::builder("lost.test").start(&socket).await.unwrap();
+    for stop in [false, true] {
+        let client = client_of(&socket);
+        let connection = client.connection();
+        assert!(connection.lost().now_or_never().is_none(), "not dialled yet");
+        assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+        assert!(connection.lost().now_or_never().is_none());
+        if stop {
+            within(driver.stop()).await;
+        } else {
+            driver.drop_connections();
+        }
+        within(connection.lost()).await;
+        // It stays lost, for everybody who asks.
+        within(connection.clone().lost()).await;
+    }
+}
+
+/// The same over the loopback interface.
+#[tokio::test]
+async fn a_loss_is_seen_on_tcp_as_well() {
+    let any = crate::mock::Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let driver = MockDriver::builder("tcp.test").start_on(any).await.unwrap();
+    let crate::mock::Endpoint::Tcp(address) = driver.endpoint() else {
+        panic!("no port")
+    };
+    let endpoint = Endpoint::Http {
+        host: LoopbackHost::Localhost,
+        port: address.port(),
+    };
+    let client = CsiClient::new(Connection::new(&endpoint), Metrics::default());
+    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+    within(driver.stop()).await;
+    within(client.connection().lost()).await;
+}

@@ -1,0 +1,61 @@
+//! Section 8.4: error code, read-only. Its rows about ListVolumes belong to the reconciler, which this version has not.
+
+use serde_json::json;
+
+use super::builders::{attachment, volume};
+use super::table::{play, row};
+use super::world::{NOW, World, capable, world};
+use crate::decide::{Capabilities, Failure};
+
+#[test]
+fn a_full_node_is_told_by_its_code() {
+    let exhausted = Failure {
+        message: "rpc error: code = ResourceExhausted desc = mock rpc error".to_owned(),
+        code: Some(8),
+    };
+    let rows = vec![row(
+        "the code is saved",
+        world()
+            .pv(volume().protected())
+            .node()
+            .va(attachment())
+            .answer(Err(exhausted)),
+        "FIN+ | pub handle1 nodeID1 rw | AERR(rpc error: code = ResourceExhausted desc = mock rpc error, 8) \
+         | pub handle1 nodeID1 rw | ATT",
+        "RF",
+    )];
+    assert_eq!(play(rows, World::attempt), 1);
+}
+
+#[test]
+fn only_a_driver_that_can_is_asked_for_read_only() {
+    let cannot = Capabilities {
+        publish_readonly: false,
+        ..capable()
+    };
+    let with = |volume| world().capabilities(cannot).pv(volume).node().va(attachment());
+    let rows = vec![
+        row(
+            "read-write",
+            with(volume().protected()),
+            "FIN+ | pub handle1 nodeID1 rw | ATT",
+            "F",
+        ),
+        row(
+            "read-only",
+            with(volume().protected().read_only()),
+            "FIN+ | pub handle1 nodeID1 rw | ATT",
+            "F",
+        ),
+    ];
+    assert_eq!(play(rows, World::attempt), 2);
+}
+
+#[test]
+fn times_are_written_in_whole_seconds() {
+    let mut world = world().pv(volume().protected()).va(attachment());
+    world.attempt();
+    let error = &world.attachment.unwrap()["status"]["attachError"];
+    assert_eq!(error["time"], json!(NOW));
+    assert!(error.get("errorCode").is_none(), "a refusal of ours has no code");
+}

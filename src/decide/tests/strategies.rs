@@ -1,0 +1,187 @@
+//! Clusters by chance.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+use super::builders::{FINALIZER, Pv, Va, attachment, volume};
+use super::world::{World, world};
+use crate::decide::{Capabilities, Failure};
+
+const FOREIGN: [&str; 3] = ["a.b/c", "kubernetes.io/pv-protection", "external-attacher/other"];
+
+/// Finalizers in any order, ours among them or not.
+fn finalizers() -> impl Strategy<Value = Vec<&'static str>> {
+    let foreign = subsequence(FOREIGN.to_vec(), 0..=FOREIGN.len()).prop_shuffle();
+    (foreign, prop::option::of(any::<prop::sample::Index>())).prop_map(|(mut list, ours)| {
+        if let Some(at) = ours {
+            list.insert(at.index(list.len() + 1), FINALIZER);
+        }
+        list
+    })
+}
+
+pub fn volumes() -> impl Strategy<Value = Pv> {
+    let source = select(vec!["csi", "csi", "csi", "csi", "other", "cinder", "nfs"]);
+    let modes = subsequence(
+        vec![
+            "ReadWriteOnce",
+            "ReadOnlyMany",
+            "ReadWriteMany",
+            "ReadWriteOncePod",
+            "Later",
+        ],
+        0..=3,
+    );
+    let secret = select(vec![
+        None,
+        None,
+        Some("secret"),
+        Some("emptySecret"),
+        Some("unknownSecret"),
+    ]);
+    let parts = (
+        finalizers(),
+        source,
+        modes,
+        secret,
+        weighted(),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(finalizers, source, modes, secret, deleting, read_only, attributes)| {
+        let mut volume = match source {
+            "csi" => volume(),
+            "other" => volume().set("/spec/csi/driver", "other.test"),
+            field => volume().in_tree(field),
+        };
+        if source == "csi" {
+            volume = if read_only { volume.read_only() } else { volume };
+            volume = if attributes { volume.attributes() } else { volume };
+            volume = secret.into_iter().fold(volume, Pv::secret);
+        }
+        volume = volume.modes(if modes.is_empty() { &["ReadWriteOnce"] } else { &modes });
+        volume = if finalizers.is_empty() {
+            volume
+        } else {
+            volume.finalizers(&finalizers)
+        };
+        if deleting { volume.deleting() } else { volume }
+    })
+}
+
+/// True in one of five cases.
+fn weighted() -> impl Strategy<Value = bool> {
+    select(vec![false, false, false, false, true])
+}
+
+fn annotated() -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(vec!["node", "stale", "note", "other", "foreign", "retry"], 0..=6)
+}
+
+pub fn attachments() -> impl Strategy<Value = Va> {
+    let source = select(vec!["volume", "volume", "volume", "volume", "inline", "both", "none"]);
+    let parts = (
+        finalizers(),
+        source,
+        annotated(),
+        volumes(),
+        weighted(),
+        weighted(),
+        weighted(),
+        any::<bool>(),
+    );
+    parts.prop_map(
+        |(finalizers, source, notes, volume, attached, other, errors, deleting)| {
+            let mut va = match source {
+                "inline" => attachment().inline(&volume),
+                "both" => {
+                    attachment().source(json!({"persistentVolumeName": "pv1", "inlineVolumeSpec": volume.0["spec"]}))
+                }
+                "none" => attachment().source(json!({})),
+                _ => attachment(),
+            };
+            for note in notes {
+                va = match note {
+                    "node" => va.noted_node("nodeID1"),
+                    "stale" => va.noted_node("nodeID0"),
+                    "note" => va.noted_volume(&json!({"handle": "handle1"})),
+                    "other" => va.noted_volume(&json!({"handle": "handle2"})),
+                    "retry" => va.annotation("attacher.csi.dev/retry-now", "1"),
+                    _ => va.annotation("someone/else", "kept"),
+                };
+            }
+            va = if finalizers.is_empty() {
+                va
+            } else {
+                va.finalizers(&finalizers)
+            };
+            va = if attached { va.attached() } else { va };
+            va = if other {
+                va.set("/spec/attacher", "other.test")
+            } else {
+                va
+            };
+            if errors {
+                va = va.set("/status/attachError", json!({"message": "old", "errorCode": 8}));
+                va = va.set("/status/attachmentMetadata", json!({"old": "1"}));
+            }
+            // What is deleted and held by nobody does not exist.
+            if deleting && !finalizers.is_empty() {
+                va.deleting()
+            } else {
+                va
+            }
+        },
+    )
+}
+
+pub fn capabilities() -> impl Strategy<Value = Capabilities> {
+    (select(vec![true, true, true, false]), any::<bool>(), any::<bool>()).prop_map(|(publish, readonly, finer)| {
+        Capabilities {
+            publish_unpublish: publish,
+            publish_readonly: readonly,
+            single_node_multi_writer: finer,
+            ..Capabilities::default()
+        }
+    })
+}
+
+pub fn worlds() -> impl Strategy<Value = World> {
+    let node = select(vec![
+        Some(Some("nodeID1")),
+        Some(Some("nodeID1")),
+        Some(Some("nodeID2")),
+        Some(None),
+        None,
+    ]);
+    let parts = (
+        attachments(),
+        prop::option::weighted(0.9, volumes()),
+        node,
+        capabilities(),
+    );
+    parts.prop_map(|(attachment, volume, node, capabilities)| {
+        let mut world = world().capabilities(capabilities).va(attachment);
+        // A deleted volume that nobody holds does not exist either.
+        let gone = |pv: &Pv| {
+            !pv.0["metadata"]["deletionTimestamp"].is_null() && pv.0["metadata"]["finalizers"].as_array().is_none()
+        };
+        if let Some(volume) = volume.filter(|volume| !gone(volume)) {
+            world = world.pv(volume);
+        }
+        match node {
+            Some(node_id) => world.node_of(node_id),
+            None => world,
+        }
+    })
+}
+
+pub fn contexts() -> impl Strategy<Value = BTreeMap<String, String>> {
+    prop::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..3)
+}
+
+pub fn failures() -> impl Strategy<Value = Failure> {
+    ("\\PC{0,1500}", prop::option::of(1..17_i32)).prop_map(|(message, code)| Failure { message, code })
+}

@@ -1,0 +1,42 @@
+//! Rows of a table, and how they are played.
+
+use std::collections::BTreeSet;
+
+use super::world::{Requeue, World};
+
+/// One line of a table.
+pub struct Row {
+    pub name: &'static str,
+    pub world: World,
+    /// What happens, separated by bars.
+    pub log: &'static str,
+    /// One letter for each attempt: F(orget) or R(etry).
+    pub requeue: &'static str,
+}
+
+pub fn row(name: &'static str, world: World, log: &'static str, requeue: &'static str) -> Row {
+    Row {
+        name,
+        world,
+        log,
+        requeue,
+    }
+}
+
+/// Plays each row with `attempt`; returns how many there were.
+pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut World) -> Requeue) -> usize {
+    let count = rows.len();
+    let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), count, "a name is used twice");
+    for mut row in rows {
+        let requeue: String = (0..row.requeue.len())
+            .map(|_| match attempt(&mut row.world) {
+                Requeue::Forget => 'F',
+                Requeue::Retry => 'R',
+            })
+            .collect();
+        assert_eq!(row.world.log.join(" | "), row.log, "{}", row.name);
+        assert_eq!(requeue, row.requeue, "{}", row.name);
+    }
+    count
+}

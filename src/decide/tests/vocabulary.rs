@@ -1,0 +1,120 @@
+//! Short names of patches, given only to what is to the letter what the name stands for.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID};
+use super::world::{NOW, World};
+use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
+use crate::decide::Write;
+use crate::decide::patch::{Form, Target};
+use crate::objects::{Source, VolumeNote};
+
+impl World {
+    /// The name of a patch, if it is to the letter what that name stands for; else the patch itself.
+    pub fn label(&self, write: &Write) -> String {
+        let raw = || format!("{:?} {:?} {}", write.target, write.form, write.body);
+        match (&write.target, write.form) {
+            (Target::Volume(_), Form::Json) if write.body == add_first(VOLUME_UID) => "PV+".to_owned(),
+            (Target::Volume(_), Form::Json) if write.body == remove(VOLUME_UID, 0) => "PV-".to_owned(),
+            (Target::Attachment(_), Form::Json) if write.body == self.claim() => "FIN+".to_owned(),
+            (Target::Attachment(_), Form::Json) if write.body == self.note() => "NOTE".to_owned(),
+            (Target::Attachment(_), Form::Json) if write.body == remove(ATTACHMENT_UID, 0) => "FIN-".to_owned(),
+            (Target::AttachmentStatus(_), Form::Merge) => status_label(&write.body).unwrap_or_else(raw),
+            _ => raw(),
+        }
+    }
+
+    /// The annotations that a claim writes.
+    fn annotations(&self) -> [(&'static str, String); 2] {
+        let spec = match self.snapshot().map(|snapshot| snapshot.attachment.source.clone()) {
+            Some(Source::Inline(_)) => self
+                .attachment
+                .as_ref()
+                .map(|va| &va["spec"]["source"]["inlineVolumeSpec"]),
+            _ => self.volume.as_ref().map(|pv| &pv["spec"]),
+        };
+        let csi = spec.map(|spec| &spec["csi"]).cloned().unwrap_or_default();
+        let mut note = json!({"handle": csi["volumeHandle"]});
+        if let Some(secret) = csi.get("controllerPublishSecretRef") {
+            note["secret"] = json!({"namespace": secret["namespace"], "name": secret["name"]});
+        }
+        let registered = self.node.as_ref().map(|csi| &csi["spec"]["drivers"][0]["nodeID"]);
+        let node_id = registered.and_then(Value::as_str).unwrap_or_default();
+        [
+            (NODE_ID_ANNOTATION, node_id.to_owned()),
+            (VOLUME_ANNOTATION, ordered(&note)),
+        ]
+    }
+
+    /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
+    fn claim(&self) -> Value {
+        let mut operations = add_first(ATTACHMENT_UID);
+        let annotations: BTreeMap<_, _> = self.annotations().into();
+        if let Value::Array(list) = &mut operations {
+            list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
+            list.push(json!({"op": "add", "path": "/metadata/annotations", "value": annotations}));
+        }
+        operations
+    }
+
+    /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
+    fn note(&self) -> Value {
+        let mut operations = vec![same(ATTACHMENT_UID)];
+        for (key, value) in self.annotations() {
+            let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+            operations.push(json!({"op": "add", "path": path, "value": value}));
+        }
+        operations.into()
+    }
+}
+
+fn ordered(note: &Value) -> String {
+    serde_json::from_value(note.clone()).map_or_else(
+        |_| String::new(),
+        |note: VolumeNote| serde_json::to_string(&note).unwrap(),
+    )
+}
+
+fn same(uid: &str) -> Value {
+    json!({"op": "test", "path": "/metadata/uid", "value": uid})
+}
+
+fn add_first(uid: &str) -> Value {
+    json!([
+        same(uid),
+        {"op": "test", "path": "/metadata/finalizers", "value": null},
+        {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
+    ])
+}
+
+fn remove(uid: &str, at: usize) -> Value {
+    let path = format!("/metadata/finalizers/{at}");
+    json!([same(uid), {"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}])
+}
+
+fn status_label(body: &Value) -> Option<String> {
+    let status = body.get("status")?;
+    if *body != json!({"metadata": {"uid": ATTACHMENT_UID}, "status": status}) {
+        return None;
+    }
+    if *status == json!({"attached": true, "attachError": null}) {
+        return Some("ATT".to_owned());
+    }
+    if *status == json!({"attached": false, "attachmentMetadata": null, "detachError": null}) {
+        return Some("DET".to_owned());
+    }
+    if let Some(metadata) = status.get("attachmentMetadata") {
+        let wanted = json!({"attached": true, "attachError": null, "attachmentMetadata": metadata});
+        return (*status == wanted).then(|| format!("ATT({metadata})"));
+    }
+    if let Some(error) = status.get("attachError") {
+        let (message, code) = (error["message"].as_str()?, error.get("errorCode")?);
+        let wanted = json!({"attachError": {"message": message, "time": NOW, "errorCode": code}});
+        let code = code.as_i64().map(|code| format!(", {code}")).unwrap_or_default();
+        return (*status == wanted).then(|| format!("AERR({message}{code})"));
+    }
+    let message = status.get("detachError")?["message"].as_str()?;
+    let wanted = json!({"detachError": {"message": message, "time": NOW}});
+    (*status == wanted).then(|| format!("DERR({message})"))
+}

@@ -1,0 +1,171 @@
+//! Why there is nobody to work with: one row for each reason.
+
+use std::time::Duration;
+use tonic::Code;
+
+use super::handshake::{Obstacle, shake};
+use crate::api::condition::Reason;
+use crate::api::{AttacherConfigSpec, DriverConfig};
+use crate::csi::{Connection, CsiClient};
+use crate::mock::{ControllerCapability, Method, MockDriver, MockDriverBuilder, Rule};
+use crate::telemetry::Metrics;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config(socket: &std::path::Path) -> DriverConfig {
+    let spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
+    let mut config = DriverConfig::try_from(&spec).unwrap();
+    // Only what hangs on purpose comes near these.
+    config.timeouts.probe = Duration::from_millis(500);
+    config.timeouts.identity = Duration::from_millis(500);
+    config
+}
+
+async fn shaken(config: &DriverConfig) -> Result<super::handshake::Handshake, Obstacle> {
+    let client = CsiClient::new(Connection::new(&config.endpoint), Metrics::default());
+    tokio::time::timeout(LIMIT, shake(&client, config))
+        .await
+        .expect("in time")
+}
+
+/// Reason and message of what stands in the way, which passes by itself.
+fn unreachable(obstacle: Obstacle) -> (Reason, String) {
+    match obstacle {
+        Obstacle::Unreachable { reason, message } => {
+            assert!(message.ends_with("; trying again every 1 s"), "{message}");
+            (reason, message)
+        }
+        Obstacle::Stalled { reason, message } => panic!("stalled: {reason:?} {message}"),
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_answers_everything_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let only = [ControllerCapability::PublishUnpublishVolume];
+    let _driver = MockDriver::builder("a.test")
+        .capabilities(only)
+        .start(&socket)
+        .await
+        .unwrap();
+    for name in [None, Some("a.test".to_owned())] {
+        let mut config = config(&socket);
+        config.driver_name = name;
+        let handshake = shaken(&config).await.unwrap();
+        assert_eq!(handshake.plugin.name, "a.test");
+        assert_eq!(handshake.capabilities.names, ["PUBLISH_UNPUBLISH_VOLUME"]);
+        assert!(handshake.capabilities.bits.publish_unpublish);
+    }
+}
+
+#[tokio::test]
+async fn each_answer_that_is_none_has_its_reason() {
+    let mock = || MockDriver::builder("a.test");
+    let fails = |method| mock().rule(Rule::on(method).fail(Code::Internal, "broken"));
+    let hangs = |method| mock().rule(Rule::on(method).hang());
+    let rows: [(MockDriverBuilder, Reason, &str); 9] = [
+        (
+            mock().settings(|settings| settings.ready = false),
+            Reason::DriverNotReady,
+            "not ready",
+        ),
+        (
+            mock().settings(|settings| settings.driver_name.clear()),
+            Reason::DriverInvalid,
+            "empty name",
+        ),
+        (
+            fails(Method::Probe),
+            Reason::CallFailed,
+            "Probe failed: rpc error: code = Internal desc = broken",
+        ),
+        (fails(Method::GetPluginInfo), Reason::CallFailed, "GetPluginInfo failed"),
+        (
+            fails(Method::GetPluginCapabilities),
+            Reason::CallFailed,
+            "capabilities failed",
+        ),
+        (
+            fails(Method::ControllerGetCapabilities),
+            Reason::CallFailed,
+            "capabilities failed",
+        ),
+        (hangs(Method::Probe), Reason::Timeout, "DeadlineExceeded"),
+        (
+            hangs(Method::ControllerGetCapabilities),
+            Reason::Timeout,
+            "DeadlineExceeded",
+        ),
+        (
+            mock().rule(Rule::on(Method::GetPluginInfo).drop_connection()),
+            Reason::NoGrpc,
+            "speaks no gRPC, or hung up",
+        ),
+    ];
+    for (builder, wanted, words) in rows {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let driver = builder.start(&socket).await.unwrap();
+        let (reason, message) = unreachable(shaken(&config(&socket)).await.unwrap_err());
+        assert_eq!(reason, wanted, "{message}");
+        assert!(message.contains(words), "{message}");
+        drop(driver);
+    }
+}
+
+#[tokio::test]
+async fn each_endpoint_that_cannot_be_dialled_has_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("file"), "").unwrap();
+    drop(std::os::unix::net::UnixListener::bind(path("left")).unwrap());
+    let rows = [
+        ("missing", Reason::SocketMissing, "no such socket"),
+        ("file", Reason::NotASocket, "mend spec.endpoint"),
+        ("left", Reason::ConnectionRefused, "not listening"),
+    ];
+    for (name, wanted, words) in rows {
+        let (reason, message) = unreachable(shaken(&config(&path(name))).await.unwrap_err());
+        assert_eq!(reason, wanted, "{message}");
+        assert!(message.contains(words) && message.contains(name), "{message}");
+    }
+}
+
+/// Something else listens there: it talks first, and not HTTP/2.
+#[tokio::test]
+async fn what_speaks_no_grpc_is_told_so() {
+    use tokio::io::AsyncWriteExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ssh.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let server = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            drop(
+                stream
+                    .write_all(b"SSH-2.0-OpenSSH_9.9\r\n and so on, for longer than a frame")
+                    .await,
+            );
+        }
+    });
+    let (reason, message) = unreachable(shaken(&config(&socket)).await.unwrap_err());
+    assert_eq!(reason, Reason::NoGrpc, "{message}");
+    server.abort();
+}
+
+#[tokio::test]
+async fn another_name_is_for_a_person_to_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let _driver = MockDriver::builder("b.test").start(&socket).await.unwrap();
+    let mut config = config(&socket);
+    config.driver_name = Some("a.test".to_owned());
+    let Err(Obstacle::Stalled { reason, message }) = shaken(&config).await else {
+        panic!("not stalled")
+    };
+    assert_eq!(reason, Reason::DriverNameMismatch);
+    assert!(
+        message.contains("\"b.test\"") && message.contains("\"a.test\""),
+        "{message}"
+    );
+}

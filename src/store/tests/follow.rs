@@ -1,0 +1,164 @@
+//! From the events of a watch to the cache and to readiness.
+
+use futures::stream::{self, StreamExt as _};
+use kube::runtime::watcher::{self, Event};
+use serde_json::json;
+
+use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
+use crate::admin::Health;
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::store::reflect::{RECOVERED, Reflected, follow};
+use crate::store::{Store, Synced};
+
+type Events<K> = Vec<watcher::Result<Event<K>>>;
+
+/// Follows a watch until it has told all this.
+async fn told<K: Reflected>(store: &Store, health: &Health, events: Events<K>) {
+    follow(stream::iter(events), store.clone(), health.check("watch")).await;
+}
+
+fn broken<K>() -> watcher::Result<Event<K>> {
+    Err(watcher::Error::NoResourceVersion)
+}
+
+fn listed(names: &[&str], version: u64) -> Events<VolumeAttachmentWire> {
+    let objects = names
+        .iter()
+        .map(|name| Ok(Event::InitApply(attachment_wire(name, &format!("{name}-uid"), version))));
+    std::iter::once(Ok(Event::Init))
+        .chain(objects)
+        .chain([Ok(Event::InitDone)])
+        .collect()
+}
+
+fn known(store: &Store) -> Vec<String> {
+    let mut names: Vec<_> = store
+        .inner
+        .index
+        .read()
+        .attachments
+        .values()
+        .map(|record| record.name.to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_brings_what_is_there_and_takes_what_is_not() {
+    let ((store, queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a", "b"], 1)).await;
+    assert_eq!(
+        (known(&store), woken(&queue)),
+        (
+            vec!["a".to_owned(), "b".to_owned()],
+            vec!["a".to_owned(), "b".to_owned()]
+        )
+    );
+    let deleted = json!({"name": "pv1", "uid": "u", "resourceVersion": "1", "finalizers": [FINALIZER],
+                         "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    told(&store, &health, vec![Ok(Event::Apply(volume_wire(&deleted)))]).await;
+    woken(&queue);
+    // b ended while nobody watched.
+    told(&store, &health, listed(&["a", "c"], 2)).await;
+    assert_eq!(known(&store), ["a", "c"]);
+    assert_eq!(
+        woken(&queue),
+        ["a", "c", "volume pv1"],
+        "the end of b is followed up on"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_takes_nothing() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a", "b"], 1)).await;
+    let mut events = listed(&["b"], 2);
+    events.pop();
+    events.push(broken());
+    told(&store, &health, events).await;
+    assert_eq!(known(&store), ["a", "b"]);
+    told(&store, &health, listed(&["c"], 3)).await;
+    assert_eq!(known(&store), ["c"], "what the broken list showed does not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_follow_the_list() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    let mut events = listed(&["a"], 1);
+    events.push(Ok(Event::Apply(attachment_wire("b", "b-uid", 2))));
+    events.push(Ok(Event::Delete(attachment_wire("a", "a-uid", 3))));
+    events.push(Ok(Event::Delete(attachment_wire("b", "another", 4))));
+    told(&store, &health, events).await;
+    assert_eq!(known(&store), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_whole_when_all_three_kinds_were_listed() {
+    let (store, health) = (Store::default(), Health::new());
+    assert!(!store.is_synced());
+    told::<PersistentVolumeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+    told::<CsiNodeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+    told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::Init)]).await;
+    assert!(!store.is_synced());
+    let waiting = store.wait_synced();
+    told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::InitDone)]).await;
+    waiting.await;
+    assert!(store.is_synced());
+    let mut all = Synced::default();
+    for mark in [
+        VolumeAttachmentWire::mark,
+        PersistentVolumeWire::mark,
+        CsiNodeWire::mark,
+    ] {
+        assert!(!all.all());
+        mark(&mut all);
+    }
+    assert!(all.all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_makes_the_check_fail_until_the_next_event() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told::<VolumeAttachmentWire>(&store, &health, vec![broken()]).await;
+    let reason = health.readiness()[0].failure.clone().unwrap();
+    assert!(reason.starts_with("cannot watch volumeattachments: "), "{reason}");
+    let mut events = listed(&["a"], 1);
+    told(&store, &health, events.drain(..2).collect()).await;
+    assert!(!health.is_ready(), "not before the first list is complete");
+    told(&store, &health, events).await;
+    assert!(health.is_ready());
+    told(
+        &store,
+        &health,
+        vec![broken(), broken(), Ok(Event::Apply(attachment_wire("b", "b", 2)))],
+    )
+    .await;
+    assert!(health.is_ready());
+}
+
+/// A watch that is resumed tells nothing about it, and in a quiet cluster no event follows for hours.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    let mut events = listed(&["a"], 1);
+    events.push(broken());
+    let events = stream::iter(events).chain(stream::pending());
+    let task = tokio::spawn(follow(events, store.clone(), health.check("watch")));
+    tokio::time::sleep(RECOVERED / 2).await;
+    assert!(!health.is_ready());
+    tokio::time::sleep(RECOVERED).await;
+    assert!(health.is_ready());
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
+    let (store, health) = (Store::default(), Health::new());
+    let events = stream::iter(vec![broken::<VolumeAttachmentWire>()]).chain(stream::pending());
+    let task = tokio::spawn(follow(events, store, health.check("watch")));
+    tokio::time::sleep(RECOVERED * 10).await;
+    let reason = health.readiness()[0].failure.clone().unwrap();
+    assert!(reason.starts_with("cannot watch"), "{reason}");
+    task.abort();
+}

@@ -1,0 +1,321 @@
+//! What people see.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
+
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::Reason;
+use crate::api::status::DriverMode;
+use crate::driver::{DriverStatus, LastFailure, Phase, Plugin};
+use crate::objects::{Attachment, VolumeAttachmentWire};
+use crate::store::Counts;
+use crate::supervisor::plan::Problem;
+use crate::supervisor::status::{Facts, is_urgent, status};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn driver(phase: Phase) -> DriverStatus {
+    DriverStatus {
+        phase,
+        plugin: Some(Plugin {
+            name: "a.test".to_owned(),
+            vendor_version: "1.2".to_owned(),
+            publishes: true,
+            capabilities: vec!["PUBLISH_UNPUBLISH_VOLUME".to_owned()],
+        }),
+        ..DriverStatus::new()
+    }
+}
+
+fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
+    Facts {
+        generation: Some(3),
+        holder: "pod-1",
+        driver,
+        problem: None,
+        counts: Counts::default(),
+        failing: 0,
+        oldest: None,
+    }
+}
+
+fn fresh(facts: &Facts<'_>) -> AttacherConfigStatus {
+    status(facts, &AttacherConfigStatus::default(), at(100))
+}
+
+fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition {
+    status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)
+        .unwrap()
+}
+
+/// Status and reason of Ready, Reconciling, Stalled and DriverReachable.
+fn four(status: &AttacherConfigStatus) -> [String; 4] {
+    ["Ready", "Reconciling", "Stalled", "DriverReachable"].map(|kind| {
+        let condition = condition(status, kind);
+        format!("{} {}", condition.status, condition.reason)
+    })
+}
+
+fn failed(reason: Reason, stalled: bool) -> Phase {
+    let message = "what is wrong".to_owned();
+    if stalled {
+        Phase::Stalled { reason, message }
+    } else {
+        Phase::Unreachable { reason, message }
+    }
+}
+
+#[test]
+fn each_phase_has_its_conditions() {
+    let free = "False NotStalled";
+    let rows = [
+        (
+            Phase::Connecting,
+            ["False Connecting", "True Connecting", free, "Unknown Connecting"],
+        ),
+        (
+            Phase::Syncing,
+            ["False Syncing", "True Syncing", free, "True Connected"],
+        ),
+        (
+            Phase::Running,
+            ["True Running", "False UpToDate", free, "True Connected"],
+        ),
+        (
+            Phase::Draining,
+            ["False Draining", "True Draining", free, "True Connected"],
+        ),
+        (
+            Phase::Suspended,
+            ["False Suspended", "False UpToDate", free, "Unknown Suspended"],
+        ),
+        (
+            failed(Reason::SocketMissing, false),
+            [
+                "False DriverUnreachable",
+                "True Connecting",
+                free,
+                "False SocketMissing",
+            ],
+        ),
+        (
+            failed(Reason::DriverNameMismatch, true),
+            [
+                "False DriverNameMismatch",
+                "False DriverNameMismatch",
+                "True DriverNameMismatch",
+                "True Connected",
+            ],
+        ),
+    ];
+    for (phase, wanted) in rows {
+        let driver = driver(phase.clone());
+        let status = fresh(&facts(Some(&driver)));
+        assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
+        assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
+        assert_eq!(status.holder.is_some(), phase == Phase::Running, "{phase:?}");
+        check_kstatus(&status);
+    }
+}
+
+/// kstatus: "in progress" and "failed" exclude each other and "ready"; all speak of the generation that was looked at.
+fn check_kstatus(status: &AttacherConfigStatus) {
+    let holds = |kind| condition(status, kind).status == "True";
+    let true_ones = ["Ready", "Reconciling", "Stalled"]
+        .into_iter()
+        .filter(|kind| holds(kind))
+        .count();
+    assert!(true_ones <= 1, "{:?}", four(status));
+    for condition in &status.conditions {
+        assert_eq!(condition.observed_generation, Some(3));
+        assert!(!condition.reason.is_empty());
+    }
+    assert_eq!(status.observed_generation, Some(3));
+}
+
+#[test]
+fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
+    let problem = Problem {
+        reason: Reason::InvalidSpec,
+        message: "spec.endpoint: no".to_owned(),
+    };
+    let invalid = "InvalidSpec";
+    let of = |driver: Option<&DriverStatus>| {
+        fresh(&Facts {
+            problem: Some(&problem),
+            ..facts(driver)
+        })
+    };
+    let running = driver(Phase::Running);
+    let status = of(Some(&running));
+    assert_eq!(
+        four(&status),
+        [
+            "True Running".to_owned(),
+            format!("False {invalid}"),
+            format!("True {invalid}"),
+            "True Connected".to_owned()
+        ],
+        "the last good settings are at work"
+    );
+    assert_eq!(condition(&status, "Stalled").message, "spec.endpoint: no");
+    let status = of(None);
+    assert_eq!(
+        four(&status),
+        ["False", "False", "True", "Unknown"].map(|status| format!("{status} {invalid}"))
+    );
+    check_kstatus(&status);
+    assert_eq!(status.attachments, None);
+}
+
+#[test]
+fn what_the_driver_told_and_what_failed_last_stays_known() {
+    let mut told = driver(Phase::Running);
+    told.last_failure = Some(LastFailure {
+        at: at(50),
+        attachment: "csi-1".to_owned(),
+        operation: "attach",
+        code: "ResourceExhausted".to_owned(),
+        message: "full".to_owned(),
+        trace_id: None,
+    });
+    let first = fresh(&facts(Some(&told)));
+    let plugin = first.driver.as_ref().unwrap();
+    assert_eq!(
+        (plugin.name.as_str(), plugin.mode),
+        ("a.test", Some(DriverMode::Attach))
+    );
+    assert_eq!(
+        first.last_failure.as_ref().map(|failure| failure.code.as_str()),
+        Some("ResourceExhausted")
+    );
+    let silent = DriverStatus::new();
+    let second = status(&facts(Some(&silent)), &first, at(200));
+    assert_eq!(
+        (&second.driver, &second.last_failure),
+        (&first.driver, &first.last_failure)
+    );
+    assert_eq!((second.holder, second.attachments), (None, None));
+    told.plugin.as_mut().unwrap().publishes = false;
+    let trivial = fresh(&facts(Some(&told)));
+    assert_eq!(trivial.driver.unwrap().mode, Some(DriverMode::Trivial));
+}
+
+#[test]
+fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
+    let mut failing = driver(Phase::Running);
+    failing.last_failure = Some(LastFailure {
+        at: at(50),
+        attachment: "csi-1".to_owned(),
+        operation: "detach",
+        code: "Internal".to_owned(),
+        message: "disk is busy".to_owned(),
+        trace_id: None,
+    });
+    let oldest: VolumeAttachmentWire = serde_json::from_value(json!({
+        "metadata": {"name": "csi-1", "creationTimestamp": "2026-01-01T00:00:01Z"},
+        "spec": {"attacher": "a.test", "nodeName": "n", "source": {}},
+    }))
+    .unwrap();
+    let oldest = Attachment::from(oldest);
+    let status = fresh(&Facts {
+        counts: Counts {
+            attached: 4,
+            attaching: 2,
+            detaching: 1,
+        },
+        failing: 3,
+        oldest: Some(&oldest),
+        ..facts(Some(&failing))
+    });
+    let healthy = condition(&status, "AttachmentsHealthy");
+    assert_eq!(
+        (healthy.status.as_str(), healthy.reason.as_str()),
+        ("False", "AttachmentsFailing")
+    );
+    assert_eq!(
+        healthy.message,
+        "3 failed and will be tried again; the last one: detach of csi-1: disk is busy"
+    );
+    let counts = status.attachments.unwrap();
+    assert_eq!((counts.attached, counts.pending, counts.failing), (4, 3, 3));
+    assert_eq!(
+        counts.oldest_pending.unwrap().since.0,
+        "2026-01-01T00:00:01Z".parse().unwrap()
+    );
+}
+
+#[test]
+fn times_change_with_the_status_of_a_condition_and_with_nothing_else() {
+    let (connecting, missing, running) = (
+        driver(Phase::Connecting),
+        driver(failed(Reason::SocketMissing, false)),
+        driver(Phase::Running),
+    );
+    let first = status(&facts(Some(&connecting)), &AttacherConfigStatus::default(), at(100));
+    let second = status(&facts(Some(&missing)), &first, at(200));
+    let third = status(&facts(Some(&running)), &second, at(300));
+    let time = |status: &AttacherConfigStatus, kind| condition(status, kind).last_transition_time.0.as_second();
+    assert_eq!(time(&second, "Ready"), 100, "False for another reason is False still");
+    assert_eq!(time(&second, "DriverReachable"), 200, "Unknown became False");
+    assert_eq!(
+        (
+            time(&third, "Ready"),
+            time(&third, "Reconciling"),
+            time(&third, "Stalled")
+        ),
+        (300, 300, 100)
+    );
+    // Looked at again, nothing is to be written.
+    assert_eq!(status(&facts(Some(&running)), &third, at(400)), third);
+}
+
+#[test]
+fn people_wait_for_states_and_not_for_counts() {
+    let running = driver(Phase::Running);
+    let known = fresh(&facts(Some(&running)));
+    let urgent = |facts: &Facts<'_>| is_urgent(&known, &status(facts, &known, at(200)));
+    assert!(!urgent(&facts(Some(&running))));
+    let busy = Counts {
+        attaching: 7,
+        ..Counts::default()
+    };
+    assert!(!urgent(&Facts {
+        counts: busy,
+        ..facts(Some(&running))
+    }));
+    assert!(urgent(&Facts {
+        failing: 1,
+        ..facts(Some(&running))
+    }));
+    assert!(urgent(&Facts {
+        generation: Some(4),
+        ..facts(Some(&running))
+    }));
+    assert!(urgent(&Facts {
+        holder: "pod-2",
+        ..facts(Some(&running))
+    }));
+    for phase in [Phase::Connecting, Phase::Suspended, failed(Reason::Timeout, false)] {
+        let driver = driver(phase);
+        assert!(urgent(&facts(Some(&driver))));
+    }
+    let mut upgraded = running.clone();
+    upgraded.plugin.as_mut().unwrap().vendor_version = "1.3".to_owned();
+    assert!(urgent(&facts(Some(&upgraded))));
+    let mut other = driver(failed(Reason::Timeout, false));
+    let known = fresh(&facts(Some(&other)));
+    if let Phase::Unreachable { message, .. } = &mut other.phase {
+        message.push('!');
+    }
+    assert!(
+        !is_urgent(&known, &status(&facts(Some(&other)), &known, at(200))),
+        "another text"
+    );
+}

@@ -1,0 +1,49 @@
+//! The command line of the process.
+
+use std::process::Output;
+
+use crate::rig::within;
+use crate::support::{Error, Result};
+
+async fn run(arguments: &[&str]) -> Result<Output> {
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
+        .args(arguments)
+        .kill_on_drop(true)
+        .output();
+    within("the process ends", output)
+        .await?
+        .map_err(|error| Error::Other(error.to_string()))
+}
+
+#[tokio::test]
+async fn a_wrong_flag_is_named_and_the_exit_code_is_2() -> Result<()> {
+    for (flag, named) in [
+        ("--no-such-flag", "--no-such-flag"),
+        ("--http-endpoint=nowhere", "--http-endpoint"),
+        ("--shutdown-grace-period=soon", "--shutdown-grace-period"),
+        ("--log-format=xml", "--log-format"),
+    ] {
+        let output = run(&[flag]).await?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(named), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_used_is_named_and_the_exit_code_is_1() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let missing = folder.path().join("missing.kubeconfig");
+    let broken = folder.path().join("broken.kubeconfig");
+    std::fs::write(&broken, "clusters: 1").expect("the file can be written");
+    for path in [missing, broken] {
+        let path = path.display().to_string();
+        let output = run(&[&format!("--kubeconfig={path}"), "--http-endpoint=127.0.0.1:0"]).await?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(&path), "{text}");
+    }
+    Ok(())
+}

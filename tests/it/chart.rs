@@ -1,0 +1,85 @@
+//! The chart says the same as the files it repeats.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn chart(path: &str) -> PathBuf {
+    root().join("charts/csi-attacher-operator").join(path)
+}
+
+fn read(path: &Path) -> String {
+    let text = fs::read_to_string(path).map_err(|error| (path, error));
+    text.expect("the file can be read")
+}
+
+/// The text of the `rules:` block of the ClusterRole, which templates and YAML write alike.
+fn rules(text: &str) -> &str {
+    let role = text
+        .split("\n---\n")
+        .find(|document| document.contains("\nkind: ClusterRole\n"));
+    let role = role.expect("there is a ClusterRole");
+    let start = role.find("\nrules:\n").expect("it has rules");
+    role[start..].trim()
+}
+
+#[test]
+fn the_rules_are_those_of_the_plain_manifest() {
+    let shipped = read(&root().join("config/rbac.yaml"));
+    let rules_shipped = rules(&shipped);
+    assert!(rules_shipped.contains("volumeattachments/status"), "{rules_shipped}");
+    assert_eq!(rules(&read(&chart("templates/rbac.yaml"))), rules_shipped);
+}
+
+#[test]
+fn the_definition_is_the_generated_one() {
+    let name = "crds/attacher.csi.dev_attacherconfigs.yaml";
+    assert!(
+        read(&chart(name)) == read(&root().join(name)),
+        "the chart has another definition; it should be a link"
+    );
+    let files = fs::read_dir(chart("crds")).expect("the folder is there").count();
+    assert_eq!(files, 1, "another definition in the chart is not compared");
+}
+
+#[test]
+fn versions_are_those_of_the_program() {
+    let about: Value = serde_yaml::from_str(&read(&chart("Chart.yaml"))).expect("Chart.yaml is YAML");
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
+/// Helm treats a value that is not there as empty, so a mistyped name would go unnoticed.
+#[test]
+fn every_value_that_a_template_uses_has_a_default_and_is_used() {
+    let values: Value = serde_yaml::from_str(&read(&chart("values.yaml"))).expect("values.yaml is YAML");
+    let templates = [
+        "templates/rbac.yaml",
+        "templates/deployment.yaml",
+        "templates/_helpers.tpl",
+    ];
+    let text: String = templates.iter().map(|path| read(&chart(path))).collect();
+    assert_eq!(
+        fs::read_dir(chart("templates")).expect("the folder is there").count(),
+        templates.len(),
+        "another template is not looked at"
+    );
+    let mut used = Vec::new();
+    for rest in text.split(".Values.").skip(1) {
+        let end = rest
+            .find(|c: char| !c.is_alphanumeric() && c != '.')
+            .unwrap_or(rest.len());
+        let path = &rest[..end];
+        let pointer = format!("/{}", path.replace('.', "/"));
+        assert!(values.pointer(&pointer).is_some(), "values.yaml has no {path}");
+        used.push(path.split('.').next().unwrap_or_default());
+    }
+    for key in values.as_object().expect("values.yaml is a map").keys() {
+        assert!(used.contains(&key.as_str()), "no template uses {key}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What the tests of the operator start from: a cluster, the operator in it, and mock drivers.
+//!
+//! An operator serves every AttacherConfig of its cluster, so there is one operator for each cluster. Most tests share
+//! one such pair and keep apart by the names of their drivers; those that stop the operator or the API server have a
+//! pair of their own, of which only a few run at a time.
+
+mod driver;
+mod record;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use crate::support::operator::{Operator, OperatorOptions};
+use crate::support::{ControlPlane, Error, Fixtures, Options, Result};
+
+pub use driver::Driver;
+pub use record::{NOW, VOLUME_UID, assert_steps};
+
+/// The bound of every wait that has none of its own.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Control planes besides the shared ones that may run at a time.
+static OWN: Semaphore = Semaphore::const_new(2);
+
+/// Waits for the right to start this many control planes of one's own (two at most); held until it is dropped.
+pub async fn own_control_planes(count: u32) -> SemaphorePermit<'static> {
+    OWN.acquire_many(count).await.expect("the semaphore is never closed")
+}
+
+/// Puts a limit on a wait that has none, such as those of the mock driver.
+pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> Result<T> {
+    tokio::time::timeout(LIMIT, wait)
+        .await
+        .map_err(|_| Error::Other(format!("{what}: not within {LIMIT:?}")))
+}
+
+/// How the operator under test is started unless a test wants something else.
+pub fn operator_options() -> OperatorOptions {
+    OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
+}
+
+/// A cluster as one test sees it, with a client of that test's runtime.
+pub struct World {
+    pub cluster: Arc<ControlPlane>,
+    pub client: Client,
+    pub fixtures: Fixtures,
+    /// Where the sockets of the drivers are.
+    pub sockets: tempfile::TempDir,
+    _permit: Option<SemaphorePermit<'static>>,
+}
+
+impl World {
+    /// The cluster that tests share, with an operator which runs until the process ends.
+    pub async fn shared() -> Result<Self> {
+        static SHARED: OnceCell<std::result::Result<(Arc<ControlPlane>, Operator), String>> = OnceCell::const_new();
+        // On the heap, as it is large.
+        let start = Box::pin(async {
+            let cluster = Arc::new(ControlPlane::start(audited()).await?);
+            let operator = Operator::start(&cluster, operator_options()).await?;
+            operator.wait_ready().await?;
+            Ok::<_, Error>((cluster, operator))
+        });
+        let shared = SHARED
+            .get_or_init(|| async { start.await.map_err(|error| error.to_string()) })
+            .await;
+        match shared {
+            Ok((cluster, _)) => Self::around(Arc::clone(cluster), None).await,
+            Err(message) => Err(Error::SharedControlPlane(message.clone())),
+        }
+    }
+
+    /// A cluster for one test alone, in which no operator runs yet.
+    pub async fn own() -> Result<Self> {
+        let permit = own_control_planes(1).await;
+        let cluster = Box::pin(ControlPlane::start(audited())).await?;
+        Self::around(Arc::new(cluster), Some(permit)).await
+    }
+
+    async fn around(cluster: Arc<ControlPlane>, permit: Option<SemaphorePermit<'static>>) -> Result<Self> {
+        let client = cluster.admin_client().await?;
+        Ok(Self {
+            fixtures: Fixtures::new(client.clone()),
+            client,
+            cluster,
+            sockets: tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?,
+            _permit: permit,
+        })
+    }
+
+    /// Starts an operator in a cluster of one's own and waits until it is ready.
+    pub async fn operator(&self, options: OperatorOptions) -> Result<Operator> {
+        let operator = Box::pin(Operator::start(&self.cluster, options)).await?;
+        operator.wait_ready().await?;
+        Ok(operator)
+    }
+}
+
+fn audited() -> Options {
+    Options {
+        audit: true,
+        ..Options::default()
+    }
+}

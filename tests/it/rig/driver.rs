@@ -1,0 +1,176 @@
+//! A mock driver with its AttacherConfig, its node and its volumes, all named after it.
+
+use csi_attacher_operator::api::names::finalizer_name;
+use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockDriverBuilder, MockHandle};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::{Value, json};
+
+use super::{World, within};
+use crate::support::operator::{apply_config, wait_condition};
+use crate::support::{Error, Result, Volume};
+
+/// A mock driver that the operator of a world serves.
+pub struct Driver<'w> {
+    pub world: &'w World,
+    /// What all objects of the driver are called after; also the name of its AttacherConfig.
+    pub short: String,
+    /// The name that it answers.
+    pub name: String,
+    pub mock: MockHandle,
+}
+
+impl World {
+    /// The path of the socket of a driver, started or not.
+    pub fn socket(&self, short: &str) -> std::path::PathBuf {
+        self.sockets.path().join(format!("{short}.sock"))
+    }
+
+    /// A spec with the endpoint of a driver and these settings.
+    pub fn spec(&self, short: &str, settings: &Value) -> Value {
+        let mut spec = json!({ "endpoint": format!("unix://{}", self.socket(short).display()) });
+        if let (Some(spec), Some(settings)) = (spec.as_object_mut(), settings.as_object()) {
+            spec.extend(settings.clone());
+        }
+        spec
+    }
+
+    /// Starts a driver named `<short>.csi.test` which takes any volume, and waits until the operator works with it.
+    pub async fn driver(&self, short: &str, settings: Value) -> Result<Driver<'_>> {
+        self.driver_with(short, settings, |builder| builder).await
+    }
+
+    /// As [`World::driver`], with changes to the mock driver.
+    pub async fn driver_with(
+        &self,
+        short: &str,
+        settings: Value,
+        build: impl FnOnce(MockDriverBuilder) -> MockDriverBuilder,
+    ) -> Result<Driver<'_>> {
+        let driver = self.unconfigured_driver(short, build).await?;
+        driver.configure(&settings).await?;
+        driver.wait("Ready", "True", None).await?;
+        Ok(driver)
+    }
+
+    /// A driver that listens, with its node, but without an AttacherConfig.
+    pub async fn unconfigured_driver(
+        &self,
+        short: &str,
+        build: impl FnOnce(MockDriverBuilder) -> MockDriverBuilder,
+    ) -> Result<Driver<'_>> {
+        let name = format!("{short}.csi.test");
+        let mock = build(MockDriver::builder(&name).accept_any_volume())
+            .start(self.socket(short))
+            .await
+            .map_err(|error| Error::Other(error.to_string()))?;
+        let driver = Driver {
+            world: self,
+            short: short.to_owned(),
+            name,
+            mock,
+        };
+        let fixtures = &self.fixtures;
+        fixtures
+            .csi_node(&driver.node(), &driver.name, &driver.node_id())
+            .await?;
+        Ok(driver)
+    }
+}
+
+impl Driver<'_> {
+    /// The finalizer of the driver, as the protocol of the external-attacher derives it.
+    pub fn finalizer(&self) -> String {
+        finalizer_name(&self.name)
+    }
+
+    pub fn node(&self) -> String {
+        format!("{}-node", self.short)
+    }
+
+    pub fn node_id(&self) -> String {
+        format!("{}-node-id", self.short)
+    }
+
+    /// A volume of this driver whose handle is its name.
+    pub fn volume(&self, name: &str) -> Volume {
+        Volume::new(name, &self.name, name)
+    }
+
+    /// Makes or changes the AttacherConfig.
+    pub async fn configure(&self, settings: &Value) -> Result<()> {
+        let spec = self.world.spec(&self.short, settings);
+        apply_config(&self.world.client, &self.short, spec).await.map(drop)
+    }
+
+    /// Waits for a condition of the AttacherConfig.
+    pub async fn wait(&self, condition: &str, status: &str, reason: Option<&str>) -> Result<()> {
+        wait_condition(&self.world.client, &self.short, condition, status, reason)
+            .await
+            .map(drop)
+    }
+
+    /// Ends the driver: its connections are cut and its socket goes.
+    pub async fn stop(&self) {
+        self.mock.stop().await;
+    }
+
+    /// Starts the driver again after [`Driver::stop`], with all that it knew.
+    pub async fn start_again(&self) -> Result<()> {
+        let started = self.mock.start_again().await;
+        started.map_err(|error| Error::Other(error.to_string()))
+    }
+
+    /// Makes a VolumeAttachment of that name for this driver, on its node.
+    pub async fn attachment(&self, name: &str, volume: &str) -> Result<VolumeAttachment> {
+        self.world
+            .fixtures
+            .volume_attachment(name, &self.name, volume, &self.node())
+            .await
+    }
+
+    /// Makes a volume and a VolumeAttachment, both of that name; does not wait until it is attached.
+    pub async fn claim(&self, name: &str) -> Result<VolumeAttachment> {
+        self.world.fixtures.persistent_volume(&self.volume(name)).await?;
+        self.attachment(name, name).await
+    }
+
+    /// Makes a volume and a VolumeAttachment, both of that name, and waits until it is attached.
+    pub async fn attach(&self, name: &str) -> Result<VolumeAttachment> {
+        self.claim(name).await?;
+        self.world.fixtures.wait_for_attached(name).await
+    }
+
+    /// Attaches one more volume. Work on the same node which was due before has begun when this returns, as work is
+    /// taken up in the order in which it arrives, and has ended unless it takes longer than a whole attach.
+    pub async fn attach_one_more(&self, name: &str) -> Result<()> {
+        self.attach(name).await?;
+        let name = name.to_owned();
+        let cluster = &self.world.cluster;
+        cluster
+            .wait_for_audit_event("the status of one more attachment", super::LIMIT, move |event| {
+                event.is("patch", "volumeattachments/status") && event.name == name
+            })
+            .await
+            .map(drop)
+    }
+
+    /// Waits for a call of a method for a volume which satisfies `wanted`.
+    pub async fn call(
+        &self,
+        method: Method,
+        volume: &str,
+        wanted: impl Fn(&CallRecord) -> bool + Send + 'static,
+    ) -> Result<CallRecord> {
+        let handle = volume.to_owned();
+        let wait = self.mock.wait_for_call(move |call| {
+            call.method == method && call.volume.as_deref() == Some(&handle) && wanted(call)
+        });
+        within(&format!("{method:?} of {volume}"), wait).await
+    }
+
+    /// The calls that publish or unpublish a volume, in the order of arrival.
+    pub fn calls_for(&self, volume: &str) -> Vec<CallRecord> {
+        let about = |call: &CallRecord| call.volume.as_deref() == Some(volume);
+        self.mock.calls().into_iter().filter(about).collect()
+    }
+}

@@ -1,0 +1,131 @@
+//! What the operator did about a volume: its requests to the API server and its calls of the driver, in one order.
+
+use csi_attacher_operator::mock::CallRecord;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Driver, World};
+use crate::support::{AuditEvent, Result};
+
+/// The beginning of the operator's user agent.
+const USER_AGENT: &str = "csi-attacher-operator/";
+/// What stands for a time of writing in expected bodies.
+pub const NOW: &str = "<now>";
+/// What stands for the UID of the PersistentVolume that a request is about in expected bodies.
+pub const VOLUME_UID: &str = "<uid of the volume>";
+
+/// One request of the operator to the API server, or one call of a driver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// `patch volumeattachments/status NAME`, or `ControllerPublishVolume HANDLE NODE-ID`.
+    pub what: String,
+    /// The body of the request, or the code of the answer of the driver.
+    pub body: Value,
+    /// When it began.
+    pub at: Timestamp,
+    /// HTTP status; 0 for a call.
+    pub status: u16,
+}
+
+impl World {
+    /// All requests of the operator that name one of these objects, be they reads or writes, in the order in which they
+    /// came in.
+    pub fn requests(&self, names: &[&str]) -> Result<Vec<Step>> {
+        let events = self.cluster.audit_events()?;
+        let mine = events
+            .iter()
+            .filter(|event| event.user_agent.starts_with(USER_AGENT) && names.contains(&event.name.as_str()));
+        let mut steps: Vec<Step> = mine.map(|event| request(event)).collect();
+        steps.sort_by_key(|step| step.at);
+        Ok(steps)
+    }
+}
+
+impl Driver<'_> {
+    /// Requests about these objects and calls about one volume, in the order in which they began.
+    pub fn steps(&self, names: &[&str], volume: &str) -> Result<Vec<Step>> {
+        let mut steps = self.world.requests(names)?;
+        steps.extend(self.calls_for(volume).iter().map(call));
+        steps.sort_by_key(|step| step.at);
+        Ok(steps)
+    }
+}
+
+fn request(event: &AuditEvent) -> Step {
+    let slash = if event.subresource.is_empty() { "" } else { "/" };
+    Step {
+        what: format!(
+            "{} {}{slash}{} {}",
+            event.verb, event.resource, event.subresource, event.name
+        ),
+        body: blank_volume_uid(event),
+        at: event.request_timestamp,
+        status: event.response_code,
+    }
+}
+
+/// The body with [`VOLUME_UID`] in the place of the UID that a patch of a PersistentVolume tests, if it is the UID of the
+/// object which the API server answered with.
+fn blank_volume_uid(event: &AuditEvent) -> Value {
+    let mut body = event.request_body.clone().unwrap_or_default();
+    let answered = event
+        .response_body
+        .as_ref()
+        .and_then(|answer| answer.pointer("/metadata/uid"));
+    let tests_uid = body.pointer("/0/path").is_some_and(|path| path == "/metadata/uid");
+    if event.resource == "persistentvolumes"
+        && tests_uid
+        && let Some(uid) = body.pointer_mut("/0/value")
+        && Some(&*uid) == answered
+    {
+        *uid = VOLUME_UID.into();
+    }
+    body
+}
+
+fn call(call: &CallRecord) -> Step {
+    Step {
+        what: format!(
+            "{:?} {} {}",
+            call.method,
+            call.volume.as_deref().unwrap_or_default(),
+            call.node.as_deref().unwrap_or_default()
+        ),
+        body: json!(call.code.map(|code| format!("{code:?}"))),
+        at: call.started,
+        status: 0,
+    }
+}
+
+/// Fails unless these are the steps, in this order, with exactly these bodies, and none was refused by the API server.
+///
+/// A volume that was read is left out: a test makes a volume and its attachment at nearly the same time, so that the
+/// operator may hear of the attachment first and then asks for the volume.
+#[track_caller]
+pub fn assert_steps(seen: &[Step], expected: &[(&str, Value)]) {
+    let is_late_volume = |step: &Step| step.what.starts_with("get persistentvolumes ") && step.status == 200;
+    let seen: Vec<_> = seen.iter().filter(|step| !is_late_volume(step)).collect();
+    let shown: Vec<_> = seen.iter().map(|step| (step.what.as_str(), blank_time(step))).collect();
+    assert_eq!(shown, expected, "{seen:#?}");
+    let refused: Vec<_> = seen.iter().filter(|step| step.status >= 400).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// The body with [`NOW`] in the place of the time of an error, if that is a whole second near the time of the request.
+fn blank_time(step: &Step) -> Value {
+    let mut body = step.body.clone();
+    for pointer in ["/status/attachError/time", "/status/detachError/time"] {
+        let Some(time) = body.pointer_mut(pointer) else {
+            continue;
+        };
+        let parsed: Option<Timestamp> = time.as_str().and_then(|text| text.parse().ok());
+        let near = parsed.is_some_and(|parsed| {
+            let age = step.at.duration_since(parsed).as_secs();
+            parsed.subsec_nanosecond() == 0 && (0..5).contains(&age)
+        });
+        if near {
+            *time = NOW.into();
+        }
+    }
+    body
+}

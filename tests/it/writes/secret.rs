@@ -1,0 +1,143 @@
+//! Publish secrets, read under a Role for that one secret.
+
+use csi_attacher_operator::mock::Method;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{attached, first_finalizer, status, uid};
+use crate::rig::{NOW, World, assert_steps};
+use crate::support::Result;
+
+/// Lets the operator read the secret `publish-secret` of one namespace, as the sample in `config/samples` does.
+async fn grant(world: &World, namespace: &str) -> Result<()> {
+    let sample = include_str!("../../../config/samples/secret-access.yaml")
+        .replace("namespace: storage", &format!("namespace: {namespace}"));
+    let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n---\n");
+    world.cluster.apply_yaml(&(namespace + &sample)).await.map(drop)
+}
+
+#[tokio::test]
+async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("secret", json!({})).await?;
+    let fixtures = &world.fixtures;
+    grant(&world, "secret-ns").await?;
+    fixtures
+        .secret(
+            "secret-ns",
+            "publish-secret",
+            &[("password", "swordfish"), ("user", "anna")],
+        )
+        .await?;
+    let volume = driver.volume("secret-pv").publish_secret("secret-ns", "publish-secret");
+    fixtures.persistent_volume(&volume).await?;
+    let made = uid(&driver.attachment("secret-va", "secret-pv").await?);
+    fixtures.wait_for_attached("secret-va").await?;
+    fixtures.delete::<VolumeAttachment>("secret-va").await?;
+    fixtures.wait_for_attachment_gone("secret-va").await?;
+    driver.attach_one_more("secret-more").await?;
+
+    let names = ["secret-pv", "secret-va", "publish-secret"];
+    // Other tests use a secret of the same name in other namespaces.
+    let others: Vec<_> = world
+        .cluster
+        .audit_events()?
+        .iter()
+        .filter(|event| event.resource == "secrets" && event.namespace != "secret-ns")
+        .map(|event| event.request_timestamp)
+        .collect();
+    let mut steps = driver.steps(&names, "secret-pv")?;
+    steps.retain(|step| !others.contains(&step.at));
+    let claim = &steps[2].body;
+    let note = r#"{"handle":"secret-pv","secret":{"namespace":"secret-ns","name":"publish-secret"}}"#;
+    let noted = claim
+        .pointer("/4/value/attacher.csi.dev~1volume")
+        .and_then(Value::as_str);
+    let noted: Option<Value> = noted.and_then(|text| serde_json::from_str(text).ok());
+    assert_eq!(noted, Some(serde_json::from_str(note)?));
+    let expected = [
+        (
+            "patch persistentvolumes secret-pv",
+            first_finalizer(&driver.finalizer()),
+        ),
+        ("get secrets publish-secret", Value::Null),
+        ("patch volumeattachments secret-va", claim.clone()),
+        ("ControllerPublishVolume secret-pv secret-node-id", json!("Ok")),
+        ("patch volumeattachments/status secret-va", attached(&made, 'a')),
+        ("get secrets publish-secret", Value::Null),
+        ("ControllerUnpublishVolume secret-pv secret-node-id", json!("Ok")),
+        ("patch volumeattachments secret-va", super::release(&driver, &made, 0)),
+    ];
+    assert_steps(&steps, &expected);
+    for call in driver.calls_for("secret-pv") {
+        assert_eq!(call.secret_keys, ["password", "user"], "{call:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
+    let world = World::shared().await?;
+    let settings = json!({ "backoff": { "initial": "200ms", "max": "200ms", "jitterPercent": 0 } });
+    let driver = world.driver("nosecret", settings).await?;
+    let fixtures = &world.fixtures;
+    grant(&world, "nosecret-ns").await?;
+    let volume = driver
+        .volume("nosecret-pv")
+        .publish_secret("nosecret-ns", "publish-secret");
+    fixtures.persistent_volume(&volume).await?;
+    let made = driver.attachment("nosecret-va", "nosecret-pv").await?;
+    fixtures.wait_for_attach_error("nosecret-va").await?;
+    driver.attach_one_more("nosecret-more").await?;
+    let stored = fixtures.get_attachment("nosecret-va").await?;
+    assert!(
+        stored.finalizers().is_empty() && stored.annotations().is_empty(),
+        "{stored:?}"
+    );
+    assert!(driver.calls_for("nosecret-pv").is_empty());
+    let text = "failed to load secret \"nosecret-ns/publish-secret\": secrets \"publish-secret\" not found";
+    let error = json!({ "attachError": { "message": text, "time": NOW, "errorCode": null } });
+    let written = world.requests(&["nosecret-va"])?;
+    assert_steps(
+        &written[..1],
+        &[(
+            "patch volumeattachments/status nosecret-va",
+            status(&uid(&made), &error),
+        )],
+    );
+
+    // The next try finds it.
+    fixtures
+        .secret("nosecret-ns", "publish-secret", &[("password", "swordfish")])
+        .await?;
+    fixtures.wait_for_attached("nosecret-va").await?;
+    let call = driver
+        .call(Method::ControllerPublishVolume, "nosecret-pv", |_| true)
+        .await?;
+    assert_eq!(call.secret_keys, ["password"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_that_may_not_be_read_is_named() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world
+        .driver("denied", json!({ "backoff": { "initial": "1h", "max": "1h" } }))
+        .await?;
+    let fixtures = &world.fixtures;
+    fixtures
+        .secret("default", "denied", &[("password", "swordfish")])
+        .await?;
+    let volume = driver.volume("denied-pv").publish_secret("default", "denied");
+    fixtures.persistent_volume(&volume).await?;
+    driver.attachment("denied-va", "denied-pv").await?;
+    let error = fixtures.wait_for_attach_error("denied-va").await?;
+    let message = error.message.unwrap_or_default();
+    assert!(
+        message.starts_with("failed to load secret \"default/denied\": secrets \"denied\" is forbidden:"),
+        "{message}"
+    );
+    assert!(driver.calls_for("denied-pv").is_empty());
+    Ok(())
+}
