@@ -1,0 +1,164 @@
+//! The control plane of the benchmark, and what its API server counted.
+
+use std::collections::BTreeMap;
+use std::ops::Sub;
+
+use http::Request;
+use kube::{Client, Config};
+
+use csi_attacher_operator::kubernetes::connect;
+
+use super::recorder::Recorder;
+use super::requests::{self, Prepared};
+use super::support::{ControlPlane, Error, Fixtures, Options, Result, operator};
+
+/// The driver that the operator serves.
+pub const DRIVER: &str = "bench.csi.test";
+/// The driver of the ceilings' objects, which nobody serves.
+pub const NOBODYS_DRIVER: &str = "ceiling.csi.test";
+/// A well-filled node; the number of nodes follows from it.
+const VOLUMES_ON_A_NODE: usize = 50;
+
+/// A control plane with nodes, and the instruments.
+pub struct Bench {
+    // Dropped before the API server that it watches.
+    pub recorder: Recorder,
+    pub client: Client,
+    pub volumes: usize,
+    pub cluster: ControlPlane,
+}
+
+impl Bench {
+    /// Starts a control plane without audit log, which would cost the API server time that it has in no cluster by default.
+    pub async fn start(volumes: usize) -> Result<Self> {
+        let cluster = ControlPlane::start(Options::default()).await?;
+        operator::install(&cluster).await?;
+        let config: Config = cluster.admin_config().await?;
+        let client = connect(&config).map_err(|error| Error::Other(error.to_string()))?;
+        let fixtures = Fixtures::new(client.clone());
+        for node in 0..=volumes / VOLUMES_ON_A_NODE {
+            fixtures
+                .csi_node_with(
+                    &format!("node-{node}"),
+                    &[
+                        (DRIVER, &format!("id-{node}")),
+                        (NOBODYS_DRIVER, &format!("other-{node}")),
+                    ],
+                )
+                .await?;
+        }
+        Ok(Self {
+            recorder: Recorder::start(config)?,
+            client,
+            volumes,
+            cluster,
+        })
+    }
+
+    /// Makes the PersistentVolumes of a group.
+    pub async fn create_volumes(&self, group: &str, driver: &str, count: usize) -> Result<()> {
+        let create = (0..count).map(|number| Prepared::create_volume(&name(group, number), driver));
+        requests::send_all(&self.client, create.collect()).await.map(drop)
+    }
+
+    /// The VolumeAttachments of a group, ready to be made.
+    pub fn attachments(group: &str, driver: &str, count: usize) -> Vec<Prepared> {
+        let one = |number| {
+            let name = name(group, number);
+            let node = format!("node-{}", number / VOLUMES_ON_A_NODE);
+            Prepared::create_attachment(&name, driver, &name, &node)
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Deletes the VolumeAttachments of a group; their finalizers hold them.
+    pub async fn delete_attachments(&self, group: &str, count: usize) -> Result<()> {
+        let delete = (0..count).map(|number| Prepared::delete_attachment(&name(group, number)));
+        requests::send_all(&self.client, delete.collect()).await.map(drop)
+    }
+
+    /// Deletes the PersistentVolumes of a group.
+    pub async fn delete_volumes(&self, group: &str, count: usize) -> Result<()> {
+        let delete = (0..count).map(|number| Prepared::delete_volume(&name(group, number)));
+        requests::send_all(&self.client, delete.collect()).await.map(drop)
+    }
+
+    /// What the API server counted so far.
+    pub async fn counts(&self) -> Result<Counts> {
+        let request = Request::get("/metrics")
+            .body(Vec::new())
+            .map_err(|error| Error::Other(error.to_string()))?;
+        let text = self.client.request_text(request).await;
+        Ok(Counts::read(&text.map_err(|error| {
+            Error::Other(format!("metrics of the API server: {error}"))
+        })?))
+    }
+}
+
+/// Name of object number `number` of a group, for PersistentVolume and VolumeAttachment alike.
+pub fn name(group: &str, number: usize) -> String {
+    format!("{group}-{number}")
+}
+
+/// The patches and updates that the API server answered, by resource and whether they succeeded. While an operator runs,
+/// the benchmark itself only creates and deletes, so that all of these are the operator's.
+#[derive(Clone, Debug, Default)]
+pub struct Counts(BTreeMap<String, i64>);
+
+impl Counts {
+    /// Reads `apiserver_request_total`, which costs nothing while the clock runs.
+    fn read(text: &str) -> Self {
+        let mut counts = BTreeMap::new();
+        for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+            let label = |name: &str| {
+                let (_, rest) = line.split_once(&format!("{name}=\""))?;
+                rest.split_once('"').map(|(value, _)| value)
+            };
+            let (Some(verb), Some(code), Some(resource)) = (label("verb"), label("code"), label(",resource")) else {
+                continue;
+            };
+            if !matches!(verb, "PATCH" | "APPLY" | "PUT") {
+                continue;
+            }
+            let subresource = label("subresource").filter(|text| !text.is_empty());
+            let subresource = subresource.map(|text| format!("/{text}")).unwrap_or_default();
+            let refused = if code.starts_with('2') { "" } else { " refused" };
+            let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+            #[allow(clippy::cast_possible_truncation, reason = "counters of this run are small")]
+            let count = count.unwrap_or_default() as i64;
+            *counts.entry(format!("{resource}{subresource}{refused}")).or_default() += count;
+        }
+        Self(counts)
+    }
+
+    /// All writes of PersistentVolumes and VolumeAttachments, whether they succeeded or not.
+    pub fn writes(&self) -> i64 {
+        let ours =
+            |resource: &str| resource.starts_with("persistentvolumes") || resource.starts_with("volumeattachments");
+        self.0.iter().filter(|(key, _)| ours(key)).map(|(_, count)| count).sum()
+    }
+
+    /// Those of them that were refused (404, 409, 422 and the like).
+    pub fn refused(&self) -> i64 {
+        let refused = self.0.iter().filter(|(key, _)| key.ends_with(" refused"));
+        refused.map(|(_, count)| count).sum()
+    }
+
+    /// Status writes of AttacherConfig objects.
+    pub fn config_writes(&self) -> i64 {
+        let mine = self.0.iter().filter(|(key, _)| key.starts_with("attacherconfigs"));
+        mine.map(|(_, count)| count).sum()
+    }
+}
+
+impl Sub for &Counts {
+    type Output = Counts;
+
+    fn sub(self, earlier: &Counts) -> Counts {
+        let difference = |(key, count): (&String, &i64)| {
+            let before = earlier.0.get(key).copied().unwrap_or_default();
+            (key.clone(), count - before)
+        };
+        Counts(self.0.iter().map(difference).collect())
+    }
+}

@@ -1,0 +1,175 @@
+//! A watch of all VolumeAttachments that notes when each was first seen, seen attached, and seen gone.
+//!
+//! API time stamps have whole seconds only. The watch has a thread and a connection of its own, so that what it notes is
+//! not delayed by the load that the benchmark makes; it runs during the ceilings too, so that it costs both the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Config};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use csi_attacher_operator::kubernetes::connect;
+use csi_attacher_operator::objects::{Attachment, VolumeAttachmentWire};
+
+use super::support::{Error, Result};
+
+/// What happened to one attachment, and when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    created: Option<Instant>,
+    attached: Option<Instant>,
+    gone: Option<Instant>,
+}
+
+/// How many attachments of a group came how far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    created: usize,
+    attached: usize,
+    gone: usize,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage {
+    /// Seen.
+    Created,
+    /// Seen with `status.attached`.
+    Attached,
+    /// Seen deleted.
+    Gone,
+}
+
+type Noted = Arc<Mutex<HashMap<String, Times>>>;
+type Tallies = HashMap<String, Tally>;
+
+/// The running watch; ends when dropped.
+pub struct Recorder {
+    noted: Noted,
+    tallies: watch::Receiver<Tallies>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A watch that panicked was reported by the waits already.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Recorder {
+    /// Starts to watch.
+    pub fn start(config: Config) -> Result<Self> {
+        let noted = Noted::default();
+        let (tally, tallies) = watch::channel(Tallies::new());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Other(error.to_string()))?;
+        let notes = noted.clone();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    () = follow(&config, &notes, &tally) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Self {
+            noted,
+            tallies,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until this many attachments of a group (the name up to its last hyphen) reached a stage.
+    pub async fn wait(&self, group: &str, stage: Stage, count: usize, limit: Duration) -> Result<()> {
+        let reached = |tally: &Tally| match stage {
+            Stage::Created => tally.created,
+            Stage::Attached => tally.attached,
+            Stage::Gone => tally.gone,
+        };
+        let mut tallies = self.tallies.clone();
+        let enough = tallies.wait_for(|tallies| tallies.get(group).is_some_and(|tally| reached(tally) >= count));
+        match tokio::time::timeout(limit, enough).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Error::Other("the watch of the benchmark ended".to_owned())),
+            Err(_) => {
+                let seen = self.tallies.borrow().get(group).copied().unwrap_or_default();
+                let text = format!("{group}: not {count} {stage:?} within {limit:?}, but {seen:?}");
+                Err(Error::Other(text))
+            }
+        }
+    }
+
+    /// Sorted times from created to attached of a group.
+    pub fn latencies(&self, group: &str) -> Vec<Duration> {
+        let noted = self.noted.lock();
+        let mine = noted.iter().filter(|(name, _)| group_of(name) == group);
+        let mut latencies: Vec<_> = mine
+            .filter_map(|(_, times)| Some(times.attached?.duration_since(times.created?)))
+            .collect();
+        latencies.sort();
+        latencies
+    }
+
+    /// Time from the first creation that was seen to the last attach that was seen, of a group.
+    pub fn attach_span(&self, group: &str) -> Option<Duration> {
+        let noted = self.noted.lock();
+        let mine = || noted.iter().filter(|(name, _)| group_of(name) == group);
+        let first = mine().filter_map(|(_, times)| times.created).min()?;
+        let last = mine().filter_map(|(_, times)| times.attached).max()?;
+        Some(last.duration_since(first))
+    }
+}
+
+async fn follow(config: &Config, noted: &Noted, tallies: &watch::Sender<Tallies>) {
+    let Ok(client) = connect(config) else { return };
+    let mut events = watcher(Api::<VolumeAttachmentWire>::all(client), watcher::Config::default()).boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => note(&object.into(), false, noted, tallies),
+            Ok(Event::Delete(object)) => note(&object.into(), true, noted, tallies),
+            Ok(Event::Init | Event::InitDone) => {}
+            Err(error) => eprintln!("bench: watch: {error}"),
+        }
+    }
+}
+
+fn note(object: &Attachment, gone: bool, noted: &Noted, tallies: &watch::Sender<Tallies>) {
+    let now = Instant::now();
+    let mut noted = noted.lock();
+    let times = noted.entry(object.name.to_string()).or_default();
+    let before = *times;
+    times.created.get_or_insert(now);
+    if object.attached && !gone {
+        times.attached.get_or_insert(now);
+    }
+    if gone {
+        times.gone.get_or_insert(now);
+    }
+    let after = *times;
+    drop(noted);
+    tallies.send_modify(|tallies| {
+        let tally = tallies.entry(group_of(&object.name).to_owned()).or_default();
+        tally.created += usize::from(before.created.is_none() && after.created.is_some());
+        tally.attached += usize::from(before.attached.is_none() && after.attached.is_some());
+        tally.gone += usize::from(before.gone.is_none() && after.gone.is_some());
+    });
+}
+
+fn group_of(name: &str) -> &str {
+    name.rsplit_once('-').map_or(name, |(group, _)| group)
+}
