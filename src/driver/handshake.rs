@@ -90,7 +90,7 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
     } else if error.transport {
         error.message.clone()
     } else {
-        format!("{call} failed: {error}")
+        format!("{}: {call} failed: {error}", client.connection().address())
     };
     unreachable(reason, &message)
 }

@@ -6,11 +6,6 @@
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
 #[path = "../support/mod.rs"]
-#[allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "written for tests, where these are allowed"
-)]
 mod support;
 
 mod ceiling;

@@ -77,11 +77,11 @@ impl Recorder {
             .enable_all()
             .build()
             .map_err(|error| Error::Other(error.to_string()))?;
-        let notes = noted.clone();
+        let shared = noted.clone();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async move {
                 tokio::select! {
-                    () = follow(&config, &notes, &tally) => {}
+                    () = follow(&config, &shared, &tally) => {}
                     _ = stopped => {}
                 }
             });
