@@ -21,6 +21,12 @@ pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_V
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// What may be under way in one answer before we read it: about a page of a list. The HTTP/2 default of 64 KiB would make
+/// each page many round trips. An adaptive window pings while anything arrives, which costs both ends more than our
+/// small answers do.
+const STREAM_WINDOW: u32 = 2 << 20;
+/// The same for all answers of a connection together, so that a page of one list does not hold up another watch.
+const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Why there is no client.
 #[derive(Debug, Error)]
@@ -86,7 +92,8 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_keep_alive_while_idle(true)
-        .http2_adaptive_window(true)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

@@ -169,10 +169,18 @@ impl Index {
         let Some(Applied { previous, current }) = self.attachments.apply(record) else {
             return Change::None;
         };
-        if let Some(previous) = &previous {
-            self.unlink(previous);
+        match &previous {
+            // Almost every change leaves an attachment where it was found: its spec cannot change.
+            Some(previous) if same_place(previous, &current) => {
+                self.uncount(previous);
+                self.count(&current);
+            }
+            Some(previous) => {
+                self.unlink(previous);
+                self.link(&current);
+            }
+            None => self.link(&current),
         }
-        self.link(&current);
         Change::Attachment {
             name: current.name.clone(),
             replaced: previous.filter(|previous| previous.uid != current.uid),
@@ -252,6 +260,9 @@ impl Index {
 
     /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
     fn share_names(&self, record: &mut Attachment) {
+        if let Some(known) = self.attachments.get(&record.name) {
+            record.name = known.name.clone();
+        }
         if let Some((shared, _)) = self.counts.get_key_value(&record.attacher) {
             record.attacher = shared.clone();
         }
@@ -267,16 +278,17 @@ impl Index {
 
     fn link(&mut self, record: &Attachment) {
         if let Some(volume) = record.volume_name() {
+            // Almost every volume is attached to one node only, so there is room for one at first.
             self.by_volume
                 .entry(volume.clone())
-                .or_default()
+                .or_insert_with(|| Vec::with_capacity(1))
                 .push(record.name.clone());
         }
         self.by_node
             .entry(record.node.clone())
             .or_default()
             .push(record.name.clone());
-        *self.counts.entry(record.attacher.clone()).or_default().of(record) += 1;
+        self.count(record);
     }
 
     fn unlink(&mut self, record: &Attachment) {
@@ -284,6 +296,14 @@ impl Index {
             drop_from(&mut self.by_volume, volume, &record.name);
         }
         drop_from(&mut self.by_node, &record.node, &record.name);
+        self.uncount(record);
+    }
+
+    fn count(&mut self, record: &Attachment) {
+        *self.counts.entry(record.attacher.clone()).or_default().of(record) += 1;
+    }
+
+    fn uncount(&mut self, record: &Attachment) {
         if let Some(counts) = self.counts.get_mut(&record.attacher) {
             let count = counts.of(record);
             *count = count.saturating_sub(1);
@@ -333,6 +353,11 @@ impl Index {
 /// Attached and wanted: nothing is waited for.
 fn settled(record: &Attachment) -> bool {
     record.attached && record.deleting.is_none()
+}
+
+/// Whether two copies of an attachment are found in the same places of the index.
+fn same_place(one: &Attachment, other: &Attachment) -> bool {
+    one.node == other.node && one.volume_name() == other.volume_name()
 }
 
 fn drop_from(map: &mut HashMap<Arc<str>, Vec<Arc<str>>>, key: &Arc<str>, name: &Arc<str>) {

@@ -97,10 +97,16 @@ impl Supervisor {
                         self.take_in(event, &check);
                     }
                     Some(Err(error)) => {
-                        if broken.replace(Instant::now()).is_none() {
+                        let again = broken.replace(Instant::now()).is_some();
+                        if !again {
                             warn!(%error, "cannot watch attacherconfigs; is the CustomResourceDefinition installed? trying again");
                         }
-                        check.set_failing(format!("cannot watch attacherconfigs: {error}"));
+                        // An API server makes the storage of a custom resource when it is first asked for one. It may
+                        // answer the first list and refuse the watch after it (429, "storage is (re)initializing"); the
+                        // next try, a second later, stands, but tells nothing while there are no objects.
+                        if again || !self.listed {
+                            check.set_failing(format!("cannot watch attacherconfigs: {error}"));
+                        }
                     }
                     None => return,
                 },
