@@ -66,9 +66,7 @@ pub async fn run(options: Options) -> Result<ExitCode, StartError> {
     let stopped = CancellationToken::new();
     let server = start_server(&options, &telemetry, &health, &stopped).await?;
     info!(version = env!("CARGO_PKG_VERSION"), http_endpoint = %options.http_endpoint, "csi-attacher-operator");
-    let code = tokio::select! {
-        code = operate(&options, &telemetry, &health, &mut signals) => code?,
-    };
+    let code = operate(&options, &telemetry, &health, &mut signals).await?;
     stopped.cancel();
     if let Err(error) = server.await {
         warn!(%error, "the HTTP server ended badly");

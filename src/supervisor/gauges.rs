@@ -6,6 +6,7 @@ use crate::clock;
 use crate::driver::Context;
 use crate::queue::Queue;
 use crate::store::{AttacherKey, VOLUME};
+use crate::telemetry::names;
 
 /// Sets the gauges of one driver.
 pub(super) fn set(context: &Context, driver: &str, queue: &Queue<AttacherKey>) {
@@ -31,6 +32,6 @@ pub(super) fn set(context: &Context, driver: &str, queue: &Queue<AttacherKey>) {
         sums.0 += lane.unfinished;
         sums.1 = sums.1.max(lane.longest_running.unwrap_or_default());
     }
-    metrics.queue_in_progress(driver, "csi-attacher-va", attachments.0, attachments.1);
-    metrics.queue_in_progress(driver, "csi-attacher-pv", volumes.0, volumes.1);
+    metrics.queue_in_progress(driver, names::QUEUE_VOLUME_ATTACHMENT, attachments.0, attachments.1);
+    metrics.queue_in_progress(driver, names::QUEUE_PERSISTENT_VOLUME, volumes.0, volumes.1);
 }

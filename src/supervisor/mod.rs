@@ -22,7 +22,6 @@ use tracing::{info, warn};
 
 use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::clock;
 use crate::driver::Context;
 use crate::store::RECOVERED;
 use plan::{Problem, Step, Wish};
@@ -221,10 +220,6 @@ impl Supervisor {
         });
         futures::future::join_all(changes).await;
     }
-}
-
-fn now() -> jiff::Timestamp {
-    clock::now()
 }
 
 type Name = Arc<str>;

@@ -19,6 +19,7 @@ use super::{Name, gauges};
 use crate::api::condition::Reason;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
+use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
@@ -272,7 +273,7 @@ impl Drivers {
             failing,
             oldest: oldest.as_deref(),
         };
-        status::status(&facts, known, super::now())
+        status::status(&facts, known, clock::now())
     }
 
     /// Sets the gauges of every driver that is known by name.

@@ -31,7 +31,7 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
     let running = facts.driver.is_some_and(|driver| driver.phase == Phase::Running);
     AttacherConfigStatus {
         observed_generation: facts.generation,
-        conditions: condition::merge(&current(known), &conditions(facts), facts.generation, now),
+        conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: running.then(|| facts.holder.to_owned()),
         attachments: plugin.map(|_| attachments(facts)),
@@ -57,10 +57,6 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
         || known.driver != wanted.driver
         || known.holder != wanted.holder
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
-}
-
-fn current(known: &AttacherConfigStatus) -> Vec<Condition> {
-    known.conditions.clone()
 }
 
 fn describe(plugin: &Plugin) -> PluginStatus {
@@ -108,7 +104,7 @@ fn last_failure(driver: &DriverStatus) -> Option<LastFailure> {
 fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     let mut updates = match facts.driver.map(|driver| &driver.phase) {
-        None => idle(),
+        None => of_phase(&Phase::Connecting),
         Some(phase) => of_phase(phase),
     };
     if let Some(problem) = facts.problem {
@@ -157,10 +153,6 @@ fn replace(
     if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
         *update = ConditionUpdate::new(kind, status, reason, message);
     }
-}
-
-fn idle() -> Vec<ConditionUpdate> {
-    of_phase(&Phase::Connecting)
 }
 
 /// Status, reason and message of one condition.
