@@ -10,6 +10,7 @@ use super::calls::Calls;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
+use super::secrets::SecretWatches;
 use super::status::Publisher;
 use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
@@ -27,6 +28,7 @@ pub(super) struct Work {
     pub publisher: Publisher,
     pub flights: Flights,
     pub holds: Holds,
+    pub secret_watches: SecretWatches,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -81,6 +83,7 @@ impl Engine {
             publisher,
             flights: Flights::default(),
             holds: Holds::default(),
+            secret_watches: SecretWatches::default(),
             client,
         });
         let shared = work.clone();

@@ -15,6 +15,7 @@ mod observer;
 mod publish;
 mod release;
 mod report;
+mod secrets;
 mod status;
 mod task;
 mod undo;
