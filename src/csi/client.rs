@@ -81,6 +81,7 @@ struct Counted {
     method: &'static str,
     code: Code,
     elapsed: Duration,
+    migrated: bool,
 }
 
 /// A handshake makes four calls; what goes beyond is a driver that never tells its name.
@@ -92,6 +93,8 @@ struct Frame<'a> {
     deadline: Duration,
     parent: &'a Span,
     secrets: Option<&'a SecretData>,
+    /// Whether it is about a volume of an in-tree plug-in.
+    migrated: bool,
 }
 
 impl CsiClient {
@@ -109,7 +112,7 @@ impl CsiClient {
     #[must_use]
     pub fn named(&self, driver: Arc<str>) -> Self {
         for call in self.unnamed.lock().drain(..) {
-            self.metrics.csi_call(&driver, call.method, call.code, call.elapsed);
+            self.record(&driver, call);
         }
         let driver = Some(driver);
         Self { driver, ..self.clone() }
@@ -135,6 +138,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
+            migrated: false,
         };
         let mut client = self.identity();
         let (mut span, answer) = self
@@ -157,6 +161,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
+            migrated: false,
         };
         let mut client = self.identity();
         let request = v1::GetPluginInfoRequest {};
@@ -181,6 +186,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
+            migrated: false,
         };
         let mut client = self.identity();
         let request = v1::GetPluginCapabilitiesRequest {};
@@ -194,6 +200,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
+            migrated: false,
         };
         let mut client = self.controller();
         let request = v1::ControllerGetCapabilitiesRequest {};
@@ -215,6 +222,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets,
+            migrated: plan.migrated,
         };
         let request = convert::publish(plan, exposed(secrets));
         let describe = |span: &mut Span| {
@@ -250,6 +258,7 @@ impl CsiClient {
             deadline,
             parent,
             secrets,
+            migrated: plan.migrated,
         };
         let request = v1::ControllerUnpublishVolumeRequest {
             volume_id: plan.volume_id.to_owned(),
@@ -292,6 +301,7 @@ impl CsiClient {
             method: frame.method,
             code,
             elapsed: started.elapsed(),
+            migrated: frame.migrated,
         });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
@@ -305,13 +315,18 @@ impl CsiClient {
 
     fn count(&self, call: Counted) {
         if let Some(driver) = &self.driver {
-            self.metrics.csi_call(driver, call.method, call.code, call.elapsed);
+            self.record(driver, call);
             return;
         }
         let mut unnamed = self.unnamed.lock();
         if unnamed.len() < MAX_UNNAMED {
             unnamed.push(call);
         }
+    }
+
+    fn record(&self, driver: &str, call: Counted) {
+        self.metrics
+            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated);
     }
 
     fn span(&self, frame: &Frame<'_>) -> Span {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::patch::Write;
-use crate::objects::{SecretReference, StringMap};
+use crate::objects::{SecretReference, StringMap, TranslationError};
 
 /// The next step for a VolumeAttachment.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,8 @@ pub struct PublishRequest<'a> {
     pub read_only: bool,
     /// `volume_context`.
     pub volume_context: &'a StringMap,
+    /// Whether the volume's source is one of an in-tree plug-in; a label of the call's metric.
+    pub migrated: bool,
 }
 
 /// What ControllerUnpublishVolume is called with, but for the secret's contents.
@@ -102,6 +104,8 @@ pub struct UnpublishRequest<'a> {
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
+    /// As in [`PublishRequest::migrated`].
+    pub migrated: bool,
 }
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
@@ -140,9 +144,9 @@ pub enum Refusal {
     /// The access modes cannot be expressed in CSI.
     #[error("CSI does not support the combination of access modes of this volume: {0}")]
     AccessModes(&'static str),
-    /// The volume belongs to an in-tree plug-in.
-    #[error("{0} volumes of the in-tree plug-in are not translated to CSI by this version of the operator")]
-    NotTranslated(&'static str),
+    /// The volume belongs to an in-tree plug-in, and its CSI successor cannot take it.
+    #[error("failed to translate in tree pv to CSI: {0}")]
+    Untranslated(TranslationError),
     /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
@@ -166,7 +170,7 @@ impl Refusal {
             | Self::NotCsi
             | Self::InlineNotCsi
             | Self::AccessModes(_)
-            | Self::NotTranslated(_)
+            | Self::Untranslated(_)
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

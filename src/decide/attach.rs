@@ -61,6 +61,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         capability,
         read_only: source.read_only && observed.driver.capabilities.publish_readonly,
         volume_context: &source.attributes,
+        migrated: observed.is_migrated(),
     }))
 }
 
@@ -90,7 +91,7 @@ pub(super) fn csi_source<'a>(observed: &Observed<'a>, spec: &'a VolumeSpec) -> R
     let inline = matches!(observed.attachment.source, Source::Inline(_));
     match &spec.source {
         VolumeSource::Csi(source) => Ok(source),
-        VolumeSource::Migratable(plugin) => Err(Refusal::NotTranslated(plugin)),
+        VolumeSource::Untranslated(error) => Err(Refusal::Untranslated((**error).clone())),
         VolumeSource::Other if inline => Err(Refusal::InlineNotCsi),
         VolumeSource::Other => Err(Refusal::NotCsi),
     }

@@ -22,7 +22,11 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
-    Ok(Action::Unpublish(UnpublishRequest { volume_id, node_id }))
+    Ok(Action::Unpublish(UnpublishRequest {
+        volume_id,
+        node_id,
+        migrated: observed.is_migrated(),
+    }))
 }
 
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
@@ -48,7 +52,7 @@ fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a 
 fn handle(volume: &Volume) -> Option<&str> {
     match &volume.spec.source {
         VolumeSource::Csi(source) => Some(&source.handle),
-        VolumeSource::Migratable(_) | VolumeSource::Other => None,
+        VolumeSource::Untranslated(_) | VolumeSource::Other => None,
     }
 }
 

@@ -32,7 +32,7 @@ pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
 pub use observed::{Capabilities, Credentials, DriverFacts, NodeEntry, Observed, Policy};
 pub use patch::Write;
-pub use protect::{VolumeAction, VolumeKept, volume};
+pub use protect::{VolumeAction, VolumeKept, may_release, volume};
 pub use settle::{check_publish_context, settle};
 
 #[cfg(test)]

@@ -86,3 +86,11 @@ pub struct Observed<'a> {
     /// Settings.
     pub policy: &'a Policy,
 }
+
+impl Observed<'_> {
+    /// Whether the volume is one of an in-tree plug-in. In-line volumes never count as such, as in the Go sidecar: they
+    /// were translated before they came here.
+    pub fn is_migrated(&self) -> bool {
+        self.volume.is_some_and(|volume| volume.in_tree.is_some())
+    }
+}

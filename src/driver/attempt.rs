@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::engine::Work;
 use super::report::{self, Operation};
-use super::undo;
+use super::{release, undo};
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::csi::CsiClient;
@@ -121,6 +121,7 @@ impl Attempt<'_> {
                     .await
             }
             Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
+            Action::Publish(_) if release::overtook(self.work, snapshot).await => Step::Again,
             Action::Publish(plan) => {
                 let deadline = self.config.timeouts.publish;
                 let secrets = self.secrets.as_ref();

@@ -23,6 +23,8 @@ pub(super) struct Work {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
+    /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
+    pub live_release: tokio::sync::Mutex<()>,
     client: RwLock<CsiClient>,
 }
 
@@ -75,6 +77,7 @@ impl Engine {
             config,
             queue: queue.clone(),
             publisher,
+            live_release: tokio::sync::Mutex::default(),
             client,
         });
         let shared = work.clone();

@@ -20,6 +20,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, publ
     let plan = UnpublishRequest {
         volume_id: published.volume_id,
         node_id: published.node_id,
+        migrated: published.migrated,
     };
     let driver = &*attempt.work.facts.name;
     let deadline = attempt.config.timeouts.unpublish;
