@@ -20,5 +20,6 @@ mod hanging_collector;
 mod readme;
 mod rig;
 mod shutdown;
+mod takeover;
 mod tracing;
 mod writes;
