@@ -2,6 +2,7 @@
 //! leaves is what the other expects, whatever state it is in.
 
 mod objects;
+mod sidecar;
 mod states;
 
 use csi_attacher_operator::api::names::NODE_ID_ANNOTATION;
