@@ -4,6 +4,7 @@
 mod objects;
 mod sidecar;
 mod states;
+mod translation;
 
 use csi_attacher_operator::api::names::NODE_ID_ANNOTATION;
 

@@ -11,6 +11,10 @@ use crate::support::Result;
 
 /// A VolumeAttachment as the sidecar leaves it, and the PersistentVolume that it names, both of the same name.
 #[derive(Clone)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one way in which an object can be left"
+)]
 pub struct Left<'d> {
     driver: &'d Driver<'d>,
     name: &'static str,
@@ -65,12 +69,12 @@ impl Left<'_> {
     /// The volume is attached, and the status says so.
     pub fn attached(self) -> Self {
         self.driver.mock.drift_attach(self.name, &self.driver.node_id());
-        self.status(json!({ "attached": true, "attachmentMetadata": { "devicePath": "/dev/xvdba" } }))
+        self.status(&json!({ "attached": true, "attachmentMetadata": { "devicePath": "/dev/xvdba" } }))
     }
 
     /// The status holds this besides what it held.
-    pub fn status(mut self, more: Value) -> Self {
-        json_patch::merge(&mut self.status, &more);
+    pub fn status(mut self, more: &Value) -> Self {
+        json_patch::merge(&mut self.status, more);
         self
     }
 
@@ -81,7 +85,7 @@ impl Left<'_> {
             error["errorCode"] = code.into();
         }
         let attached = self.status.get("attached").is_some();
-        self.status(json!({ "attached": attached, kind: error }))
+        self.status(&json!({ "attached": attached, kind: error }))
     }
 
     /// The node is gone, with its CSINode.

@@ -71,7 +71,7 @@ fn settled<'d>(driver: &'d Driver<'d>) -> Vec<State<'d>> {
         // Its second write, after the one that took the finalizer, did not come to pass.
         same("status-left", |left| {
             let status = json!({ "attached": true, "attachmentMetadata": { "devicePath": "/dev/x" } });
-            left.held().status(status).deleted()
+            left.held().status(&status).deleted()
         }),
     ]
 }
