@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::v1::controller_client::ControllerClient;
 use super::v1::identity_client::IdentityClient;
 use super::{convert, v1};
-use crate::decide::{self, Failure, PublishRequest, UnpublishRequest, plain, scrub};
+use crate::decide::{self, Failure, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -71,6 +71,8 @@ pub struct CsiClient {
     metrics: Metrics,
     /// Label of the metrics; none until the driver told its name.
     driver: Option<Arc<str>>,
+    /// Whether the calls are about volumes of an in-tree plug-in; a label of the metrics.
+    migrated: bool,
     /// Calls made before the name was known, to be counted under it.
     unnamed: Arc<Mutex<Vec<Counted>>>,
 }
@@ -93,8 +95,6 @@ struct Frame<'a> {
     deadline: Duration,
     parent: &'a Span,
     secrets: Option<&'a SecretData>,
-    /// Whether it is about a volume of an in-tree plug-in.
-    migrated: bool,
 }
 
 impl CsiClient {
@@ -104,6 +104,7 @@ impl CsiClient {
             connection,
             metrics,
             driver: None,
+            migrated: false,
             unnamed: Arc::default(),
         }
     }
@@ -116,6 +117,15 @@ impl CsiClient {
         }
         let driver = Some(driver);
         Self { driver, ..self.clone() }
+    }
+
+    /// The same, with calls that are counted as being about volumes of an in-tree plug-in.
+    #[must_use]
+    pub fn migrated(&self) -> Self {
+        Self {
+            migrated: true,
+            ..self.clone()
+        }
     }
 
     /// The connection under the calls.
@@ -138,7 +148,6 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
-            migrated: false,
         };
         let mut client = self.identity();
         let (mut span, answer) = self
@@ -161,7 +170,6 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
-            migrated: false,
         };
         let mut client = self.identity();
         let request = v1::GetPluginInfoRequest {};
@@ -186,7 +194,6 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
-            migrated: false,
         };
         let mut client = self.identity();
         let request = v1::GetPluginCapabilitiesRequest {};
@@ -200,7 +207,6 @@ impl CsiClient {
             deadline,
             parent,
             secrets: None,
-            migrated: false,
         };
         let mut client = self.controller();
         let request = v1::ControllerGetCapabilitiesRequest {};
@@ -222,7 +228,6 @@ impl CsiClient {
             deadline,
             parent,
             secrets,
-            migrated: plan.migrated,
         };
         let request = convert::publish(plan, exposed(secrets));
         let describe = |span: &mut Span| {
@@ -248,7 +253,7 @@ impl CsiClient {
     /// ControllerUnpublishVolume.
     pub async fn unpublish(
         &self,
-        plan: &UnpublishRequest<'_>,
+        place: Place<'_>,
         secrets: Option<&SecretData>,
         deadline: Duration,
         parent: &Span,
@@ -258,16 +263,15 @@ impl CsiClient {
             deadline,
             parent,
             secrets,
-            migrated: plan.migrated,
         };
         let request = v1::ControllerUnpublishVolumeRequest {
-            volume_id: plan.volume_id.to_owned(),
-            node_id: plan.node_id.to_owned(),
+            volume_id: place.volume_id.to_owned(),
+            node_id: place.node_id.to_owned(),
             secrets: exposed(secrets),
         };
         let describe = |span: &mut Span| {
-            span.set(attr::CSI_VOLUME_ID, plan.volume_id);
-            span.set(attr::CSI_NODE_ID, plan.node_id);
+            span.set(attr::CSI_VOLUME_ID, place.volume_id);
+            span.set(attr::CSI_NODE_ID, place.node_id);
         };
         let mut client = self.controller();
         let call = async move |request| client.controller_unpublish_volume(request).await;
@@ -301,7 +305,7 @@ impl CsiClient {
             method: frame.method,
             code,
             elapsed: started.elapsed(),
-            migrated: frame.migrated,
+            migrated: self.migrated,
         });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
@@ -366,10 +370,13 @@ impl CsiClient {
         let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
         let message = scrub(&message, values.map(String::as_str));
         let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
+        // As in Go's gRPC, which users know: what the driver did not say itself reads UNAVAILABLE. tonic would tell the cause
+        // by several codes, some of which would mean that the driver refused the call.
+        let transport = source.is_some();
         CallError {
-            code: status.code(),
+            code: if transport { Code::Unavailable } else { status.code() },
             message,
-            transport: source.is_some(),
+            transport,
         }
     }
 }

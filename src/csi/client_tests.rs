@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::{CallError, Connection, CsiClient};
 use crate::api::validated::Endpoint;
-use crate::decide::{self, Access, AccessMode, Capability, PublishRequest, UnpublishRequest};
+use crate::decide::{self, Access, AccessMode, Capability, Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::mock::{
     Action, ControllerCapability, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Outcome, Rule,
@@ -34,8 +34,6 @@ pub(super) struct Stage {
     pub driver: MockHandle,
     pub client: CsiClient,
     pub folder: tempfile::TempDir,
-    /// Whether the volume is one of an in-tree plug-in.
-    pub migrated: bool,
 }
 
 impl Stage {
@@ -47,7 +45,6 @@ impl Stage {
             driver,
             client: client_of(&socket),
             folder,
-            migrated: false,
         }
     }
 
@@ -79,18 +76,17 @@ impl Stage {
             },
             read_only: true,
             volume_context: &context,
-            migrated: self.migrated,
+            former: Vec::new(),
         };
         within(self.client.publish(&plan, secrets, deadline, parent)).await
     }
 
     pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
-        let plan = UnpublishRequest {
+        let place = Place {
             volume_id: "v",
             node_id: "n",
-            migrated: self.migrated,
         };
-        within(self.client.unpublish(&plan, secrets, LONG, &Span::disabled())).await
+        within(self.client.unpublish(place, secrets, LONG, &Span::disabled())).await
     }
 }
 

@@ -47,7 +47,7 @@ async fn calls_for_in_tree_volumes_are_marked_as_migrated() {
     stage.client = CsiClient::new(Connection::new(&endpoint), metrics.clone()).named(DRIVER.into());
     within(stage.client.probe(LONG, &Span::disabled())).await.unwrap();
     stage.publish(None, LONG).await.unwrap();
-    stage.migrated = true;
+    stage.client = stage.client.migrated();
     for _ in 0..2 {
         stage.publish(None, LONG).await.unwrap();
     }

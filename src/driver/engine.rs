@@ -6,14 +6,16 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::calls::Calls;
+use super::flights::Flights;
+use super::holds::Holds;
 use super::observer::QueueMetrics;
 use super::status::Publisher;
 use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
-use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Conflict, Registration, Route};
+use crate::store::{AttacherKey, Conflict, Registration, Route, Snapshot};
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -25,13 +27,24 @@ pub(super) struct Work {
     pub publisher: Publisher,
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
-    client: RwLock<CsiClient>,
+    pub flights: Flights,
+    pub holds: Holds,
+    client: RwLock<Arc<dyn Calls>>,
 }
 
 impl Work {
     /// The client for the connection that stands now.
-    pub fn client(&self) -> CsiClient {
+    pub fn client(&self) -> Arc<dyn Calls> {
         self.client.read().clone()
+    }
+
+    /// As [`Work::client`], for the volume of an attachment.
+    pub fn client_for(&self, snapshot: &Snapshot) -> Arc<dyn Calls> {
+        let client = self.client();
+        // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
+        let in_tree = snapshot.volume.as_ref().is_some_and(|volume| volume.in_tree.is_some());
+        let marked = if in_tree { client.for_in_tree() } else { None };
+        marked.unwrap_or(client)
     }
 }
 
@@ -50,7 +63,7 @@ impl Engine {
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
-        client: CsiClient,
+        client: Arc<dyn Calls>,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
@@ -78,6 +91,8 @@ impl Engine {
             queue: queue.clone(),
             publisher,
             live_release: tokio::sync::Mutex::default(),
+            flights: Flights::default(),
+            holds: Holds::default(),
             client,
         });
         let shared = work.clone();
@@ -115,7 +130,7 @@ impl Engine {
     }
 
     /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
-    pub fn resume(&self, client: CsiClient) {
+    pub fn resume(&self, client: Arc<dyn Calls>) {
         *self.work.client.write() = client;
         self.work.queue.wake_all();
         self.work.queue.resume();

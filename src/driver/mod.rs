@@ -4,9 +4,13 @@
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
 mod attempt;
+mod calls;
 mod engine;
+mod flights;
 mod handshake;
+mod holds;
 mod observer;
+mod publish;
 mod release;
 mod report;
 mod status;

@@ -13,7 +13,7 @@ mod meta;
 mod node;
 mod volume;
 
-pub use attachment::{Attachment, ErrorNote, Source, VolumeAttachmentWire, VolumeNote};
+pub use attachment::{Attachment, ErrorNote, FormerPlace, Source, VolumeAttachmentWire, VolumeNote};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};
 pub use node::{CsiNode, CsiNodeWire};
