@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::engine::Work;
+use super::release;
 use super::report::{self, Operation};
 use crate::api::validated::DriverConfig;
 use crate::clock;
@@ -120,6 +121,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
         if !std::mem::replace(&mut opened, true) {
             attempt.span = report::open_span(work, run, &snapshot);
+            attempt.client = work.client_for(&snapshot);
         }
         match attempt.step(&snapshot, &observed, action).await {
             Step::Again => {}
@@ -163,6 +165,7 @@ impl Attempt<'_> {
                     .await
             }
             Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
+            Action::Publish(_) if release::overtook(self.work, snapshot).await => Step::Again,
             Action::Publish(plan) => self.publish(snapshot, observed, &plan).await,
             Action::Unpublish(plan) => self.unpublish(snapshot, observed, &plan).await,
             Action::MarkAttached(write) | Action::Release(write) => {

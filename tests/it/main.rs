@@ -21,5 +21,6 @@ mod hanging_collector;
 mod readme;
 mod rig;
 mod shutdown;
+mod takeover;
 mod tracing;
 mod writes;
