@@ -54,10 +54,14 @@ pub fn table(columns: &[Column]) -> String {
         .unwrap_or_default()
         + 2;
     let mut text = String::new();
+    // Writing into a String cannot fail.
     let mut heading = |cells: Vec<String>, label: &str| {
-        let cells: String = cells.iter().map(|cell| format!("  {cell:<15}")).collect();
-        // Writing into a String cannot fail.
-        writeln!(text, "{label:<wide$}{}", cells.trim_end()).ok();
+        write!(text, "{label:<wide$}").ok();
+        for cell in cells {
+            write!(text, "  {cell:<19}").ok();
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
     };
     heading(columns.iter().map(|column| column.mode.clone()).collect(), "");
     let mut groups: Vec<&str> = Vec::new();

@@ -118,21 +118,24 @@ fn removals(group: Group) -> Group {
                 offered(gone, || "the volume stays attached though no object names it".to_owned())
             },
         )
-        .scenario("an attachment removed by force and made anew while it attaches ends attached", |t| async move {
-            t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
-            t.given_all(|_| {}).await?;
-            let call = t.publish_begins().await?;
-            remove_by_force(&t).await?;
-            t.create_attachment(|_| {}).await?;
-            t.still_runs(&call)?;
-            t.attachment_is("attached and claimed", LIMIT, |it| {
-                crate::expect::is_attached(it) && t.claimed(it).is_ok()
-            })
-            .await?;
-            t.barrier("b").await?;
-            t.published()?;
-            t.detach().await
-        })
+        .scenario(
+            "an attachment removed by force and made anew while it attaches is claimed anew \
+             (extension: not supported when the old answer is taken for the new one's)",
+            |t| async move {
+                t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
+                t.given_all(|_| {}).await?;
+                let call = t.publish_begins().await?;
+                remove_by_force(&t).await?;
+                t.create_attachment(|_| {}).await?;
+                t.still_runs(&call)?;
+                let attachment = t.attached().await?;
+                let claimed = t.claimed(&attachment).is_ok();
+                offered(claimed, || "attached without finalizer and node id".to_owned())?;
+                t.barrier("b").await?;
+                t.published()?;
+                t.detach().await
+            },
+        )
         .scenario("an attached attachment removed by force and made anew ends attached", |t| async move {
             t.given_attached().await?;
             remove_by_force(&t).await?;

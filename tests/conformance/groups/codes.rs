@@ -30,9 +30,7 @@ const CODES: [(Code, &str); 16] = [
 pub fn scenarios() -> Vec<Scenario> {
     let mut publish = Group::new("codes of ControllerPublishVolume");
     for (code, name) in CODES {
-        publish = publish.scenario(format!("{name} is shown, retried and cleared"), move |t| {
-            attach(t, code, name)
-        });
+        publish = publish.scenario(format!("{name} is shown and retried"), move |t| attach(t, code, name));
     }
     let mut unpublish = Group::new("codes of ControllerUnpublishVolume");
     for (code, name) in CODES {

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use csi_attacher_operator::mock::{Action, ControllerCapability, Method};
 
 use crate::expect::LIMIT;
-use crate::scenario::{Group, Outcome, Scenario, Stop, demand, optional, same};
+use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};
 use crate::test::Test;
 
 /// A driver that lost its connection is given up or found again within this time.
@@ -115,30 +115,47 @@ async fn not_ready(t: &Test, probes: usize) -> Outcome {
     t.no_calls()
 }
 
+/// A driver that attaches is exchanged for one that does not, and back.
 fn modes(group: Group) -> Group {
     group
         .scenario(
-            "the driver comes back without ControllerPublishVolume, later with it again",
+            "driver and attacher come back without ControllerPublishVolume, later with it again",
             |t| async move {
                 let real = t.other("real");
                 real.given_attached().await?;
-                switch(&t, false).await?;
+                exchange(&t, false).await?;
                 let outcome = attached_without_calls(&t).await;
-                switch(&t, true).await?;
+                exchange(&t, true).await?;
                 outcome?;
                 real.detach().await
             },
         )
         .scenario(
-            "a driver without ControllerPublishVolume: finalizers from before are taken off \
-             (extension: not supported when they stay)",
+            "after that the finalizers from before are taken off (extension: not supported when they stay)",
             |t| async move {
                 t.given_attached().await?;
-                switch(&t, false).await?;
+                exchange(&t, false).await?;
                 t.env.driver.drift_detach(&t.handle, &t.node_id);
                 let outcome = leftovers_go(&t).await;
-                switch(&t, true).await?;
+                exchange(&t, true).await?;
                 outcome
+            },
+        )
+        .scenario(
+            "the driver alone comes back without ControllerPublishVolume, later with it again \
+             (extension: not supported when it is not asked again for its capabilities)",
+            |t| async move {
+                let outcome = switch(&t, false).await;
+                let outcome = match outcome {
+                    Ok(()) => attached_without_calls(&t).await,
+                    stop => stop,
+                };
+                let back = switch(&t, true).await;
+                if outcome.is_err() || back.is_err() {
+                    exchange(&t, true).await?;
+                }
+                outcome.and(back)?;
+                t.other("b").given_attached().await.map(drop)
             },
         )
 }
@@ -165,26 +182,40 @@ async fn leftovers_go(t: &Test) -> Outcome {
     }
 }
 
-/// The driver stops and comes back with or without the capability to attach.
-async fn switch(t: &Test, attaches: bool) -> Outcome {
+/// A new version of the driver's pod, with the attacher in it: both come back.
+async fn exchange(t: &Test, attaches: bool) -> Outcome {
+    t.env.attacher.stop().await?;
     t.env.driver.stop().await;
     t.env
         .driver
         .set_capability(ControllerCapability::PublishUnpublishVolume, attaches);
-    restart(t).await
+    restart(t).await?;
+    t.env.attacher.again()?;
+    Ok(())
 }
 
-/// The driver listens again, and the attacher has asked it what it can do.
-async fn restart(t: &Test) -> Outcome {
+/// The driver alone stops and comes back.
+async fn switch(t: &Test, attaches: bool) -> Outcome {
     let seen = t.env.driver.calls().last().map(|call| call.id);
-    let started = t.env.driver.start_again().await;
-    started.map_err(|error| Stop::Failed(error.to_string()))?;
-    let found = t
-        .env
+    t.env.driver.stop().await;
+    t.env
         .driver
-        .wait_for_call(move |call| call.method == Method::Probe && Some(call.id) > seen);
-    let found = tokio::time::timeout(SOON, found).await;
-    found
-        .map(drop)
-        .map_err(|_| Stop::Failed(format!("the driver that came back was not asked within {SOON:?}")))
+        .set_capability(ControllerCapability::PublishUnpublishVolume, attaches);
+    restart(t).await?;
+    let asked = t.env.driver.wait_for_call(move |call| {
+        call.method == Method::ControllerGetCapabilities && Some(call.id) > seen && call.finished.is_some()
+    });
+    let asked = tokio::time::timeout(SOON, asked).await;
+    offered(asked.is_ok(), || {
+        format!("not asked for its capabilities within {SOON:?}")
+    })
+}
+
+/// The driver listens again.
+async fn restart(t: &Test) -> Outcome {
+    t.env
+        .driver
+        .start_again()
+        .await
+        .map_err(|error| Stop::Failed(error.to_string()))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::expect::{attach_error_of, detach_error_of, text};
-use crate::scenario::{Group, Outcome, Scenario, demand, optional, same};
+use crate::scenario::{Group, Outcome, Scenario, demand, offered, optional, same};
 use crate::test::Test;
 
 /// An attacher that cannot store an error has tried and failed some times by then.
@@ -99,6 +99,17 @@ fn odd(group: Group) -> Group {
             t.heal();
             t.attached().await.map(drop)
         })
+        .scenario(
+            "success clears the attachError (extension: not supported when one is left on any of 8 attached volumes)",
+            |t| async move {
+                t.given_node().await?;
+                let all: Vec<Test> = (0..8).map(|number| t.other_volume(&format!("v{number}"))).collect();
+                let left = futures::future::try_join_all(all.iter().map(error_left)).await?;
+                offered(!left.contains(&true), || {
+                    "attached, with the error of an earlier try".to_owned()
+                })
+            },
+        )
         .scenario("another error takes the place of the first", |t| async move {
             t.script(t.on_publish().fail(Code::Internal, "first"));
             t.given_all(|_| {}).await?;
@@ -126,6 +137,15 @@ fn odd(group: Group) -> Group {
         )
 }
 
+/// Whether an error is left after two failures and a success.
+async fn error_left(t: &Test) -> Outcome<bool> {
+    t.script(t.on_publish().times(2).fail(Code::Internal, "not yet"));
+    t.given_volume(|_| {}).await?;
+    t.create_attachment(|_| {}).await?;
+    let attachment = t.attached().await?;
+    Ok(attach_error_of(&attachment).is_some())
+}
+
 fn room(group: Group) -> Group {
     group.scenario(
         "a full node attaches another volume once there is room",
@@ -133,7 +153,7 @@ fn room(group: Group) -> Group {
             let node = t.node_id.clone();
             t.env
                 .driver
-                .settings(|settings| drop(settings.node_attach_limits.insert(node, 1)));
+                .settings(|settings| settings.node_attach_limits.extend([(node, 1)]));
             t.given_attached().await?;
             let other = t.other_volume("b");
             other
