@@ -26,6 +26,7 @@ mod suite;
 mod teardown;
 mod test;
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when nothing failed.
+/// True when nothing failed, and nothing is left out that must not be.
 fn whole_suite(arguments: &[String]) -> Result<bool> {
     let wanted: Vec<String> = arguments
         .iter()
@@ -73,10 +74,12 @@ fn whole_suite(arguments: &[String]) -> Result<bool> {
     let mode = arguments.iter().find_map(|word| word.strip_prefix("--mode="));
     let mut modes = modes()?;
     modes.retain(|it| mode.is_none_or(|mode| it.name == mode));
+    let complete = modes.iter().all(|it| it.complete);
     let columns = runtime.block_on(run(&wanted, modes))?;
     runtime.shutdown_background();
     say(&report::table(&columns))?;
-    Ok(columns.iter().all(|column| column.failed() == 0))
+    let wrong = |column: &Column| column.failed() + if complete { column.not_supported() } else { 0 };
+    Ok(columns.iter().all(|column| wrong(column) == 0))
 }
 
 fn say(text: &str) -> Result<()> {
@@ -86,13 +89,22 @@ fn say(text: &str) -> Result<()> {
 }
 
 fn list(wanted: &[String]) -> String {
-    let setups = lanes(wanted).into_iter().flatten();
-    let lines = setups.flat_map(|setup| {
-        let line =
-            move |scenario: scenario::Scenario| format!("{}: {}: {}\n", setup.name, scenario.group, scenario.name);
-        setup.scenarios.into_iter().map(line).collect::<Vec<_>>()
-    });
-    lines.collect()
+    let mut text = String::new();
+    for setup in lanes(wanted).into_iter().flatten() {
+        for scenario in setup.scenarios {
+            let criterion = scenario.criterion.map(|it| format!(": {it}")).unwrap_or_default();
+            // Writing into a String cannot fail.
+            writeln!(
+                text,
+                "{}: {}: {}{criterion}",
+                setup.name,
+                scenario.group,
+                scenario.full_name()
+            )
+            .ok();
+        }
+    }
+    text
 }
 
 async fn run(wanted: &[String], modes: Vec<Mode>) -> Result<Vec<Column>> {
@@ -124,7 +136,7 @@ fn lanes(wanted: &[String]) -> Vec<Vec<Setup>> {
         for setup in lane.iter_mut() {
             let name = setup.name;
             setup.scenarios.retain(|scenario| {
-                let full = format!("{name}: {}: {}", scenario.group, scenario.name);
+                let full = format!("{name}: {}: {}", scenario.group, scenario.full_name());
                 wanted.is_empty() || wanted.iter().any(|part| full.contains(part.as_str()))
             });
         }
@@ -138,7 +150,11 @@ fn modes() -> Result<Vec<Mode>> {
     if let Some(command) = std::env::var("ATTACHER_CMD").ok().filter(|command| !command.is_empty()) {
         let template = Template::parse(&command).map_err(|error| Error::Other(format!("ATTACHER_CMD: {error}")))?;
         let name = "attacher".to_owned();
-        return Ok(vec![Mode { name, template }]);
+        return Ok(vec![Mode {
+            name,
+            template,
+            complete: false,
+        }]);
     }
     let operator = env!("CARGO_BIN_EXE_csi-attacher-operator");
     let own = std::env::current_exe().map_err(|error| Error::Other(format!("cannot find this program: {error}")))?;
@@ -155,10 +171,12 @@ fn modes() -> Result<Vec<Mode>> {
     let as_config = Mode {
         name: "AttacherConfig".to_owned(),
         template: Template::of(launcher.into_iter().chain(sidecar.clone())),
+        complete: true,
     };
     let by_flags = Mode {
         name: "flags".to_owned(),
         template: Template::of(std::iter::once(operator.to_owned()).chain(sidecar)),
+        complete: true,
     };
     Ok(vec![as_config, by_flags])
 }

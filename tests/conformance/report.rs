@@ -24,6 +24,11 @@ impl Column {
     pub fn failed(&self) -> usize {
         self.count(|verdict| matches!(verdict, Verdict::Failed(_)))
     }
+
+    /// How many scenarios are not supported.
+    pub fn not_supported(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::NotSupported(_)))
+    }
 }
 
 fn word(verdict: &Verdict) -> &'static str {
@@ -112,7 +117,7 @@ fn sums(column: &Column) -> String {
         column.rows.len(),
         column.count(|verdict| *verdict == Verdict::Passed),
         column.failed(),
-        column.count(|verdict| matches!(verdict, Verdict::NotSupported(_))),
+        column.not_supported(),
         column.took.as_secs_f32(),
     )
 }

@@ -75,8 +75,18 @@ pub struct Scenario {
     pub group: &'static str,
     /// What is demanded, in one line.
     pub name: String,
+    /// For an extension: what tells an attacher that does not offer it from one that fails.
+    pub criterion: Option<&'static str>,
     /// Plays it.
     pub run: Box<dyn Fn(Test) -> Run + Send + Sync>,
+}
+
+impl Scenario {
+    /// The name, marked when it is an extension.
+    pub fn full_name(&self) -> String {
+        let mark = self.criterion.map(|_| " (extension)").unwrap_or_default();
+        format!("{}{mark}", self.name)
+    }
 }
 
 /// Makes the scenarios of one group.
@@ -94,16 +104,35 @@ impl Group {
         }
     }
 
-    /// Adds a scenario.
+    /// Adds a scenario that every attacher must pass.
     #[must_use]
-    pub fn scenario<F, R>(mut self, name: impl Into<String>, run: F) -> Self
+    pub fn scenario<F, R>(self, name: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(name.into(), None, run)
+    }
+
+    /// Adds a scenario that an attacher may leave out; `criterion` says how that is told from a failure.
+    #[must_use]
+    pub fn extension<F, R>(self, name: impl Into<String>, criterion: &'static str, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(name.into(), Some(criterion), run)
+    }
+
+    fn add<F, R>(mut self, name: String, criterion: Option<&'static str>, run: F) -> Self
     where
         F: Fn(Test) -> R + Send + Sync + 'static,
         R: Future<Output = Outcome> + Send + 'static,
     {
         self.scenarios.push(Scenario {
             group: self.name,
-            name: name.into(),
+            name,
+            criterion,
             run: Box::new(move |test| Box::pin(run(test))),
         });
         self

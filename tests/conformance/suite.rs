@@ -45,6 +45,8 @@ pub struct Mode {
     pub name: String,
     /// The command.
     pub template: Template,
+    /// Whether it must offer the extensions too.
+    pub complete: bool,
 }
 
 impl Mode {
@@ -122,7 +124,7 @@ async fn play(scenario: &Scenario, test: Test) -> Row {
     if outcome.is_err() {
         clean(&test).await;
     }
-    row(scenario, verdict(outcome), took)
+    row(scenario, verdict(scenario, outcome), took)
 }
 
 /// What cannot be removed disturbs nobody: no other scenario uses these names.
@@ -132,18 +134,19 @@ async fn clean(test: &Test) {
     }
 }
 
-fn verdict(outcome: Outcome) -> Verdict {
+/// Only an extension can be "not supported".
+fn verdict(scenario: &Scenario, outcome: Outcome) -> Verdict {
     match outcome {
         Ok(()) => Verdict::Passed,
-        Err(Stop::Failed(why)) => Verdict::Failed(one_line(&why)),
-        Err(Stop::NotSupported(why)) => Verdict::NotSupported(one_line(&why)),
+        Err(Stop::NotSupported(why)) if scenario.criterion.is_some() => Verdict::NotSupported(one_line(&why)),
+        Err(stop) => Verdict::Failed(one_line(&stop.to_string())),
     }
 }
 
 fn row(scenario: &Scenario, verdict: Verdict, took: Duration) -> Row {
     Row {
         group: scenario.group,
-        name: scenario.name.clone(),
+        name: scenario.full_name(),
         verdict,
         took,
     }

@@ -40,8 +40,9 @@ fn edits(group: Group) -> Group {
                 )
             },
         )
-        .scenario(
-            "a finalizer put on the attachment while it detaches stays (extension: not supported when it is lost)",
+        .extension(
+            "a finalizer put on the attachment while it detaches stays",
+            "not supported when it is lost",
             |t| async move {
                 t.given_attached().await?;
                 // The API server takes no new finalizers on an object that is being deleted, so it comes right before.
@@ -100,8 +101,9 @@ async fn edit_for_ever(t: Test) -> Outcome {
 
 fn removals(group: Group) -> Group {
     group
-        .scenario(
-            "an attachment removed by force while it attaches is detached (extension: not supported when it stays attached)",
+        .extension(
+            "an attachment removed by force while it attaches is detached",
+            "not supported when it stays attached",
             |t| async move {
                 t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
                 t.given_all(|_| {}).await?;
@@ -109,18 +111,23 @@ fn removals(group: Group) -> Group {
                 remove_by_force(&t).await?;
                 t.still_runs(&call)?;
                 let pair = (t.handle.clone(), t.node_id.clone());
-                t.call(call.method, "ended", move |it| it.id == call.id && it.finished.is_some()).await?;
+                t.call(call.method, "ended", move |it| {
+                    it.id == call.id && it.finished.is_some()
+                })
+                .await?;
                 let gone = t.env.driver.wait_for_published(move |all| !all.contains(&pair));
                 let gone = tokio::time::timeout(Duration::from_secs(5), gone).await.is_ok();
                 if !gone {
                     t.env.driver.drift_detach(&t.handle, &t.node_id);
                 }
-                offered(gone, || "the volume stays attached though no object names it".to_owned())
+                offered(gone, || {
+                    "the volume stays attached though no object names it".to_owned()
+                })
             },
         )
-        .scenario(
-            "an attachment removed by force and made anew while it attaches is claimed anew \
-             (extension: not supported when the old answer is taken for the new one's)",
+        .extension(
+            "an attachment removed by force and made anew while it attaches is claimed anew",
+            "not supported when the old answer is taken for the new one's",
             |t| async move {
                 t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
                 t.given_all(|_| {}).await?;
@@ -136,22 +143,29 @@ fn removals(group: Group) -> Group {
                 t.detach().await
             },
         )
-        .scenario("an attached attachment removed by force and made anew ends attached", |t| async move {
-            t.given_attached().await?;
-            remove_by_force(&t).await?;
-            t.create_attachment(|_| {}).await?;
-            let attachment = t.attached().await?;
-            t.claimed(&attachment)?;
-            t.published()
-        })
-        .scenario("the node id taken from the attachment during the attach does not hurt the detach", |t| async move {
-            t.script(t.on_publish().times(1).delay(Duration::from_millis(500)));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
-            t.patch_attachment(json!({ "metadata": { "annotations": { NODE_ID: null } } })).await?;
-            t.attached().await?;
-            t.detach().await
-        })
+        .scenario(
+            "an attached attachment removed by force and made anew ends attached",
+            |t| async move {
+                t.given_attached().await?;
+                remove_by_force(&t).await?;
+                t.create_attachment(|_| {}).await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                t.published()
+            },
+        )
+        .scenario(
+            "the node id taken from the attachment during the attach does not hurt the detach",
+            |t| async move {
+                t.script(t.on_publish().times(1).delay(Duration::from_millis(500)));
+                t.given_all(|_| {}).await?;
+                t.publish_begins().await?;
+                t.patch_attachment(json!({ "metadata": { "annotations": { NODE_ID: null } } }))
+                    .await?;
+                t.attached().await?;
+                t.detach().await
+            },
+        )
 }
 
 async fn remove_by_force(t: &Test) -> Outcome {

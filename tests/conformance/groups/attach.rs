@@ -23,8 +23,9 @@ fn requests(group: Group) -> Group {
             })?;
             t.published()
         })
-        .scenario(
-            "one attach is one ControllerPublishVolume (extension: a repeated call is not supported)",
+        .extension(
+            "one attach is one ControllerPublishVolume",
+            "not supported when the call is repeated",
             |t| async move {
                 t.given_attached().await?;
                 t.barrier("b").await?;

@@ -35,8 +35,9 @@ fn order(group: Group) -> Group {
                 t.not_published()
             },
         )
-        .scenario(
-            "one detach is one ControllerUnpublishVolume (extension: a repeated call is not supported)",
+        .extension(
+            "one detach is one ControllerUnpublishVolume",
+            "not supported when the call is repeated",
             |t| async move {
                 t.given_attached().await?;
                 t.detach().await?;
@@ -183,8 +184,9 @@ fn nodes(group: Group) -> Group {
 
 fn without_volume(group: Group) -> Group {
     group
-        .scenario(
-            "the PersistentVolume was removed by force (extension: not supported when the detach waits for it)",
+        .extension(
+            "the PersistentVolume was removed by force",
+            "not supported when the detach waits for it",
             |t| async move {
                 t.given_attached().await?;
                 t.delete_volume().await?;

@@ -130,8 +130,9 @@ fn modes(group: Group) -> Group {
                 real.detach().await
             },
         )
-        .scenario(
-            "after that the finalizers from before are taken off (extension: not supported when they stay)",
+        .extension(
+            "after that the finalizers from before are taken off",
+            "not supported when they stay",
             |t| async move {
                 t.given_attached().await?;
                 exchange(&t, false).await?;
@@ -141,9 +142,9 @@ fn modes(group: Group) -> Group {
                 outcome
             },
         )
-        .scenario(
-            "the driver alone comes back without ControllerPublishVolume, later with it again \
-             (extension: not supported when it is not asked again for its capabilities)",
+        .extension(
+            "the driver alone comes back without ControllerPublishVolume, later with it again",
+            "not supported when it is not asked again for its capabilities",
             |t| async move {
                 let outcome = switch(&t, false).await;
                 let outcome = match outcome {

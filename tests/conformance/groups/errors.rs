@@ -22,8 +22,9 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn long(group: Group) -> Group {
     group
-        .scenario(
-            "an attach error of 5000 bytes is cut to 1024 (extension: not supported when no error can be seen)",
+        .extension(
+            "an attach error of 5000 bytes is cut to 1024",
+            "not supported when no error can be seen",
             |t| async move {
                 t.script(t.on_publish().fail(Code::Internal, "\u{e4}\u{20ac}".repeat(1000)));
                 t.given_all(|_| {}).await?;
@@ -36,8 +37,9 @@ fn long(group: Group) -> Group {
                 t.attached().await.map(drop)
             },
         )
-        .scenario(
-            "a detach error of 5000 bytes is cut to 1024 (extension: not supported when no error can be seen)",
+        .extension(
+            "a detach error of 5000 bytes is cut to 1024",
+            "not supported when no error can be seen",
             |t| async move {
                 t.given_attached().await?;
                 t.script(t.on_unpublish().fail(Code::Internal, "\u{e4}\u{20ac}".repeat(1000)));
@@ -57,8 +59,9 @@ fn long(group: Group) -> Group {
                 t.attached().await.map(drop)
             },
         )
-        .scenario(
-            "a publish context of 300 KiB is said to be too large (extension: not supported when no error can be seen)",
+        .extension(
+            "a publish context of 300 KiB is said to be too large",
+            "not supported when no error can be seen",
             |t| async move {
                 let long = "x".repeat(300 * 1024);
                 t.publish_context(&[("long", long.as_str())]);
@@ -99,8 +102,9 @@ fn odd(group: Group) -> Group {
             t.heal();
             t.attached().await.map(drop)
         })
-        .scenario(
-            "success clears the attachError (extension: not supported when one is left on any of 8 attached volumes)",
+        .extension(
+            "success clears the attachError",
+            "not supported when one is left on any of 8 attached volumes",
             |t| async move {
                 t.given_node().await?;
                 let all: Vec<Test> = (0..8).map(|number| t.other_volume(&format!("v{number}"))).collect();

@@ -8,8 +8,9 @@ use crate::test::Test;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("metrics")
-        .scenario(
-            "calls are counted by method and code (not supported when /metrics does not answer)",
+        .extension(
+            "calls are counted by method and code",
+            "not supported when /metrics does not answer",
             |t| async move {
                 t.script(t.on_publish().times(1).fail(tonic::Code::Internal, "no"));
                 t.given_attached().await?;

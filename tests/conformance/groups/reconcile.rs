@@ -11,6 +11,8 @@ use crate::test::Test;
 /// Many times `--reconcile-sync`.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+const UNLESS: &str = "not supported when there is no ListVolumes call";
+
 /// The setup.
 pub fn setup() -> Setup {
     Setup {
@@ -29,9 +31,10 @@ fn small_pages(driver: MockDriverBuilder) -> MockDriverBuilder {
 }
 
 fn scenarios() -> Vec<Scenario> {
-    Group::new("reconcile (extension: not supported without a ListVolumes call)")
-        .scenario(
+    Group::new("reconcile")
+        .extension(
             "a volume detached behind the attacher's back is attached again",
+            UNLESS,
             |t| async move {
                 reconciles(&t).await?;
                 t.given_attached().await?;
@@ -46,8 +49,9 @@ fn scenarios() -> Vec<Scenario> {
                 })
             },
         )
-        .scenario(
+        .extension(
             "a volume that no VolumeAttachment names is not touched",
+            UNLESS,
             |t| async move {
                 reconciles(&t).await?;
                 t.env.driver.drift_attach(&t.handle, &t.node_id);
@@ -58,7 +62,7 @@ fn scenarios() -> Vec<Scenario> {
                 Ok(())
             },
         )
-        .scenario("what is as it should be is left alone", |t| async move {
+        .extension("what is as it should be is left alone", UNLESS, |t| async move {
             reconciles(&t).await?;
             t.given_attached().await?;
             let other = t.other("b");
@@ -70,7 +74,7 @@ fn scenarios() -> Vec<Scenario> {
                 "attached again".to_owned()
             })
         })
-        .scenario("a ListVolumes that fails does no harm", |t| async move {
+        .extension("a ListVolumes that fails does no harm", UNLESS, |t| async move {
             reconciles(&t).await?;
             t.given_attached().await?;
             let rule = csi_attacher_operator::mock::Rule::on(Method::ListVolumes).times(2);

@@ -115,8 +115,9 @@ fn others(group: Group) -> Group {
             t.attach_error("").await?;
             t.no_calls()
         })
-        .scenario(
-            "a volume of another driver is refused (extension: not supported when it is attached all the same)",
+        .extension(
+            "a volume of another driver is refused",
+            "not supported when it is attached all the same",
             |t| async move {
                 t.given_node().await?;
                 t.given_volume(|pv| pv["spec"]["csi"]["driver"] = json!("other.test"))

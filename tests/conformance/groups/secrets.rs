@@ -111,8 +111,9 @@ fn missing(group: Group) -> Group {
 }
 
 fn hidden(group: Group) -> Group {
-    group.scenario(
-        "secrets that the driver repeats in its error are cut out (extension: not supported when the error shows them)",
+    group.extension(
+        "secrets that the driver repeats in its error are cut out",
+        "not supported when the error shows them",
         |t| async move {
             let failure = Failure {
                 code: tonic::Code::Internal,

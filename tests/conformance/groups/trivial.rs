@@ -70,18 +70,24 @@ fn ordinary(group: Group) -> Group {
 
 fn leftovers(group: Group) -> Group {
     group
-        .scenario(
-            "a deleted attachment with the finalizer from a former driver goes (extension: not supported when it stays)",
+        .extension(
+            "a deleted attachment with the finalizer from a former driver goes",
+            "not supported when it stays",
             |t| async move {
                 let finalizers = json!([t.env.finalizer]);
-                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers).await?;
+                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
+                    .await?;
                 t.delete_attachment().await?;
-                optional(t.attachment_gone_within(SHORTLY).await, "the attachment keeps the finalizer")?;
+                optional(
+                    t.attachment_gone_within(SHORTLY).await,
+                    "the attachment keeps the finalizer",
+                )?;
                 t.no_calls()
             },
         )
-        .scenario(
-            "a deleted volume with the finalizer from a former driver goes (extension: not supported when it stays)",
+        .extension(
+            "a deleted volume with the finalizer from a former driver goes",
+            "not supported when it stays",
             |t| async move {
                 let finalizers = json!([t.env.finalizer]);
                 t.given_volume(|pv| pv["metadata"]["finalizers"] = finalizers).await?;
