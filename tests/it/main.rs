@@ -17,6 +17,7 @@ mod conformance_command;
 mod controlplane;
 mod crd_cases;
 mod demo;
+mod events;
 mod hanging_collector;
 mod readme;
 mod rig;
