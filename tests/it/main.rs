@@ -13,6 +13,7 @@ mod support;
 mod bad_input;
 mod canary;
 mod chart;
+mod conformance_command;
 mod controlplane;
 mod crd_cases;
 mod demo;
