@@ -19,6 +19,7 @@ pub mod clock;
 pub mod csi;
 pub mod decide;
 pub mod driver;
+pub mod dropin;
 pub mod error_chain;
 pub mod kubernetes;
 pub mod mock;

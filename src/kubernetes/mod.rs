@@ -6,10 +6,12 @@
 mod connect;
 mod error;
 mod requests;
+mod throttle;
 
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectError, connect, load_config};
+pub use connect::{ConnectError, connect, load_config, load_pod_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
+pub use throttle::{RateLimit, Throttle};

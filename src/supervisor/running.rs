@@ -244,6 +244,13 @@ impl Drivers {
         }
     }
 
+    /// What a driver is at.
+    pub fn phase(&self, name: &str) -> Option<Phase> {
+        self.running
+            .get(name)
+            .map(|running| running.status.borrow().phase.clone())
+    }
+
     /// The status that an AttacherConfig should show.
     pub fn status(
         &self,

@@ -179,6 +179,7 @@ impl ConnectionFamilies {
 pub(super) struct RestFamilies {
     pub(super) requests: Family<Labels, Counter>,
     pub(super) duration: Family<Labels, Histogram, fn() -> Histogram>,
+    pub(super) held_back: Family<Labels, Histogram, fn() -> Histogram>,
 }
 
 impl RestFamilies {
@@ -190,7 +191,14 @@ impl RestFamilies {
         let duration = Family::new_with_constructor(new);
         let help = "Request latency in seconds by verb and host";
         registry.register("rest_client_request_duration_seconds", help, duration.clone());
-        Self { requests, duration }
+        let held_back = Family::new_with_constructor(new);
+        let help = "Client side rate limiter latency in seconds by verb and host";
+        registry.register("rest_client_rate_limiter_duration_seconds", help, held_back.clone());
+        Self {
+            requests,
+            duration,
+            held_back,
+        }
     }
 }
 

@@ -162,6 +162,17 @@ impl Metrics {
             .observe(elapsed.as_secs_f64());
     }
 
+    /// A request to the API server waited this long for the client's own limit, possibly not at all. Not called without
+    /// such a limit.
+    pub fn rest_request_held_back(&self, verb: &str, host: &str, waited: Duration) {
+        let labels = labels([("verb", verb), ("host", host)]);
+        self.0
+            .rest
+            .held_back
+            .get_or_create(&labels)
+            .observe(waited.as_secs_f64());
+    }
+
     /// An item was added to a work queue.
     pub fn queue_added(&self, driver: &str, queue: &'static str) {
         self.0.queue.adds.with(driver, queue_labels(driver, queue), |counter| {
