@@ -29,7 +29,7 @@ pub async fn serve_one(context: Context, config: Arc<DriverConfig>, check: Check
             _ = look.tick() => {
                 drivers.restart_due();
                 drivers.set_gauges();
-                show(drivers.phase(NAME), &check);
+                show(drivers.phase(NAME).as_ref(), &check);
             }
         }
     }
@@ -41,7 +41,7 @@ pub async fn serve_one(context: Context, config: Arc<DriverConfig>, check: Check
 }
 
 /// Where there is no status of an object, readiness is what tells of the driver.
-fn show(phase: Option<Phase>, check: &CheckHandle) {
+fn show(phase: Option<&Phase>, check: &CheckHandle) {
     match phase {
         Some(Phase::Running) => check.set_ready(true),
         Some(Phase::Unreachable { reason, .. } | Phase::Stalled { reason, .. }) => {
