@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use super::calls::Calls;
 use super::engine::Work;
 use super::report::{self, Operation};
 use super::undo;
 use crate::api::validated::DriverConfig;
 use crate::clock;
-use crate::csi::CsiClient;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
@@ -29,7 +29,7 @@ pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    client: CsiClient,
+    client: Arc<dyn Calls>,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,

@@ -163,7 +163,7 @@ impl Stage {
         );
         let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
         let store = context.store.clone();
-        let engine = Engine::start(context, seen, "config".into(), facts, client, publisher);
+        let engine = Engine::start(context, seen, "config".into(), facts, Arc::new(client), publisher);
         let Ok(engine) = engine else { panic!("conflict") };
         Self {
             api,

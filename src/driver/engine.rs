@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::calls::Calls;
 use super::observer::QueueMetrics;
 use super::status::Publisher;
 use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
-use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Registration, Route};
@@ -23,12 +23,12 @@ pub(super) struct Work {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
-    client: RwLock<CsiClient>,
+    client: RwLock<Arc<dyn Calls>>,
 }
 
 impl Work {
     /// The client for the connection that stands now.
-    pub fn client(&self) -> CsiClient {
+    pub fn client(&self) -> Arc<dyn Calls> {
         self.client.read().clone()
     }
 }
@@ -48,7 +48,7 @@ impl Engine {
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
-        client: CsiClient,
+        client: Arc<dyn Calls>,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
@@ -112,7 +112,7 @@ impl Engine {
     }
 
     /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
-    pub fn resume(&self, client: CsiClient) {
+    pub fn resume(&self, client: Arc<dyn Calls>) {
         *self.work.client.write() = client;
         self.work.queue.wake_all();
         self.work.queue.resume();

@@ -4,6 +4,7 @@
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
 mod attempt;
+mod calls;
 mod engine;
 mod handshake;
 mod observer;

@@ -197,7 +197,7 @@ impl DriverTask {
     ) -> bool {
         match engine.take() {
             Some(running) if *running.facts() == facts => {
-                running.resume(client.clone());
+                running.resume(Arc::new(client.clone()));
                 *engine = Some(running);
                 return true;
             }
@@ -211,7 +211,7 @@ impl DriverTask {
             self.config.clone(),
             self.name.clone(),
             facts,
-            client.clone(),
+            Arc::new(client.clone()),
             publisher.clone(),
         );
         match started {

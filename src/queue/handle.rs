@@ -143,6 +143,7 @@ impl<K: Key> Queue<K> {
                 Next::Closed => return None,
                 Next::Wait(None) => changed.await,
                 Next::Wait(Some(at)) => tokio::select! {
+                    biased;
                     () = changed => {}
                     () = sleep_until(at) => {}
                 },

@@ -24,13 +24,17 @@ where
     let mut runs = JoinSet::new();
     loop {
         tokio::select! {
+            // In this order rather than by chance, so that a simulation can be repeated.
+            biased;
+            // Taking back finished tasks as they come keeps memory flat. What they were worth, their tickets have told.
+            Some(_) = runs.join_next() => {}
             next = queue.next() => match next {
-                Some(ticket) => runs.spawn(attempt(ticket, Arc::clone(&handler))),
+                Some(ticket) => {
+                    runs.spawn(attempt(ticket, Arc::clone(&handler)));
+                }
                 None => break,
             },
-            // Taking back finished tasks as they come keeps memory flat. What they were worth, their tickets have told.
-            Some(_) = runs.join_next() => continue,
-        };
+        }
     }
     while runs.join_next().await.is_some() {}
 }

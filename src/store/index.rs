@@ -145,14 +145,15 @@ impl Index {
         pending.min_by_key(|record| record.deleting.or(record.created)).cloned()
     }
 
-    /// Everything of a driver that may need work: a driver that starts must find what piled up before.
+    /// Everything of a driver that may need work: a driver that starts must find what piled up before. In the order of
+    /// names, so that two starts over the same objects do the same.
     pub fn work_of(&self, driver: &DriverFacts) -> Work {
         let mine = self
             .attachments
             .values()
             .filter(|record| record.attacher == driver.name);
         let held = self.volumes.values().filter(|record| record.deleting);
-        Work {
+        let mut work = Work {
             attachments: mine
                 .filter(|record| decide::needs_work(record, driver))
                 .map(|record| record.name.clone())
@@ -161,7 +162,10 @@ impl Index {
                 .filter(|record| record.finalizers.contains(&driver.finalizer))
                 .map(|record| record.name.clone())
                 .collect(),
-        }
+        };
+        work.attachments.sort_unstable();
+        work.volumes.sort_unstable();
+        work
     }
 
     pub fn apply_attachment(&mut self, mut record: Attachment) -> Change {

@@ -90,15 +90,14 @@ impl<R: Record> Table<R> {
         self.list += 1;
     }
 
-    /// The records that a complete list did not show: their deletion fell into a gap of the watch.
+    /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
         let list = self.list;
         self.ghosts.retain(|_, marked| *marked == list);
-        self.records
-            .iter()
-            .filter(|(name, _)| !seen.contains(*name))
-            .map(|(_, record)| record.clone())
-            .collect()
+        let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
+        let mut gone: Vec<Arc<R>> = unseen.map(|(_, record)| record.clone()).collect();
+        gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
+        gone
     }
 
     /// How many objects are known to be gone while the watch may still show them.

@@ -1,0 +1,54 @@
+//! What an engine asks of a driver, so that a model can stand in for one.
+
+use futures::future::BoxFuture;
+use std::time::Duration;
+
+use crate::csi::{CallError, CsiClient};
+use crate::decide::{PublishRequest, UnpublishRequest};
+use crate::kubernetes::SecretData;
+use crate::objects::StringMap;
+use crate::telemetry::Span;
+
+/// The calls of a driver that move volumes. Each ends by its deadline; a call whose future is dropped may still be
+/// carried out.
+pub(super) trait Calls: Send + Sync {
+    /// ControllerPublishVolume; answers the publish context.
+    fn publish<'a>(
+        &'a self,
+        plan: &'a PublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        parent: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>>;
+
+    /// ControllerUnpublishVolume.
+    fn unpublish<'a>(
+        &'a self,
+        plan: &'a UnpublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        parent: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>>;
+}
+
+impl Calls for CsiClient {
+    fn publish<'a>(
+        &'a self,
+        plan: &'a PublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        parent: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        Box::pin(self.publish(plan, secrets, deadline, parent))
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        plan: &'a UnpublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        parent: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.unpublish(plan, secrets, deadline, parent))
+    }
+}
