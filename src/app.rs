@@ -5,6 +5,7 @@
 //! then traces are exported. A second signal ends it at once.
 
 use kube::{Client, Config};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,10 @@ use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
 use crate::api::DriverConfig;
+use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
+use crate::lease::{self, Campaign, ElectionSettings, LeaseHealth, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -94,9 +97,37 @@ pub enum Mode {
     One {
         /// Its settings.
         driver: Box<DriverConfig>,
+        /// How its Lease is competed for; without, there must be no other replica.
+        election: Option<ElectionOptions>,
         /// What the log should say about the arguments.
         remarks: Vec<String>,
     },
+}
+
+/// How Leases are competed for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionOptions {
+    /// Namespace of the Leases; empty means that of the pod.
+    pub namespace: String,
+    /// Labels for the Leases.
+    pub labels: BTreeMap<String, String>,
+    /// The times.
+    pub timing: Timing,
+    /// Whether `/healthz/leader-election` is served.
+    pub health: bool,
+}
+
+impl Mode {
+    fn shows_leases(&self) -> bool {
+        matches!(self, Self::One { election: Some(election), .. } if election.health)
+    }
+}
+
+/// What the process tells of itself.
+struct Observed {
+    telemetry: Telemetry,
+    health: Health,
+    leases: LeaseHealth,
 }
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
@@ -108,13 +139,20 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
     let stopped = CancellationToken::new();
-    let server = start_server(&options, &telemetry, &health, &stopped).await?;
+    let leases = LeaseHealth::default();
+    let shown = mode.shows_leases().then(|| leases.clone());
+    let server = start_server(&options, &telemetry, &health, shown, &stopped).await?;
     let http_endpoint = options.http_endpoint.map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
         http_endpoint, "csi-attacher-operator"
     );
-    let code = operate(&options, mode, &telemetry, &health, &mut signals).await?;
+    let observed = Observed {
+        telemetry,
+        health,
+        leases,
+    };
+    let code = operate(&options, mode, &observed, &mut signals).await?;
     stopped.cancel();
     if let Some(server) = server
         && let Err(error) = server.await
@@ -129,6 +167,7 @@ async fn start_server(
     options: &ProcessOptions,
     telemetry: &Telemetry,
     health: &Health,
+    leases: Option<LeaseHealth>,
     stopped: &CancellationToken,
 ) -> Result<Option<JoinHandle<()>>, StartError> {
     let Some(address) = options.http_endpoint else {
@@ -141,6 +180,7 @@ async fn start_server(
         metrics: telemetry.metrics.clone(),
         health: health.clone(),
         metrics_path: options.metrics_path.clone(),
+        leases,
     };
     let stopped = stopped.clone();
     Ok(Some(tokio::spawn(async move {
@@ -154,10 +194,10 @@ async fn start_server(
 async fn operate(
     options: &ProcessOptions,
     mode: Mode,
-    telemetry: &Telemetry,
-    health: &Health,
+    observed: &Observed,
     signals: &mut Signals,
 ) -> Result<ExitCode, StartError> {
+    let Observed { telemetry, health, .. } = observed;
     let api_server = health.check("apiserver");
     let config = match &options.cluster {
         Cluster::Kubeconfig(path) => load_config(Some(path)).await?,
@@ -185,12 +225,20 @@ async fn operate(
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, stop.clone()))
         }
-        Mode::One { driver, remarks } => {
+        Mode::One {
+            driver,
+            election,
+            remarks,
+        } => {
             for remark in remarks {
                 warn!("{remark}");
             }
+            let campaign = match election {
+                Some(election) => Some(campaign(&config, options, election, observed)?),
+                None => None,
+            };
             let check = health.check("driver");
-            tokio::spawn(serve_one(context, Arc::from(driver), check, stop.clone()))
+            tokio::spawn(serve_one(context, Arc::from(driver), campaign, check, stop.clone()))
         }
     };
     tokio::select! {
@@ -206,6 +254,26 @@ async fn operate(
     );
     stop.cancel();
     Ok(finish(drivers, options.shutdown_grace_period, signals).await)
+}
+
+/// An election over a connection of its own: no burst of other requests may make a renewal late.
+fn campaign(
+    config: &Config,
+    options: &ProcessOptions,
+    election: ElectionOptions,
+    observed: &Observed,
+) -> Result<Campaign, ConnectError> {
+    Ok(Campaign {
+        client: connect(config)?,
+        settings: ElectionSettings {
+            namespace: lease::namespace(&election.namespace),
+            // The sidecar's rule for its host name.
+            identity: sanitise_driver_name(&identity(options)),
+            labels: election.labels,
+            timing: election.timing,
+        },
+        health: observed.leases.clone(),
+    })
 }
 
 /// The watches, which end with the returned set.

@@ -22,6 +22,7 @@ pub mod driver;
 pub mod dropin;
 pub mod error_chain;
 pub mod kubernetes;
+pub mod lease;
 pub mod mock;
 pub mod objects;
 pub mod queue;

@@ -37,6 +37,7 @@ fn drop_in(arguments: &[OsString]) -> ExitCode {
         Ok(Reading::Serve(settings)) => {
             let mode = Mode::One {
                 driver: Box::new(settings.driver),
+                election: settings.election,
                 remarks: settings.remarks,
             };
             run(settings.process, mode)

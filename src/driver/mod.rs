@@ -7,6 +7,7 @@ mod attempt;
 mod calls;
 mod engine;
 mod handshake;
+mod held;
 mod observer;
 mod release;
 mod report;

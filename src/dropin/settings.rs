@@ -9,9 +9,10 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, Timeouts};
-use crate::app::{Cluster, ProcessOptions};
+use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
 use crate::kubernetes::RateLimit;
+use crate::lease::{Timing, TimingError};
 use crate::telemetry::logs::LogOptions;
 
 /// Deadline of the calls that ask what the driver is and can do. The sidecar's is a second, which a driver that shares
@@ -28,6 +29,8 @@ pub struct DropIn {
     pub process: ProcessOptions,
     /// What concerns the driver.
     pub driver: DriverConfig,
+    /// How the driver's Lease is competed for, if at all.
+    pub election: Option<ElectionOptions>,
     /// What the log should say about the arguments.
     pub remarks: Vec<String>,
 }
@@ -65,18 +68,16 @@ pub enum SettingsError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Leases are not there yet, and to work without one that was asked for is not safe.
-    #[error("--leader-election is not supported yet; run one replica, without it")]
-    LeaderElection,
+    /// The times of the election do not fit together.
+    #[error("--leader-election-lease-duration, -renew-deadline, -retry-period: {0}")]
+    LeaderElection(#[from] TimingError),
 }
 
 /// Checks values and gives them their meaning.
 pub(super) fn settle(flags: Flags) -> Result<DropIn, SettingsError> {
-    if flags.leader_election {
-        return Err(SettingsError::LeaderElection);
-    }
     Ok(DropIn {
         driver: driver(&flags)?,
+        election: election(&flags)?,
         remarks: remarks(&flags),
         process: process(flags)?,
     })
@@ -115,6 +116,20 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         },
         default_fs_type: flags.default_fs_type.clone(),
     })
+}
+
+fn election(flags: &Flags) -> Result<Option<ElectionOptions>, SettingsError> {
+    if !flags.leader_election {
+        return Ok(None);
+    }
+    let timing = Timing::new(flags.lease_duration, flags.renew_deadline, flags.retry_period)?;
+    Ok(Some(ElectionOptions {
+        namespace: flags.leader_election_namespace.clone(),
+        labels: flags.leader_election_labels.clone(),
+        timing,
+        // The sidecar has this path only on the address that is not deprecated.
+        health: !flags.http_endpoint.is_empty(),
+    }))
 }
 
 fn endpoint(address: &str) -> Result<Endpoint, SettingsError> {

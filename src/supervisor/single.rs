@@ -10,15 +10,23 @@ use super::running::Drivers;
 use crate::admin::CheckHandle;
 use crate::api::DriverConfig;
 use crate::driver::{Context, Phase};
+use crate::lease::Campaign;
 
 /// What stands in logs where the name of an AttacherConfig would.
 const NAME: &str = "command-line";
 /// How often the driver is looked at for readiness and gauges.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Serves one driver until `stop`, then lets it finish. `check` passes while it is worked for.
-pub async fn serve_one(context: Context, config: Arc<DriverConfig>, check: CheckHandle, stop: CancellationToken) {
-    let mut drivers = Drivers::new(context);
+/// Serves one driver until `stop`, then lets it finish. `check` passes while it is worked for, or could be at once if the
+/// Lease were ours.
+pub async fn serve_one(
+    context: Context,
+    config: Arc<DriverConfig>,
+    campaign: Option<Campaign>,
+    check: CheckHandle,
+    stop: CancellationToken,
+) {
+    let mut drivers = Drivers::new(context).electing(campaign);
     drivers.start(NAME, config);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,7 +51,7 @@ pub async fn serve_one(context: Context, config: Arc<DriverConfig>, check: Check
 /// Where there is no status of an object, readiness is what tells of the driver.
 fn show(phase: Option<&Phase>, check: &CheckHandle) {
     match phase {
-        Some(Phase::Running) => check.set_ready(true),
+        Some(Phase::Running | Phase::Standby { .. }) => check.set_ready(true),
         Some(Phase::Unreachable { reason, .. } | Phase::Stalled { reason, .. }) => {
             check.set_failing(format!("cannot work with the driver: {}", reason.as_str()));
         }

@@ -14,7 +14,7 @@ use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
 const RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
 /// Namespace and name of the ServiceAccount in that file.
 pub const ACCOUNT: (&str, &str) = ("csi-driver", "csi-attacher");
-const DRIVER: &str = "drop-in.csi.test";
+pub const DRIVER: &str = "drop-in.csi.test";
 const NODE: &str = "drop-in-node";
 
 /// A cluster without anything of the operator, and a driver with a node.
@@ -36,6 +36,11 @@ impl Scene {
 
     /// Starts the operator as a sidecar would be, with these further arguments.
     pub async fn start(&self, arguments: &[&str]) -> Result<Operator> {
+        self.start_beside("drop-in", arguments).await
+    }
+
+    /// The same, for the driver that listens on another socket.
+    pub async fn start_beside(&self, socket: &str, arguments: &[&str]) -> Result<Operator> {
         let (namespace, name) = ACCOUNT;
         let kubeconfig = self
             .world
@@ -43,7 +48,7 @@ impl Scene {
             .kubeconfig_for_service_account(namespace, name)
             .await?;
         let mut options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"));
-        options.arguments = vec![format!("--csi-address={}", self.world.socket("drop-in").display())];
+        options.arguments = vec![format!("--csi-address={}", self.world.socket(socket).display())];
         options.arguments.extend(arguments.iter().map(ToString::to_string));
         Operator::start_with(&kubeconfig, options)
     }
@@ -66,7 +71,7 @@ impl Scene {
     }
 }
 
-async fn end(operator: &mut Operator) -> Result<()> {
+pub async fn end(operator: &mut Operator) -> Result<()> {
     operator.signal("TERM")?;
     let status = operator.wait_ended(LIMIT).await?;
     assert_eq!(status.code(), Some(0), "{}", operator.log_text());

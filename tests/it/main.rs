@@ -18,6 +18,7 @@ mod crd_cases;
 mod demo;
 mod drop_in;
 mod hanging_collector;
+mod lease;
 mod readme;
 mod rig;
 mod shutdown;

@@ -6,6 +6,7 @@ use super::arguments;
 use crate::api::validated::Endpoint;
 use crate::app::Cluster;
 use crate::kubernetes::RateLimit;
+use crate::lease::Timing;
 use crate::telemetry::logs::LogFormat;
 
 fn settings(text: &str) -> DropIn {
@@ -95,6 +96,14 @@ fn what_does_not_go_together_is_named() {
         ("--csi-address=/s --retry-interval-max=0s", "--retry-interval-max"),
         ("--csi-address=/s --reconcile-sync=0s", "--reconcile-sync"),
         ("--csi-address=/s --max-entries=-1", "--max-entries"),
+        (
+            "--csi-address=/s --leader-election --leader-election-renew-deadline=15s",
+            "--leader-election",
+        ),
+        (
+            "--csi-address=/s --leader-election --leader-election-retry-period=9s",
+            "--leader-election",
+        ),
         ("--csi-address=/s --kube-api-qps=NaN", "--kube-api-qps"),
         (
             "--csi-address=/s --http-endpoint=:1 --metrics-address=:2",
@@ -109,6 +118,35 @@ fn what_does_not_go_together_is_named() {
             other => panic!("{text}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn an_election_is_held_when_asked_for() {
+    assert_eq!(
+        settings("--csi-address=/s --leader-election-namespace=n").election,
+        None
+    );
+    let election = settings("--csi-address=/s --leader-election --http-endpoint=:8080")
+        .election
+        .unwrap();
+    let seconds = Duration::from_secs;
+    let timing = Timing::new(seconds(15), seconds(10), seconds(5)).unwrap();
+    assert_eq!(
+        (election.timing, election.namespace.as_str(), election.health),
+        (timing, "", true)
+    );
+    let election = settings(
+        "--csi-address=/s --leader-election=true --leader-election-namespace=n --leader-election-labels=a:b \
+         --leader-election-lease-duration=2m --leader-election-renew-deadline=1m --leader-election-retry-period=30s \
+         --metrics-address=:8080",
+    );
+    let election = election.election.unwrap();
+    let timing = Timing::new(seconds(120), seconds(60), seconds(30)).unwrap();
+    assert_eq!(
+        (election.timing, election.namespace.as_str(), election.health),
+        (timing, "n", false)
+    );
+    assert_eq!(election.labels["a"], "b");
 }
 
 #[test]

@@ -202,6 +202,24 @@ impl RestFamilies {
     }
 }
 
+/// Leader election, named as in client-go.
+pub(super) struct LeaseFamilies {
+    pub(super) status: Family<Labels, Gauge>,
+    pub(super) slow_path: Family<Labels, Counter>,
+}
+
+impl LeaseFamilies {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let status = Family::<Labels, Gauge>::default();
+        let help = "Whether the lease of this name is held: 1 by this process, 0 not";
+        registry.register("leader_election_master_status", help, status.clone());
+        let slow_path = Family::<Labels, Counter>::default();
+        let help = "Total number of renewals of a lease that had to read it first";
+        registry.register("leader_election_slowpath", help, slow_path.clone());
+        Self { status, slow_path }
+    }
+}
+
 /// Registers a family of one series or more for each driver. The name of a counter is given without `_total`, which
 /// the encoder adds.
 fn per_driver<M: Metric + TypedMetric + Clone>(

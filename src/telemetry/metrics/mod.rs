@@ -24,7 +24,7 @@ use tonic::Code;
 
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
-use families::{ConnectionFamilies, OperationFamilies, QueueFamilies, RestFamilies};
+use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
 use family::{Labels, labels};
 
 /// Content type of [`Metrics::encode_openmetrics`].
@@ -58,6 +58,7 @@ struct Inner {
     operation: OperationFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
+    lease: LeaseFamilies,
 }
 
 impl fmt::Debug for Metrics {
@@ -89,6 +90,7 @@ impl Metrics {
             operation: OperationFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
+            lease: LeaseFamilies::register(&mut registry),
             callbacks: RwLock::default(),
             scrape: Mutex::new(()),
             registry,
@@ -171,6 +173,24 @@ impl Metrics {
             .held_back
             .get_or_create(&labels)
             .observe(waited.as_secs_f64());
+    }
+
+    /// A Lease is held by this process, or is not.
+    pub fn leading(&self, lease: &str, leads: bool) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.get_or_create(&labels).set(i64::from(leads));
+    }
+
+    /// A Lease had to be read before it could be renewed.
+    pub fn lease_read_before_renewal(&self, lease: &str) {
+        self.0.lease.slow_path.get_or_create(&labels([("name", lease)])).inc();
+    }
+
+    /// Removes the series of a Lease that is not competed for any more.
+    pub fn forget_lease(&self, lease: &str) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.remove(&labels);
+        self.0.lease.slow_path.remove(&labels);
     }
 
     /// An item was added to a work queue.
