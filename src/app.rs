@@ -1,8 +1,8 @@
 //! Wiring: what is started in which order, and how it ends.
 //!
 //! The admin server comes first, so that the kubelet sees a process that is alive but not ready. Then the API server,
-//! the watches, and the supervisor or the one driver that takes the place of a sidecar. A signal stops it in reverse: drivers finish what runs, then watches and server stop,
-//! then traces are exported. A second signal ends it at once.
+//! the watches, and the supervisor or the one driver that takes the place of a sidecar. A signal stops it in reverse:
+//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once.
 
 use kube::{Client, Config};
 use std::collections::BTreeMap;
@@ -23,6 +23,7 @@ use crate::admin::{self, AdminState, CheckHandle, Health};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
+use crate::events::Events;
 use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
 use crate::lease::{self, Campaign, ElectionSettings, LeaseHealth, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -212,9 +213,16 @@ async fn operate(
     let (watching, writing) = (connect(&config)?, connect(&config)?);
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
+    let requests = requests(&config, writing.clone(), telemetry, options);
+    // Events have a budget of their own: they neither wait for the limit nor use it up.
+    let events = Events::start(requests.clone(), telemetry.metrics.clone(), identity(options));
     let context = Context {
         store,
-        requests: requests(&config, writing.clone(), options, telemetry),
+        requests: match options.kube_api_limit {
+            Some(limit) => requests.throttled(Throttle::new(limit)),
+            None => requests,
+        },
+        events,
         metrics: telemetry.metrics.clone(),
         tracer: telemetry.tracer.clone(),
     };
@@ -295,14 +303,10 @@ fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()>
     watches
 }
 
-fn requests(config: &Config, client: Client, options: &ProcessOptions, telemetry: &Telemetry) -> Requests {
+fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    let requests = Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone());
-    match options.kube_api_limit {
-        Some(limit) => requests.throttled(Throttle::new(limit)),
-        None => requests,
-    }
+    Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
 }
 
 async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {

@@ -21,6 +21,7 @@ pub mod decide;
 pub mod driver;
 pub mod dropin;
 pub mod error_chain;
+pub mod events;
 pub mod kubernetes;
 pub mod lease;
 pub mod mock;

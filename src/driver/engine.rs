@@ -7,6 +7,8 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::Calls;
+use super::flights::Flights;
+use super::holds::Holds;
 use super::observer::QueueMetrics;
 use super::status::Publisher;
 use super::{Context, attempt, release};
@@ -23,6 +25,8 @@ pub(super) struct Work {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
+    pub flights: Flights,
+    pub holds: Holds,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -75,6 +79,8 @@ impl Engine {
             config,
             queue: queue.clone(),
             publisher,
+            flights: Flights::default(),
+            holds: Holds::default(),
             client,
         });
         let shared = work.clone();

@@ -1,13 +1,15 @@
 //! How an attempt is told: spans, logs, metrics and the driver's status.
 
 use jiff::Timestamp;
+use std::time::Duration;
 
+use super::announce;
 use super::attempt::Attempt;
 use super::engine::Work;
 use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
-use crate::decide::Failure;
+use crate::decide::{Failure, Place};
 use crate::kubernetes::{ApiError, ApiErrorKind};
 use crate::objects::{Source, VolumeSource};
 use crate::queue::Run;
@@ -126,6 +128,7 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
         .context
         .metrics
         .operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
+    announce::succeeded(attempt, snapshot, took);
     tracing::info!(
         driver,
         VolumeAttachment = &*attachment.name,
@@ -154,6 +157,9 @@ pub(super) fn failed(
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(&kind, description(failure));
     let trace_id = attempt.span.trace_id();
+    if let Some(snapshot) = snapshot {
+        announce::failed(attempt, snapshot, failure, reason, delay);
+    }
     tracing::warn!(
         driver = &*attempt.work.facts.name,
         VolumeAttachment = name,
@@ -188,4 +194,30 @@ fn description(failure: &Failure) -> &str {
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// An attach waits for the detach of its volume from another node.
+pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration) {
+    tracing::debug!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        waits_for = other,
+        longest_seconds = rest.as_secs_f64(),
+        "the volume is being detached from another node; waiting for that"
+    );
+}
+
+/// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
+pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
+    announce::orphaned(attempt, snapshot, place, answer);
+    tracing::warn!(
+        driver = &*attempt.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = place.volume_id,
+        nodeID = place.node_id,
+        error = answer.message,
+        trace_id = attempt.span.trace_id(),
+        span_id = attempt.span.span_id(),
+        "the driver does not find the volume or the node; taken as detached by spec.orphanPolicy"
+    );
 }

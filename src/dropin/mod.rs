@@ -7,6 +7,7 @@
 mod flags;
 mod settings;
 mod table;
+mod values;
 
 #[cfg(test)]
 mod tests;

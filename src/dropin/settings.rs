@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::flags::Flags;
 use super::table::Flag;
+use crate::api::OrphanPolicy;
 use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, Timeouts};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
@@ -115,6 +116,8 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
             calls_per_second: None,
         },
         default_fs_type: flags.default_fs_type.clone(),
+        // No error of the driver means detached, as for the sidecar.
+        orphan_policy: OrphanPolicy::Retry,
     })
 }
 

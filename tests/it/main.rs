@@ -17,6 +17,7 @@ mod controlplane;
 mod crd_cases;
 mod demo;
 mod drop_in;
+mod events;
 mod hanging_collector;
 mod lease;
 mod readme;
