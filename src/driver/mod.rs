@@ -16,6 +16,7 @@ mod observer;
 mod publish;
 mod release;
 mod report;
+mod secrets;
 mod status;
 mod task;
 mod undo;

@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod events;
 mod requests;
+mod secrets;
 mod throttle;
 
 #[cfg(test)]
@@ -15,4 +16,5 @@ mod tests;
 pub use connect::{ConnectError, connect, load_config, load_pod_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
+pub use secrets::SecretEvent;
 pub use throttle::{RateLimit, Throttle};
