@@ -18,7 +18,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET
 
 .PHONY: help demo test fmt fmt-check lint unit doc-test integration conformance csi-sanity bench generate doc deny chart programs \
-	controlplane need-rust clean
+	controlplane sidecar need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -47,7 +47,7 @@ unit: need-rust ## Run unit and property tests (they also compare crds/ with the
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
-integration: programs controlplane ## Run the tests on real API servers
+integration: programs controlplane sidecar ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
@@ -77,6 +77,9 @@ programs: need-rust
 
 controlplane: ## Build the components of the test control plane now rather than when they are first needed
 	@tests/controlplane/build >/dev/null
+
+sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather than when it is first needed
+	@tests/controlplane/build csi-attacher >/dev/null
 
 need-rust:
 	@.ci/need-rust
