@@ -144,13 +144,13 @@ impl OperationFamilies {
         let name = "csi_attacher_reconcile_sync_mismatches";
         let reconcile_mismatches = per_driver(registry, name, help, Gauge::default);
         Self {
-            reconcile_passes,
-            reconcile_mismatches,
             csi,
             end_to_end,
             attempts,
             oldest_pending,
             attachments,
+            reconcile_passes,
+            reconcile_mismatches,
             events,
         }
     }
