@@ -34,4 +34,6 @@ mod list_tests;
 #[cfg(test)]
 mod metric_tests;
 #[cfg(test)]
+mod sidecar_tests;
+#[cfg(test)]
 mod tests;

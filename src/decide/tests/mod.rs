@@ -20,7 +20,7 @@ mod reconcile;
 mod simulation;
 mod single;
 mod strategies;
-mod table;
+pub(crate) mod table;
 mod trivial;
 mod update_filter;
 mod vocabulary;
