@@ -23,6 +23,7 @@ mod events;
 mod hanging_collector;
 mod lease;
 mod readme;
+mod reconcile_sync;
 mod rig;
 mod shutdown;
 mod takeover;
