@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, same};
 use crate::test::Test;
 
@@ -167,6 +168,7 @@ fn setup(name: &'static str, driver: &'static str, group: Group) -> Setup {
         name,
         driver_name: Some(driver),
         driver: super::without_lists,
+        retry: RETRY,
         flags: Vec::new(),
         parallel: 12,
         scenarios: group.done(),

@@ -5,6 +5,7 @@ use serde_json::json;
 use csi_attacher_operator::mock::{ControllerCapability, MockDriverBuilder};
 
 use super::access_modes;
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, same};
 use crate::test::Test;
 
@@ -47,6 +48,7 @@ pub fn setup() -> Setup {
         name: "plain",
         driver_name: None,
         driver: attaches_only,
+        retry: RETRY,
         flags: vec!["--default-fstype=xfs".to_owned()],
         parallel: 12,
         scenarios: scenarios.done(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_operator::mock::{Method, MockDriverBuilder};
 
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Setup, Stop, demand, offered};
 use crate::test::Test;
 
@@ -19,6 +20,7 @@ pub fn setup() -> Setup {
         name: "reconcile",
         driver_name: None,
         driver: small_pages,
+        retry: RETRY,
         flags: vec!["--reconcile-sync=1s".to_owned()],
         parallel: 12,
         scenarios: scenarios(),

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use csi_attacher_operator::mock::MockDriverBuilder;
 
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
 use crate::test::Test;
 
@@ -22,6 +23,7 @@ pub fn setup() -> Setup {
         name: "trivial",
         driver_name: None,
         driver: MockDriverBuilder::without_controller_service,
+        retry: RETRY,
         flags: Vec::new(),
         parallel: 12,
         scenarios: scenarios.done(),
