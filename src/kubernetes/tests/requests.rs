@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
 use crate::kubernetes::connect::USER_AGENT;
-use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned, connect};
+use crate::kubernetes::{ApiError, ApiErrorKind, RateLimit, Requests, Returned, Throttle, connect};
 use crate::objects::SecretReference;
 use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
 
@@ -376,4 +376,32 @@ async fn a_request_is_traced_and_counted() {
     let text = server.metrics.encode_prometheus();
     let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
     assert!(text.lines().any(counted), "{text}");
+}
+
+#[tokio::test]
+async fn requests_wait_for_their_own_limit_and_tell_it() {
+    let mut server = Server::new().await;
+    let limit = RateLimit {
+        per_second: 20.0,
+        burst: 1,
+    };
+    server.requests = server.requests.clone().throttled(Throttle::new(limit));
+    let started = std::time::Instant::now();
+    for _ in 0..3 {
+        server.answer(axum::Json(json!({"data": {}})).into_response());
+        server.secret("a", "b").await.unwrap();
+    }
+    assert!(
+        started.elapsed() >= Duration::from_millis(100),
+        "{:?}",
+        started.elapsed()
+    );
+    let text = server.metrics.encode_prometheus();
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
+    let name = "rest_client_rate_limiter_duration_seconds";
+    let count = line(&format!("{name}_count{{verb=\"GET\"")).unwrap();
+    assert!(count.ends_with(" 3"), "{count}");
+    let sum = line(&format!("{name}_sum")).unwrap();
+    let sum: f64 = sum.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((0.05..1.0).contains(&sum), "{sum}");
 }

@@ -24,24 +24,14 @@ use tonic::Code;
 
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
-use families::{ConnectionFamilies, OperationFamilies, QueueFamilies, RestFamilies};
+use crate::objects::InTreePlugin;
+use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
 use family::{Labels, labels};
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of [`Metrics::encode_prometheus`].
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Drivers whose series carry the label `migrated`, as in csi-lib-utils.
-const MIGRATION_DRIVERS: [&str; 7] = [
-    "pd.csi.storage.gke.io",
-    "ebs.csi.aws.com",
-    "cinder.csi.openstack.org",
-    "disk.csi.azure.com",
-    "file.csi.azure.com",
-    "csi.vsphere.vmware.com",
-    "pxd.portworx.com",
-];
 
 type ScrapeCallback = dyn Fn(&Metrics) + Send + Sync;
 
@@ -58,6 +48,7 @@ struct Inner {
     operation: OperationFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
+    lease: LeaseFamilies,
 }
 
 impl fmt::Debug for Metrics {
@@ -89,6 +80,7 @@ impl Metrics {
             operation: OperationFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
+            lease: LeaseFamilies::register(&mut registry),
             callbacks: RwLock::default(),
             scrape: Mutex::new(()),
             registry,
@@ -122,26 +114,17 @@ impl Metrics {
         exposition::to_classic(&self.encode_openmetrics())
     }
 
-    /// A CSI call ended. `method` is the gRPC path (`/csi.v1.Controller/ControllerPublishVolume`). For the migration
-    /// drivers this is a call for a volume that is a CSI volume from the start.
-    pub fn csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration) {
-        self.record_csi_call(driver, method, code, elapsed, "false");
-    }
-
-    /// Like [`Metrics::csi_call`], for a volume that was translated from an in-tree source. The same thing for all but
-    /// the seven migration drivers, whose series have the label `migrated`.
-    pub fn csi_call_migrated(&self, driver: &str, method: &str, code: Code, elapsed: Duration) {
-        self.record_csi_call(driver, method, code, elapsed, "true");
-    }
-
-    fn record_csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration, migrated: &str) {
+    /// A CSI call ended. `method` is the gRPC path (`/csi.v1.Controller/ControllerPublishVolume`); `migrated` is whether
+    /// the call was for a volume that was translated from an in-tree source. Only the series of the seven drivers that
+    /// took over an in-tree plug-in have that label, as in csi-lib-utils.
+    pub fn csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration, migrated: bool) {
         let mut labels = labels([
             ("driver_name", driver),
             ("grpc_status_code", code_camel_case(code)),
             ("method_name", method),
         ]);
-        if MIGRATION_DRIVERS.contains(&driver) {
-            labels.push(("migrated", migrated.to_owned()));
+        if InTreePlugin::of_driver(driver).is_some() {
+            labels.push(("migrated", migrated.to_string()));
         }
         self.0
             .operation
@@ -160,6 +143,35 @@ impl Metrics {
             .duration
             .get_or_create(&duration)
             .observe(elapsed.as_secs_f64());
+    }
+
+    /// A request to the API server waited this long for the client's own limit, possibly not at all. Not called without
+    /// such a limit.
+    pub fn rest_request_held_back(&self, verb: &str, host: &str, waited: Duration) {
+        let labels = labels([("verb", verb), ("host", host)]);
+        self.0
+            .rest
+            .held_back
+            .get_or_create(&labels)
+            .observe(waited.as_secs_f64());
+    }
+
+    /// A Lease is held by this process, or is not.
+    pub fn leading(&self, lease: &str, leads: bool) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.get_or_create(&labels).set(i64::from(leads));
+    }
+
+    /// A Lease had to be read before it could be renewed.
+    pub fn lease_read_before_renewal(&self, lease: &str) {
+        self.0.lease.slow_path.get_or_create(&labels([("name", lease)])).inc();
+    }
+
+    /// Removes the series of a Lease that is not competed for any more.
+    pub fn forget_lease(&self, lease: &str) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.remove(&labels);
+        self.0.lease.slow_path.remove(&labels);
     }
 
     /// An item was added to a work queue.
