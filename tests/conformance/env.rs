@@ -18,7 +18,9 @@ use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
 /// The deadline that the attacher is to give each call.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(3);
+/// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
+pub const SLOW: Duration = Duration::from_secs(2);
 /// First and longest pause after failures in most setups.
 pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 

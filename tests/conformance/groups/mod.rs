@@ -68,7 +68,6 @@ fn main_setup() -> Setup {
         api_faults::scenarios(),
         backoff::scenarios(),
         many::scenarios(),
-        events::scenarios(),
         metrics::scenarios(),
     ];
     Setup {
@@ -77,7 +76,7 @@ fn main_setup() -> Setup {
         driver: without_lists,
         retry: RETRY,
         flags: Vec::new(),
-        parallel: 24,
+        parallel: 20,
         scenarios: scenarios.into_iter().flatten().collect(),
     }
 }

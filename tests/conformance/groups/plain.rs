@@ -4,7 +4,7 @@ use serde_json::json;
 
 use csi_attacher_operator::mock::{ControllerCapability, MockDriverBuilder};
 
-use super::access_modes;
+use super::{access_modes, events};
 use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, same};
 use crate::test::Test;
@@ -51,7 +51,8 @@ pub fn setup() -> Setup {
         retry: RETRY,
         flags: vec!["--default-fstype=xfs".to_owned()],
         parallel: 12,
-        scenarios: scenarios.done(),
+        // Events are rate-limited by right; here they are few.
+        scenarios: scenarios.done().into_iter().chain(events::scenarios()).collect(),
     }
 }
 

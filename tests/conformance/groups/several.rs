@@ -1,11 +1,10 @@
 //! Several volumes and nodes that have to do with each other.
 
-use std::time::Duration;
-
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
+use crate::env::SLOW;
 use crate::expect::{LIMIT, detach_error_of};
 use crate::scenario::{Group, Scenario, demand, offered};
 use crate::support::wait::wait_for;
@@ -65,8 +64,8 @@ pub fn scenarios() -> Vec<Scenario> {
             let call = t.publish_begins().await?;
             let other = t.other("b");
             other.given_attached().await?;
-            other.detach().await?;
-            t.still_runs(&call)
+            t.still_runs(&call)?;
+            other.detach().await
         })
         .scenario("calls for one volume and node never overlap", |t| async move {
             t.script(t.on_publish().times(2).hang());
@@ -91,7 +90,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "not supported when the ControllerPublishVolume comes first and is refused",
             |t| async move {
                 t.given_attached().await?;
-                t.script(t.on_unpublish().delay(Duration::from_millis(700)));
+                t.script(t.on_unpublish().delay(SLOW));
                 t.delete_attachment().await?;
                 t.unpublish_begins().await?;
                 let other = t.on_other_node("b");

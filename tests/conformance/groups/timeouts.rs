@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::env::SLOW;
 use crate::expect::LIMIT;
 use crate::scenario::{Group, Scenario, demand, offered};
 
@@ -73,7 +74,7 @@ fn attaching(group: Group) -> Group {
         .scenario(
             "an attachment deleted while its attach succeeds in time is detached",
             |t| async move {
-                t.script(t.on_publish().delay(std::time::Duration::from_millis(700)));
+                t.script(t.on_publish().delay(SLOW));
                 t.given_all(|_| {}).await?;
                 t.publish_begins().await?;
                 t.delete_attachment().await?;
