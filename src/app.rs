@@ -213,19 +213,7 @@ async fn operate(
     let (watching, writing) = (connect(&config)?, connect(&config)?);
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
-    let requests = requests(&config, writing.clone(), telemetry, options);
-    // Events have a budget of their own: they neither wait for the limit nor use it up.
-    let events = Events::start(requests.clone(), telemetry.metrics.clone(), identity(options));
-    let context = Context {
-        store,
-        requests: match options.kube_api_limit {
-            Some(limit) => requests.throttled(Throttle::new(limit)),
-            None => requests,
-        },
-        events,
-        metrics: telemetry.metrics.clone(),
-        tracer: telemetry.tracer.clone(),
-    };
+    let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
     let mut drivers = match mode {
         Mode::Configs => {
@@ -303,10 +291,23 @@ fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()>
     watches
 }
 
-fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
+/// What all drivers share.
+fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> Context {
+    let metrics = telemetry.metrics.clone();
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
+    let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    Context {
+        store,
+        // Events have a budget of their own: they neither wait for the limit nor use it up.
+        events: Events::start(requests.clone(), metrics.clone(), identity(options)),
+        requests: match options.kube_api_limit {
+            Some(limit) => requests.throttled(Throttle::new(limit)),
+            None => requests,
+        },
+        metrics,
+        tracer: telemetry.tracer.clone(),
+    }
 }
 
 async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {
