@@ -69,6 +69,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         (Verdict::Done, _) => {
             work.holds.end(name);
             work.secret_watches.end(name);
+            work.forced.end(name);
         }
         (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
             let was_there = attempt.secrets.is_some();
@@ -101,6 +102,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         };
         let observed = Observed {
             patience: work.holds.patience(name, longest_hold),
+            forced: work.forced.contains(&snapshot.attachment),
             ..observe(&snapshot, &work.facts, &policy, credentials)
         };
         let action = decide::attachment(&observed);

@@ -14,6 +14,7 @@ mod holds;
 mod lookup;
 mod observer;
 mod publish;
+mod reconcile;
 mod release;
 mod report;
 mod secrets;
@@ -21,7 +22,7 @@ mod status;
 mod task;
 mod undo;
 
-pub use status::{DriverStatus, LastFailure, Phase, Plugin};
+pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 
 use crate::events::Events;
@@ -49,3 +50,5 @@ pub struct Context {
 mod attempt_tests;
 #[cfg(test)]
 mod handshake_tests;
+#[cfg(test)]
+mod reconcile_tests;

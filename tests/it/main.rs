@@ -22,6 +22,7 @@ mod events;
 mod hanging_collector;
 mod lease;
 mod readme;
+mod reconcile_sync;
 mod rig;
 mod shutdown;
 mod takeover;
