@@ -5,6 +5,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
+use super::table::tally;
 use super::world::{Requeue, World, capable, gce_world, world};
 use crate::decide::reconcile::{Expectation, Listing, Suspects, Wanted, expectation};
 use crate::decide::{Capabilities, Credentials, Failure, Policy};
@@ -133,7 +134,7 @@ fn the_rows_of_the_sidecar() {
             "",
         ),
     ];
-    assert_eq!(play(rows), 4);
+    tally("8.4", "reconcile", play(rows));
 }
 
 #[test]
