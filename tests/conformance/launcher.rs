@@ -90,7 +90,7 @@ fn spec(flags: &Flags) -> Result<Value> {
     let timeout = flags.need("timeout")?;
     let mut spec = json!({
         "endpoint": format!("unix://{}", flags.need("csi-address")?),
-        "timeouts": { "publish": timeout, "unpublish": timeout, "probe": timeout },
+        "timeouts": { "publish": timeout, "unpublish": timeout, "listVolumes": timeout, "probe": timeout },
         "backoff": {
             "initial": flags.need("retry-interval-start")?,
             "max": flags.need("retry-interval-max")?,
@@ -99,6 +99,9 @@ fn spec(flags: &Flags) -> Result<Value> {
     });
     if let Some(fs_type) = flags.get("default-fstype") {
         spec["defaultFsType"] = json!(fs_type);
+    }
+    if let Some(interval) = flags.get("reconcile-sync") {
+        spec["reconcileSync"] = json!({ "interval": interval });
     }
     Ok(spec)
 }
