@@ -1,6 +1,6 @@
 //! One watch for each kind, into the cache.
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -42,12 +42,36 @@ pub(crate) trait Reflected:
     fn mark(synced: &mut Synced);
 }
 
+/// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
+/// that alone is no success, and must not make the pauses short again, or an API server that refuses would be asked every
+/// second. So the announcement is kept back until something of the list is there.
+pub(crate) fn patient<K: Send + 'static>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+    let mut announced = false;
+    let settled = events.flat_map(move |event| {
+        let before = match &event {
+            Ok(watcher::Event::Init) => {
+                announced = true;
+                return stream::iter([None, None]);
+            }
+            Ok(_) => std::mem::take(&mut announced).then_some(Ok(watcher::Event::Init)),
+            Err(_) => {
+                announced = false;
+                None
+            }
+        };
+        stream::iter([before, Some(event)])
+    });
+    settled.filter_map(std::future::ready).default_backoff()
+}
+
 /// Keeps the cache in step with the API server until the future is dropped.
 ///
 /// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
 pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
     let config = watcher::Config::default().page_size(PAGE_SIZE);
-    let events = watcher(Api::<K>::all(client), config).default_backoff();
+    let events = patient(watcher(Api::<K>::all(client), config));
     follow(events, store, check).await;
 }
 

@@ -3,11 +3,12 @@
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
+use std::time::Duration;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::reflect::{RECOVERED, Reflected, follow};
+use crate::store::reflect::{RECOVERED, Reflected, follow, patient};
 use crate::store::{Store, Synced};
 
 type Events<K> = Vec<watcher::Result<Event<K>>>;
@@ -161,4 +162,36 @@ async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch"), "{reason}");
     task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
+    // As the watcher does it: each list is announced, then refused.
+    let refused = stream::iter((0..12).flat_map(|_| [Ok(Event::<VolumeAttachmentWire>::Init), broken()]));
+    let began = tokio::time::Instant::now();
+    let seen: Vec<_> = patient(refused).collect().await;
+    assert!(seen.iter().all(Result::is_err), "no list was announced");
+    assert_eq!(seen.len(), 12);
+    // 0.8 s doubled to 30 s; without growth it would be some 10 s.
+    assert!(began.elapsed() > Duration::from_secs(100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_announced_with_its_first_object_even_when_there_is_none() {
+    let of = |events: Events<VolumeAttachmentWire>| async {
+        let events: Vec<_> = patient(stream::iter(events)).collect().await;
+        let kinds = events.iter().map(|event| match event {
+            Ok(Event::Init) => "init",
+            Ok(Event::InitApply(_)) => "object",
+            Ok(Event::InitDone) => "done",
+            Ok(_) => "change",
+            Err(_) => "error",
+        });
+        kinds.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(of(listed(&["a", "b"], 1)).await, "init object object done");
+    assert_eq!(of(listed(&[], 1)).await, "init done");
+    let mut refused_once = vec![Ok(Event::Init), broken()];
+    refused_once.extend(listed(&["a"], 1));
+    assert_eq!(of(refused_once).await, "error init object done");
 }
