@@ -58,7 +58,9 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
             source,
         )));
     }
-    let former = attachment.volume_note.iter().flat_map(|note| &note.former);
+    // What is attached is in use, and a node ID may change though the machine stays: nothing is taken back then.
+    let former = attachment.volume_note.iter().filter(|_| !attachment.attached);
+    let former = former.flat_map(|note| &note.former);
     Ok(Action::Publish(PublishRequest {
         volume_id: &source.handle,
         node_id,

@@ -27,8 +27,17 @@ pub struct Expectation {
     pub handle: Box<str>,
     /// The node's ID.
     pub node_id: Box<str>,
+    /// The ID under which it was published, if the node has another one now: a driver that changed the form of its node
+    /// IDs may list either.
+    pub former_node_id: Option<Box<str>>,
     /// Whether the volume should be at the node.
     pub wanted: Wanted,
+}
+
+impl Expectation {
+    fn node_ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.node_id).chain(self.former_node_id.as_deref())
+    }
 }
 
 /// Where a volume should be.
@@ -79,6 +88,7 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, Incom
         uid: attachment.uid.clone(),
         handle: listed_handle(observed, handle, node_id)?.into(),
         node_id: node_id.into(),
+        former_node_id: noted.filter(|noted| *noted != node_id).map(Box::from),
         wanted,
     }))
 }
@@ -132,7 +142,7 @@ impl Listing {
         let here = match self.0.get(&expected.handle) {
             None | Some(Places::Untold) => return false,
             Some(Places::Nowhere) => false,
-            Some(Places::Nodes(nodes)) => nodes.contains(&expected.node_id),
+            Some(Places::Nodes(nodes)) => expected.node_ids().any(|node_id| nodes.contains(node_id)),
         };
         here != (expected.wanted == Wanted::Here)
     }

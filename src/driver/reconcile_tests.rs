@@ -82,6 +82,7 @@ fn expected(handle: &str) -> Expectation {
         uid: "uid".into(),
         handle: handle.into(),
         node_id: "n".into(),
+        former_node_id: None,
         wanted: Wanted::Here,
     }
 }

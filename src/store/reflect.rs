@@ -1,6 +1,7 @@
 //! One watch for each kind, into the cache.
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -8,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -43,27 +45,42 @@ pub(crate) trait Reflected:
 }
 
 /// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
-/// that alone is no success, and must not make the pauses short again, or an API server that refuses would be asked every
-/// second. So the announcement is kept back until something of the list is there.
+/// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
+/// second.
 pub(crate) fn patient<K: Send + 'static>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let mut announced = false;
-    let settled = events.flat_map(move |event| {
-        let before = match &event {
-            Ok(watcher::Event::Init) => {
-                announced = true;
-                return stream::iter([None, None]);
-            }
-            Ok(_) => std::mem::take(&mut announced).then_some(Ok(watcher::Event::Init)),
-            Err(_) => {
-                announced = false;
-                None
-            }
-        };
-        stream::iter([before, Some(event)])
-    });
-    settled.filter_map(std::future::ready).default_backoff()
+    let announced = Arc::new(AtomicBool::new(false));
+    let pauses = Pauses {
+        usual: watcher::DefaultBackoff::default(),
+        announced: announced.clone(),
+    };
+    events
+        .inspect(move |event| announced.store(matches!(event, Ok(watcher::Event::Init)), Ordering::Relaxed))
+        .backoff(pauses)
+}
+
+/// The usual pauses, which the announcement of a list leaves as they are.
+struct Pauses {
+    usual: watcher::DefaultBackoff,
+    /// Whether the last event was only that.
+    announced: Arc<AtomicBool>,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.usual.next()
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        if !self.announced.load(Ordering::Relaxed) {
+            self.usual.reset();
+        }
+    }
 }
 
 /// Keeps the cache in step with the API server until the future is dropped.
@@ -83,6 +100,7 @@ pub(super) async fn follow<K: Reflected>(
     let mut events = pin!(events);
     let mut seen = HashSet::new();
     let mut broken = false;
+    let mut listing = false;
     loop {
         let patience = if broken { RECOVERED } else { Duration::MAX };
         let event = match timeout(patience, events.next()).await {
@@ -96,10 +114,16 @@ pub(super) async fn follow<K: Reflected>(
             }
             Ok(Some(Ok(event))) => Some(event),
             // No word is a good sign only from a watch that is resumed, not from a list that does not come.
-            Err(_) if !store.is_listed::<K>() => continue,
+            Err(_) if listing || !store.is_listed::<K>() => continue,
             Err(_) => None,
         };
-        if std::mem::take(&mut broken) {
+        match event {
+            Some(watcher::Event::Init) => listing = true,
+            Some(watcher::Event::InitDone) => listing = false,
+            _ => {}
+        }
+        // That a list begins is told before it is asked for: nothing is mended before it is complete.
+        if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
             check.set_ready(store.is_listed::<K>());
         }

@@ -11,7 +11,7 @@ use kube::api::{ObjectMeta, PostParams};
 use crate::drop_in::{ACCOUNT, DRIVER, Scene, end};
 use crate::rig::{LIMIT, within};
 use crate::support::wait::wait_for;
-use crate::support::{Error, Operator, Result, Sidecar};
+use crate::support::{Error, Operator, Result};
 
 const LEASE: &str = "external-attacher-leader-drop-in-csi-test";
 const LEASE_DURATION: Duration = Duration::from_secs(4);
@@ -19,52 +19,38 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// What is left of a Lease at its next renewal.
 const REST: Duration = Duration::from_secs(3);
 
-/// Lets the sidecar's account have the same Lease as ours.
-const SIDECAR_RBAC: &str = r"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: sidecar-leader-election, namespace: csi-driver}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: csi-attacher-leader-election}
-subjects: [{kind: ServiceAccount, name: csi-attacher, namespace: csi-attacher}]
-";
-/// An election that is over soon, for both programs.
-const ELECTION: [&str; 5] = [
-    "--leader-election",
-    "--leader-election-namespace=csi-driver",
-    "--leader-election-lease-duration=4s",
-    "--leader-election-renew-deadline=3s",
-    "--leader-election-retry-period=1s",
-];
-
 impl Scene {
     fn leases(&self) -> Api<Lease> {
         Api::namespaced(self.world.client.clone(), ACCOUNT.0)
     }
 
     /// Starts a replica of this name and waits until it could work.
-    async fn replica(&self, name: &str) -> Result<Operator> {
+    pub async fn replica(&self, name: &str) -> Result<Operator> {
         self.replica_beside("drop-in", name).await
     }
 
     async fn replica_beside(&self, socket: &str, name: &str) -> Result<Operator> {
         let identity = format!("--identity={name}");
-        let own = ["--leader-election-labels=app:attacher", &identity];
-        let operator = self.start_beside(socket, &[&ELECTION[..], &own].concat()).await?;
+        let arguments = [
+            "--leader-election",
+            "--leader-election-namespace=csi-driver",
+            "--leader-election-lease-duration=4s",
+            "--leader-election-renew-deadline=3s",
+            "--leader-election-retry-period=1s",
+            "--leader-election-labels=app:attacher",
+            &identity,
+        ];
+        let operator = self.start_beside(socket, &arguments).await?;
         operator.wait_ready().await?;
         Ok(operator)
     }
 
-    /// Waits until the Lease is held by this replica.
-    async fn holder(&self, wanted: &'static str) -> Result<Lease> {
-        self.held(wanted, move |holder| holder == wanted).await
-    }
-
-    /// Waits until the Lease is held by such a one.
-    async fn held(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Result<Lease> {
-        let what = format!("the Lease held by {what}");
-        let lease = wait_for(self.leases(), LEASE, &what, LIMIT, |lease| {
-            let holder = lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
-            holder.is_some_and(&wanted)
+    /// Waits until the Lease is held by this replica, or by nobody.
+    pub async fn holder(&self, wanted: Option<&'static str>) -> Result<Lease> {
+        let what = format!("the Lease held by {wanted:?}");
+        let lease = wait_for(self.leases(), LEASE, &what, LIMIT, move |lease| {
+            let spec = lease.and_then(|lease| lease.spec.as_ref());
+            spec.is_some_and(|spec| spec.holder_identity.as_deref() == wanted)
         });
         lease.await?.ok_or_else(|| Error::Other("the Lease is gone".to_owned()))
     }
@@ -87,7 +73,7 @@ impl Scene {
     }
 
     /// The calls that publish or unpublish, by volume and method.
-    fn moves(&self) -> Vec<(String, Method)> {
+    pub fn moves(&self) -> Vec<(String, Method)> {
         let calls = self.mock.calls().into_iter();
         calls.filter_map(|call| Some((call.volume?, call.method))).collect()
     }
@@ -102,7 +88,7 @@ async fn leads(operator: &Operator) -> Result<bool> {
 async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<()> {
     let scene = Scene::new().await?;
     let mut first = scene.replica("first").await?;
-    let lease = scene.holder("first").await?;
+    let lease = scene.holder(Some("first")).await?;
     assert_eq!(lease.metadata.labels.unwrap_or_default()["app"], "attacher");
     let second = scene.replica("second").await?;
     for name in ["lease-1", "lease-2"] {
@@ -125,7 +111,7 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
     first.signal("TERM")?;
     // This one is for the successor.
     scene.claim("lease-4").await?;
-    let lease = scene.holder("second").await?;
+    let lease = scene.holder(Some("second")).await?;
     let status = first.wait_ended(LIMIT).await?;
     let ended = Instant::now();
     assert_eq!(status.code(), Some(0), "{}", first.log_text());
@@ -159,7 +145,7 @@ async fn a_replica_that_is_killed_is_succeeded_when_its_lease_is_over() -> Resul
     let killed = Instant::now();
     first.wait_ended(LIMIT).await?;
     scene.claim("killed-2").await?;
-    scene.holder("second").await?;
+    scene.holder(Some("second")).await?;
     let took = killed.elapsed();
     // The last renewal was up to a retry period before.
     assert!(took >= REST, "{took:?}");
@@ -231,7 +217,7 @@ async fn a_lease_of_a_sidecar_keeps_us_from_working() -> Result<()> {
         "{:?} from the release until the volume was attached",
         released.elapsed()
     );
-    let lease = scene.holder("operator").await?;
+    let lease = scene.holder(Some("operator")).await?;
     assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(8));
 
     assert!(has_led(), "{}", operator.log_text());
@@ -263,7 +249,7 @@ async fn a_replica_that_lost_its_driver_leaves_the_lease_to_one_that_has_it() ->
     scene.attach("left-1").await?;
     let second = scene.replica_beside("other", "second").await?;
     scene.mock.stop().await;
-    scene.holder("second").await?;
+    scene.holder(Some("second")).await?;
     scene.attach("left-2").await?;
     assert_eq!(other.calls_of(Method::ControllerPublishVolume).len(), 1);
     // Its driver back, it waits for its turn.
@@ -271,57 +257,5 @@ async fn a_replica_that_lost_its_driver_leaves_the_lease_to_one_that_has_it() ->
     started.map_err(|error| Error::Other(error.to_string()))?;
     first.wait_ready().await?;
     assert!(!leads(&first).await? && leads(&second).await?);
-    Ok(())
-}
-
-#[tokio::test]
-async fn the_real_sidecar_and_we_take_turns() -> Result<()> {
-    let scene = Scene::new().await?;
-    scene.world.cluster.apply_yaml(SIDECAR_RBAC).await?;
-    let socket = scene.world.socket("drop-in");
-    let start = || Sidecar::start(&scene.world.cluster, &socket, &ELECTION);
-    let mut sidecar = start().await?;
-    scene.held("the sidecar", |holder| !holder.is_empty()).await?;
-    let mut operator = scene.replica("operator").await?;
-    scene.attach("turns-1").await?;
-    sidecar.check()?;
-    assert!(!leads(&operator).await?);
-
-    // It ends as it does in a cluster, without a word.
-    drop(sidecar);
-    let lease = scene.holder("operator").await?;
-    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(1));
-    scene.detach("turns-1").await?;
-    scene.attach("turns-2").await?;
-
-    let mut sidecar = start().await?;
-    // It tells nobody but its log that it waits.
-    let waits = async {
-        while !sidecar.log_text().contains("acquire lease") {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within("the sidecar to wait", waits).await?;
-    end(&mut operator).await?;
-    scene
-        .held("the sidecar", |holder| !holder.is_empty() && holder != "operator")
-        .await?;
-    scene.detach("turns-2").await?;
-    sidecar.check()?;
-    // The sidecar may publish twice; what passed from one to the other was called for once.
-    let of = |name: &str, method| {
-        scene
-            .moves()
-            .iter()
-            .filter(|call| **call == (name.to_owned(), method))
-            .count()
-    };
-    let (publish, unpublish) = (Method::ControllerPublishVolume, Method::ControllerUnpublishVolume);
-    let counts = (
-        of("turns-1", unpublish),
-        of("turns-2", publish),
-        of("turns-2", unpublish),
-    );
-    assert_eq!(counts, (1, 1, 1), "{:?}", scene.moves());
     Ok(())
 }

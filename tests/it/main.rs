@@ -14,6 +14,7 @@ mod bad_input;
 mod canary;
 mod chart;
 mod conformance_command;
+mod controller_manager;
 mod controlplane;
 mod crd_cases;
 mod demo;

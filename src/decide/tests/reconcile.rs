@@ -138,6 +138,7 @@ fn the_rows_of_the_sidecar() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
     let failed = || {
         Err(Failure {
@@ -160,6 +161,24 @@ fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
             publish,
         ),
         row("listed at another node", noted(), &[ELSEWHERE, ELSEWHERE], publish),
+        row(
+            "listed under the node ID of the attach, which the node has no more",
+            noted().node_of(Some("nodeID2")),
+            &[AT_NODE, AT_NODE],
+            "",
+        ),
+        row(
+            "listed under the node ID of now",
+            noted().node_of(Some("nodeID2")),
+            &[ELSEWHERE, ELSEWHERE],
+            "",
+        ),
+        row(
+            "at neither: published anew, and never taken back from under a pod",
+            noted().node_of(Some("nodeID2")),
+            &[NOWHERE, NOWHERE],
+            "NOTE former handle1@nodeID1 | pub handle1 nodeID2 rw | ATT",
+        ),
         row(
             "what the driver does not tell is no mismatch",
             noted(),
@@ -186,7 +205,7 @@ fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
             "pub handle1 nodeID1 rw | AERR(rpc error: code = Unavailable desc = busy, 14)",
         ),
     ];
-    assert_eq!(play(rows), 9);
+    assert_eq!(play(rows), 12);
 }
 
 #[test]
@@ -266,6 +285,7 @@ fn one_that_is_made_anew_starts_without_suspicion() {
         uid: uid.into(),
         handle: "h".into(),
         node_id: "n".into(),
+        former_node_id: None,
         wanted: Wanted::Here,
     };
     assert_eq!(suspects.pass(vec![found("1")]), []);
