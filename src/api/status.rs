@@ -130,7 +130,7 @@ pub struct LastReconcileSync {
     /// When it ended.
     pub finished_at: Time,
 
-    /// Volumes that the driver listed; 0 when there was nothing to compare.
+    /// Volumes that the driver listed.
     #[serde(default)]
     pub volumes: i64,
 

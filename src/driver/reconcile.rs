@@ -80,13 +80,6 @@ pub(super) async fn run(work: Arc<Work>) {
 async fn pass(work: &Work, settings: &ReconcileSync, suspects: &mut Suspects) -> Result<Found, String> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let expectations = expectations(work);
-    if expectations.is_empty() {
-        forget(work, suspects);
-        return Ok(Found {
-            volumes: 0,
-            mismatches: 0,
-        });
-    }
     let mut span = work.context.tracer.root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));

@@ -74,7 +74,7 @@ pub struct LastFailure {
 pub struct LastReconcile {
     /// When it ended.
     pub finished_at: Timestamp,
-    /// Volumes that the driver listed; 0 when there was nothing to compare.
+    /// Volumes that the driver listed.
     pub volumes: usize,
     /// Attachments that say otherwise than the driver.
     pub mismatches: usize,

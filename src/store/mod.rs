@@ -16,7 +16,7 @@ mod table;
 
 pub use forced::Forced;
 pub use index::{Counts, Snapshot};
-pub(crate) use reflect::{RECOVERED, reflect};
+pub(crate) use reflect::{RECOVERED, patient, reflect};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;

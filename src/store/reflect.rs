@@ -1,6 +1,7 @@
 //! One watch for each kind, into the cache.
 
 use futures::{Stream, StreamExt};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -8,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -42,12 +44,51 @@ pub(crate) trait Reflected:
     fn mark(synced: &mut Synced);
 }
 
+/// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
+/// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
+/// second.
+pub(crate) fn patient<K: Send + 'static>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+    let announced = Arc::new(AtomicBool::new(false));
+    let pauses = Pauses {
+        usual: watcher::DefaultBackoff::default(),
+        announced: announced.clone(),
+    };
+    events
+        .inspect(move |event| announced.store(matches!(event, Ok(watcher::Event::Init)), Ordering::Relaxed))
+        .backoff(pauses)
+}
+
+/// The usual pauses, which the announcement of a list leaves as they are.
+struct Pauses {
+    usual: watcher::DefaultBackoff,
+    /// Whether the last event was only that.
+    announced: Arc<AtomicBool>,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.usual.next()
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        if !self.announced.load(Ordering::Relaxed) {
+            self.usual.reset();
+        }
+    }
+}
+
 /// Keeps the cache in step with the API server until the future is dropped.
 ///
 /// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
 pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
     let config = watcher::Config::default().page_size(PAGE_SIZE);
-    let events = watcher(Api::<K>::all(client), config).default_backoff();
+    let events = patient(watcher(Api::<K>::all(client), config));
     follow(events, store, check).await;
 }
 

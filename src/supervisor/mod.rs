@@ -11,7 +11,7 @@ mod single;
 mod status;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::driver::Context;
-use crate::store::RECOVERED;
+use crate::store::{RECOVERED, patient};
 use plan::{Problem, Step, Wish};
 use running::{Drivers, StatusWriter};
 
@@ -71,7 +71,10 @@ impl Supervisor {
 
     /// Follows the AttacherConfig objects until `stop`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, stop: CancellationToken) {
-        let events = watcher(Api::<AttacherConfigObject>::all(client), watcher::Config::default()).default_backoff();
+        let events = patient(watcher(
+            Api::<AttacherConfigObject>::all(client),
+            watcher::Config::default(),
+        ));
         self.follow(events, check, &stop).await;
         self.drivers.stop_all();
         while !self.drivers.is_empty() {

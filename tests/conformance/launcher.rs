@@ -90,7 +90,7 @@ fn spec(flags: &Flags) -> Result<Value> {
     let timeout = flags.need("timeout")?;
     let mut spec = json!({
         "endpoint": format!("unix://{}", flags.need("csi-address")?),
-        "timeouts": { "publish": timeout, "unpublish": timeout, "probe": timeout },
+        "timeouts": { "publish": timeout, "unpublish": timeout, "listVolumes": timeout, "probe": timeout },
         "backoff": {
             "initial": flags.need("retry-interval-start")?,
             "max": flags.need("retry-interval-max")?,

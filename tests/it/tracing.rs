@@ -178,7 +178,9 @@ async fn a_restart_traces_no_settled_volume() -> Result<()> {
     stop(&mut second).await?;
 
     let spans = receiver.spans();
-    let attempts = tree::roots(&spans);
+    // The comparison with ListVolumes has a trace of its own, about no volume.
+    let mut attempts = tree::roots(&spans);
+    attempts.retain(|span| span.name != "VolumeAttachment.reconcile_sync");
     assert_eq!(attempts.len(), 1, "{attempts:#?}");
     assert_eq!(attempts[0].text("k8s.volumeattachment.name"), names.of("late"));
     assert_eq!(driver.handle.calls_of(PUBLISH).len(), settled.len() + 1);

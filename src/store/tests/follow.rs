@@ -3,11 +3,12 @@
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
+use std::time::Duration;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::reflect::{RECOVERED, Reflected, follow};
+use crate::store::reflect::{RECOVERED, Reflected, follow, patient};
 use crate::store::{Store, Synced};
 
 type Events<K> = Vec<watcher::Result<Event<K>>>;
@@ -184,4 +185,26 @@ async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch"), "{reason}");
     task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
+    // As the watcher does it: each list is announced, then refused.
+    let refused = stream::iter((0..12).flat_map(|_| [Ok(Event::<VolumeAttachmentWire>::Init), broken()]));
+    let began = tokio::time::Instant::now();
+    assert_eq!(patient(refused).count().await, 24);
+    // 0.8 s doubled to 30 s; without growth it would be some 10 s.
+    assert!(began.elapsed() > Duration::from_secs(100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_comes_makes_the_pauses_short_again() {
+    let mut events: Events<VolumeAttachmentWire> = Vec::new();
+    for _ in 0..12 {
+        events.push(broken());
+        events.extend(listed(&[], 1));
+    }
+    let began = tokio::time::Instant::now();
+    patient(stream::iter(events)).count().await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
