@@ -72,7 +72,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
             Credentials::NotLoaded
         };
         let observed = observe(&snapshot, &work.facts, &policy, credentials);
-        let action = decide::attachment(&observed);
+        let action = (work.rules.attachment)(&observed);
         if let Action::Ignore(reason) = action {
             tracing::debug!(
                 driver = &*work.facts.name,
@@ -203,8 +203,9 @@ impl Attempt<'_> {
     }
 
     async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
+        let rules = self.work.rules;
         self.record(snapshot, observed, |observed| {
-            decide::settle(observed, outcome, clock::now())
+            (rules.settle)(observed, outcome, clock::now())
         })
         .await
     }
@@ -301,7 +302,7 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        for write in decide::settle(observed, &outcome, clock::now()) {
+        for write in (self.work.rules.settle)(observed, &outcome, clock::now()) {
             if let Err(error) = self.write(snapshot, &write).await {
                 let name = &*snapshot.attachment.name;
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");

@@ -8,6 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::Calls;
 use super::observer::QueueMetrics;
+use super::rules::Rules;
 use super::status::Publisher;
 use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
@@ -23,6 +24,7 @@ pub(super) struct Work {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
+    pub rules: Rules,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -44,6 +46,19 @@ pub(super) struct Engine {
 impl Engine {
     /// Takes over the work of a driver; refused when another one already does.
     pub fn start(
+        context: Context,
+        config: watch::Receiver<Arc<DriverConfig>>,
+        config_name: Arc<str>,
+        facts: DriverFacts,
+        client: Arc<dyn Calls>,
+        publisher: Publisher,
+    ) -> Result<Self, Conflict> {
+        Self::start_by(Rules::default(), context, config, config_name, facts, client, publisher)
+    }
+
+    /// As [`Engine::start`], by these rules.
+    pub fn start_by(
+        rules: Rules,
         context: Context,
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
@@ -75,6 +90,7 @@ impl Engine {
             config,
             queue: queue.clone(),
             publisher,
+            rules,
             client,
         });
         let shared = work.clone();

@@ -10,6 +10,7 @@ mod handshake;
 mod observer;
 mod release;
 mod report;
+mod rules;
 mod status;
 mod task;
 mod undo;

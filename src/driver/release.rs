@@ -17,7 +17,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     let Some((volume, attachments)) = store.volume(name) else {
         return Verdict::Done;
     };
-    let write = match decide::volume(&volume, attachments, &work.facts) {
+    let write = match (work.rules.volume)(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
             tracing::debug!(
                 driver = &*work.facts.name,
