@@ -40,3 +40,5 @@ pub struct Context {
 mod attempt_tests;
 #[cfg(test)]
 mod handshake_tests;
+#[cfg(test)]
+mod simulation;

@@ -12,8 +12,11 @@ mod reflect;
 mod route;
 mod table;
 
+pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub(crate) use reflect::{RECOVERED, reflect};
+#[cfg(test)]
+pub(crate) use reflect::{Reflected, follow};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;
@@ -23,7 +26,7 @@ use tokio::sync::watch;
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
-use index::{Change, Index};
+use index::Index;
 use route::Routes;
 
 /// Handle to the cache.
@@ -38,6 +41,9 @@ struct Inner {
     routes: RwLock<Routes>,
     synced: watch::Sender<Synced>,
     vacancies: watch::Sender<()>,
+    /// What a test of the tests makes the store forget to tell.
+    #[cfg(test)]
+    deaf: parking_lot::Mutex<Option<fn(&Change) -> bool>>,
 }
 
 /// Which kinds were listed completely at least once.
@@ -184,6 +190,10 @@ impl Store {
     }
 
     fn react(&self, change: Change) {
+        #[cfg(test)]
+        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
+            return;
+        }
         match change {
             Change::None => {}
             Change::Attachment { name, replaced } => {
@@ -251,6 +261,14 @@ impl Store {
         for route in self.inner.routes.read().iter() {
             route.volume(&volume, attachments);
         }
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Makes the store tell nobody of the changes that `ignores` picks.
+    pub(crate) fn be_deaf(&self, ignores: fn(&Change) -> bool) {
+        *self.inner.deaf.lock() = Some(ignores);
     }
 }
 

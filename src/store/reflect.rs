@@ -51,7 +51,7 @@ pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: C
     follow(events, store, check).await;
 }
 
-pub(super) async fn follow<K: Reflected>(
+pub(crate) async fn follow<K: Reflected>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store,
     check: CheckHandle,
