@@ -126,6 +126,25 @@ pub struct AttacherConfigSpec {
     #[serde(default)]
     #[schemars(length(max = rules::MAX_FS_TYPE), extend("x-kubernetes-validations" = [rules::fs_type()]))]
     pub default_fs_type: String,
+
+    /// What it means when the driver answers NOT_FOUND to ControllerUnpublishVolume. Retry: an error like any other,
+    /// because the CSI specification wants OK for a volume that is safely detached. TreatNotFoundAsDetached: the volume
+    /// or the node is gone for good, and the attachment is let go; each time an event says so. Use it only for a driver
+    /// that is known to answer so.
+    #[serde(default)]
+    #[schemars(extend("default" = "Retry"))]
+    pub orphan_policy: OrphanPolicy,
+}
+
+/// What NOT_FOUND from ControllerUnpublishVolume means.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum OrphanPolicy {
+    /// An error like any other.
+    #[default]
+    Retry,
+    /// The volume or the node is gone for good, hence detached.
+    TreatNotFoundAsDetached,
 }
 
 impl AttacherConfigSpec {
@@ -139,6 +158,7 @@ impl AttacherConfigSpec {
             backoff: BackoffSpec::default(),
             concurrency: ConcurrencySpec::default(),
             default_fs_type: String::new(),
+            orphan_policy: OrphanPolicy::default(),
         }
     }
 }

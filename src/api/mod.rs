@@ -18,7 +18,7 @@ pub mod validated;
 #[cfg(test)]
 mod tests;
 
-pub use attacher_config::{AttacherConfig, AttacherConfigSpec};
+pub use attacher_config::{AttacherConfig, AttacherConfigSpec, OrphanPolicy};
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;
 pub use status::AttacherConfigStatus;

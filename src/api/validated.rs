@@ -8,7 +8,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::attacher_config::{AttacherConfigSpec, BackoffSpec, ConcurrencySpec, TimeoutsSpec};
+use super::attacher_config::{AttacherConfigSpec, BackoffSpec, ConcurrencySpec, OrphanPolicy, TimeoutsSpec};
 use super::duration::GoDuration;
 use super::object::MalformedSpec;
 use super::rules;
@@ -33,6 +33,8 @@ pub struct DriverConfig {
     pub concurrency: Concurrency,
     /// File system type for volumes that name none; empty sends none.
     pub default_fs_type: String,
+    /// What NOT_FOUND from ControllerUnpublishVolume means.
+    pub orphan_policy: OrphanPolicy,
 }
 
 /// Where a driver listens. Two spellings of one path (`//`, `/./`) are equal.
@@ -246,6 +248,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 backoff,
                 concurrency,
                 default_fs_type: spec.default_fs_type.clone(),
+                orphan_policy: spec.orphan_policy,
             }),
             _ => Err(ConfigErrors { errors: checker.errors }),
         }

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::v1::controller_client::ControllerClient;
 use super::v1::identity_client::IdentityClient;
 use super::{convert, v1};
-use crate::decide::{self, Failure, PublishRequest, UnpublishRequest, plain, scrub};
+use crate::decide::{self, Failure, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -240,7 +240,7 @@ impl CsiClient {
     /// ControllerUnpublishVolume.
     pub async fn unpublish(
         &self,
-        plan: &UnpublishRequest<'_>,
+        place: Place<'_>,
         secrets: Option<&SecretData>,
         deadline: Duration,
         parent: &Span,
@@ -252,13 +252,13 @@ impl CsiClient {
             secrets,
         };
         let request = v1::ControllerUnpublishVolumeRequest {
-            volume_id: plan.volume_id.to_owned(),
-            node_id: plan.node_id.to_owned(),
+            volume_id: place.volume_id.to_owned(),
+            node_id: place.node_id.to_owned(),
             secrets: exposed(secrets),
         };
         let describe = |span: &mut Span| {
-            span.set(attr::CSI_VOLUME_ID, plan.volume_id);
-            span.set(attr::CSI_NODE_ID, plan.node_id);
+            span.set(attr::CSI_VOLUME_ID, place.volume_id);
+            span.set(attr::CSI_NODE_ID, place.node_id);
         };
         let mut client = self.controller();
         let call = async move |request| client.controller_unpublish_volume(request).await;
@@ -351,10 +351,13 @@ impl CsiClient {
         let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
         let message = scrub(&message, values.map(String::as_str));
         let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
+        // As in Go's gRPC, which users know: what the driver did not say itself reads UNAVAILABLE. tonic would tell the cause
+        // by several codes, some of which would mean that the driver refused the call.
+        let transport = source.is_some();
         CallError {
-            code: status.code(),
+            code: if transport { Code::Unavailable } else { status.code() },
             message,
-            transport: source.is_some(),
+            transport,
         }
     }
 }

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::{CallError, Connection, CsiClient};
 use crate::api::validated::Endpoint;
-use crate::decide::{self, Access, AccessMode, Capability, PublishRequest, UnpublishRequest};
+use crate::decide::{self, Access, AccessMode, Capability, Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::mock::{
     Action, ControllerCapability, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Outcome, Rule,
@@ -76,16 +76,17 @@ impl Stage {
             },
             read_only: true,
             volume_context: &context,
+            former: Vec::new(),
         };
         within(self.client.publish(&plan, secrets, deadline, parent)).await
     }
 
     async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
-        let plan = UnpublishRequest {
+        let place = Place {
             volume_id: "v",
             node_id: "n",
         };
-        within(self.client.unpublish(&plan, secrets, LONG, &Span::disabled())).await
+        within(self.client.unpublish(place, secrets, LONG, &Span::disabled())).await
     }
 }
 

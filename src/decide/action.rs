@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::patch::Write;
-use crate::objects::{SecretReference, StringMap};
+use crate::objects::{FormerPlace, SecretReference, StringMap};
 
 /// The next step for a VolumeAttachment.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,9 @@ pub enum Action<'a> {
     LoadCredentials(&'a SecretReference),
     /// Put our finalizer and the node ID on the attachment, in one write.
     Claim(Write),
+    /// Wait for the detach of the same volume from another node, which is under way. The volume can be on one node
+    /// only; a call now would be refused, or worse. It is a preference, not a condition: see [`super::Patience`].
+    Hold(Arc<str>),
     /// Call ControllerPublishVolume.
     Publish(PublishRequest<'a>),
     /// Call ControllerUnpublishVolume.
@@ -93,15 +96,35 @@ pub struct PublishRequest<'a> {
     pub read_only: bool,
     /// `volume_context`.
     pub volume_context: &'a StringMap,
+    /// Where the volume may still be from an earlier try under another node ID or handle: to be taken back first, as
+    /// far as that works. It stays noted, so that the detach insists on it.
+    pub former: Vec<Place<'a>>,
 }
 
-/// What ControllerUnpublishVolume is called with, but for the secret's contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnpublishRequest<'a> {
+/// A volume at a node, as the driver knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place<'a> {
     /// `volume_id`.
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
+}
+
+impl<'a> From<&'a FormerPlace> for Place<'a> {
+    fn from(place: &'a FormerPlace) -> Self {
+        Self {
+            volume_id: &place.handle,
+            node_id: &place.node_id,
+        }
+    }
+}
+
+/// Where a volume is to be taken back from: ControllerUnpublishVolume is called for each place, in this order, and only
+/// when all were answered OK is it detached. There is one place unless the node ID changed under the attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpublishRequest<'a> {
+    /// The places, no two the same.
+    pub places: Vec<Place<'a>>,
 }
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
@@ -143,6 +166,16 @@ pub enum Refusal {
     /// The volume belongs to an in-tree plug-in.
     #[error("{0} volumes of the in-tree plug-in are not translated to CSI by this version of the operator")]
     NotTranslated(&'static str),
+    /// Another attachment wants the same volume on the same node.
+    #[error(
+        "VolumeAttachment {attachment} has the same volume on node {node} attached; to detach it now would take it away there"
+    )]
+    SharedOnNode {
+        /// The other attachment.
+        attachment: Arc<str>,
+        /// The node of both.
+        node: Arc<str>,
+    },
     /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
@@ -161,6 +194,7 @@ impl Refusal {
             Self::VolumeNotFound(_) => "pv_not_found",
             Self::VolumeDeleting(_) => "pv_deleting",
             Self::NodeNotFound(_) | Self::DriverNotOnNode { .. } => "csinode_missing",
+            Self::SharedOnNode { .. } => "volume_shared",
             Self::SourceTwice
             | Self::SourceMissing
             | Self::NotCsi

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::action::{Action, Ignored, PublishRequest, Refusal};
-use super::observed::{Credentials, NodeEntry, Observed};
-use super::{patch, volume};
-use crate::objects::{CsiSource, Source, Volume, VolumeSource, VolumeSpec};
+use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
+use super::observed::{Credentials, NodeEntry, Observed, Patience};
+use super::{patch, publication, volume};
+use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached {
@@ -45,23 +45,52 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         return Ok(Action::LoadCredentials(secret));
     }
     let node_id = attach_node_id(observed)?;
+    if let Some(rival) = rival(observed, capability.mode) {
+        return Ok(Action::Hold(rival));
+    }
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
     let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
     if !claimed || attachment.node_id.as_deref() != Some(node_id) || noted != Some(&source.handle) {
         return Ok(Action::Claim(patch::claim(
             attachment,
-            &observed.driver.finalizer,
+            observed.driver,
             node_id,
             source,
         )));
     }
+    let former = attachment.volume_note.iter().flat_map(|note| &note.former);
     Ok(Action::Publish(PublishRequest {
         volume_id: &source.handle,
         node_id,
         capability,
         read_only: source.read_only && observed.driver.capabilities.publish_readonly,
         volume_context: &source.attributes,
+        former: former.map(Place::from).collect(),
     }))
+}
+
+/// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for
+/// it any more: its node may be dead.
+fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
+    let single = match mode {
+        AccessMode::SingleNodeWriter | AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter => true,
+        AccessMode::MultiNodeReaderOnly | AccessMode::MultiNodeMultiWriter => false,
+    };
+    if !single || observed.patience == Patience::Exhausted {
+        return None;
+    }
+    leaving(observed).map(|other| other.name.clone())
+}
+
+/// The first attachment of the volume on another node whose detach is under way.
+pub(super) fn leaving<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
+    let leaving = |other: &&Arc<Attachment>| {
+        other.deleting.is_some()
+            && other.detach_error.is_none()
+            && other.finalizers.contains(&observed.driver.finalizer)
+            && publication(other, observed.driver).is_possible()
+    };
+    observed.neighbours.elsewhere.iter().find(leaving)
 }
 
 /// The PersistentVolume, if it may be attached.

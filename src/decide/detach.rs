@@ -1,10 +1,12 @@
 //! Detaching: everything that is needed may have changed or gone since the attach, so each piece has a fall-back on
 //! the attachment itself.
 
-use super::action::{Action, Ignored, Refusal, UnpublishRequest};
+use std::sync::Arc;
+
+use super::action::{Action, Ignored, Place, Refusal, UnpublishRequest};
 use super::attach::{csi_source, node_refusal};
 use super::observed::{Credentials, NodeEntry, Observed};
-use crate::objects::{SecretReference, Source, Volume, VolumeSource};
+use crate::objects::{Attachment, SecretReference, Source, Volume, VolumeSource};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
@@ -18,11 +20,17 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let (volume_id, secret) = published_volume(observed)?;
-    let node_id = detach_node_id(observed)?;
+    let places = places(observed, volume_id)?;
+    if let Some(other) = wanted_here(observed) {
+        return Err(Refusal::SharedOnNode {
+            attachment: other.name.clone(),
+            node: other.node.clone(),
+        });
+    }
     if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
-    Ok(Action::Unpublish(UnpublishRequest { volume_id, node_id }))
+    Ok(Action::Unpublish(UnpublishRequest { places }))
 }
 
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
@@ -52,12 +60,33 @@ fn handle(volume: &Volume) -> Option<&str> {
     }
 }
 
-/// Detaching prefers the CSINode as the Go sidecar does, and falls back to the node ID that was noted when the
-/// attachment was claimed: the node may be shut down, or gone.
-fn detach_node_id<'a>(observed: &Observed<'a>) -> Result<&'a str, Refusal> {
-    match (observed.node, &observed.attachment.node_id) {
-        (NodeEntry::Registered(node_id), _) => Ok(node_id),
-        (_, Some(noted)) => Ok(noted),
-        (entry, None) => Err(node_refusal(observed, entry)),
+/// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or
+/// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
+/// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not.
+fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<Vec<Place<'a>>, Refusal> {
+    let attachment = observed.attachment;
+    let registered = match observed.node {
+        NodeEntry::Registered(node_id) => Some(node_id),
+        NodeEntry::Missing | NodeEntry::WithoutDriver => None,
+    };
+    let ids = registered.into_iter().chain(attachment.node_id.as_deref());
+    let now = ids.map(|node_id| Place { volume_id, node_id });
+    let former = attachment.volume_note.iter().flat_map(|note| &note.former);
+    let mut places: Vec<Place<'a>> = Vec::with_capacity(1);
+    for place in now.chain(former.map(Place::from)) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
     }
+    if places.is_empty() {
+        return Err(node_refusal(observed, observed.node));
+    }
+    Ok(places)
+}
+
+/// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not
+/// take the volume from the other.
+pub(super) fn wanted_here<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
+    let wanted = |other: &&Arc<Attachment>| other.deleting.is_none() && other.attached;
+    observed.neighbours.here.iter().find(wanted)
 }

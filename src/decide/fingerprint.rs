@@ -6,6 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::observed::{DriverFacts, NodeEntry, Observed};
+use super::{attach, detach};
 use crate::objects::{Source, Volume, VolumeSource, VolumeSpec};
 
 /// Fingerprint of everything that decides about an attachment.
@@ -25,6 +26,9 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
             .hash(&mut hasher);
         attachment.node_id.hash(&mut hasher);
         attachment.volume_note.hash(&mut hasher);
+        detach::wanted_here(observed).is_some().hash(&mut hasher);
+    } else {
+        attach::leaving(observed).is_some().hash(&mut hasher);
     }
     std::mem::discriminant(&attachment.source).hash(&mut hasher);
     match &attachment.source {

@@ -22,18 +22,22 @@ mod message;
 mod observed;
 pub mod patch;
 mod protect;
+mod publication;
 mod settle;
 mod volume;
 
 pub use action::{
-    Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, PublishRequest, Refusal, UnpublishRequest,
+    Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
 };
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
-pub use observed::{Capabilities, Credentials, DriverFacts, NodeEntry, Observed, Policy};
+pub use observed::{
+    Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
+};
 pub use patch::Write;
 pub use protect::{VolumeAction, VolumeKept, volume};
-pub use settle::{check_publish_context, settle};
+pub use publication::{Publication, is_final, publication};
+pub use settle::{check_publish_context, settle, unpublished};
 
 #[cfg(test)]
 pub(crate) mod tests;

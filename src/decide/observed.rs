@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use crate::api::OrphanPolicy;
 use crate::api::names::finalizer_name;
 use crate::objects::{Attachment, Volume};
 
@@ -48,6 +49,8 @@ impl DriverFacts {
 pub struct Policy {
     /// Filesystem type for mount volumes that name none.
     pub default_fs_type: Arc<str>,
+    /// Whether only OK means detached.
+    pub orphans: OrphanPolicy,
 }
 
 /// What the CSINode of the attachment's node says of the driver.
@@ -70,6 +73,25 @@ pub enum Credentials {
     Loaded,
 }
 
+/// Other attachments of the same driver that bear on one; mostly there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Those that name the same PersistentVolume, on other nodes.
+    pub elsewhere: Vec<Arc<Attachment>>,
+    /// Those of the same volume handle on the same node; looked for only when the attachment is being deleted.
+    pub here: Vec<Arc<Attachment>>,
+}
+
+/// Whether an attach may still be held back for the detach of its volume from another node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patience {
+    /// It may.
+    #[default]
+    Left,
+    /// It was held back for as long as is good.
+    Exhausted,
+}
+
 /// Everything that a decision about one VolumeAttachment reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
@@ -79,6 +101,10 @@ pub struct Observed<'a> {
     pub volume: Option<&'a Volume>,
     /// The node's entry for the driver.
     pub node: NodeEntry<'a>,
+    /// Other attachments of the same volume.
+    pub neighbours: &'a Neighbours,
+    /// Whether the attach may be held back.
+    pub patience: Patience,
     /// Whether the publish secret is at hand.
     pub credentials: Credentials,
     /// The driver.

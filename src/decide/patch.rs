@@ -11,8 +11,10 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::action::Failure;
+use super::observed::DriverFacts;
+use super::{Publication, publication};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{Attachment, CsiSource, Finalizers, StringMap, Volume, VolumeNote};
+use crate::objects::{Attachment, CsiSource, Finalizers, FormerPlace, StringMap, Volume, VolumeNote};
 
 /// The object that a write goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +67,8 @@ pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
 }
 
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
-pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &CsiSource) -> Write {
+pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Write {
+    let finalizer = &*driver.finalizer;
     let mut operations = Vec::new();
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
@@ -73,6 +76,7 @@ pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &C
     let note = VolumeNote {
         handle: source.handle.clone(),
         secret: source.publish_secret.clone(),
+        former: former(attachment, driver, node_id, source),
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
@@ -89,6 +93,30 @@ pub fn claim(attachment: &Attachment, finalizer: &str, node_id: &str, source: &C
         form: Form::Json,
         body: patch_of(&attachment.uid, operations),
     }
+}
+
+/// Where the volume may be from earlier tries, other than where it is going now: the node came back with another ID, or the
+/// PersistentVolume with another handle, while a call was in doubt.
+fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Vec<FormerPlace> {
+    let publication = publication(attachment, driver);
+    if publication == Publication::Never {
+        // Whatever is noted there, we did not write it.
+        return Vec::new();
+    }
+    let noted = attachment.volume_note.as_deref();
+    let mut places = noted.map(|note| note.former.clone()).unwrap_or_default();
+    if let Some(old) = &attachment.node_id
+        && publication.is_possible()
+    {
+        places.push(FormerPlace {
+            handle: noted.map_or_else(|| source.handle.clone(), |note| note.handle.clone()),
+            node_id: old.clone(),
+        });
+    }
+    places.retain(|place| (&*place.handle, &*place.node_id) != (&*source.handle, node_id));
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// Takes our finalizer from an attachment; none when it is not there.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::action::{Failure, Outcome};
-use super::observed::Observed;
+use super::observed::{Observed, OrphanPolicy, Policy};
 use super::patch::{self, Write};
 use super::{MAX_ERROR_BYTES, cut};
 
@@ -25,6 +25,21 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
         }
         Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &fitting(failure), now)],
         Outcome::DetachFailed(failure) => vec![patch::detach_error(attachment, &fitting(failure), now)],
+    }
+}
+
+/// What an answer to ControllerUnpublishVolume means: only OK is detached, unless the policy says that a volume or node
+/// that the driver does not find is as good. The second value is the failure that was taken for success, to be told.
+pub fn unpublished(policy: &Policy, answer: Result<(), Failure>) -> Result<Option<Failure>, Failure> {
+    match answer {
+        Ok(()) => Ok(None),
+        Err(failure)
+            if failure.code == Some(tonic::Code::NotFound as i32)
+                && policy.orphans == OrphanPolicy::TreatNotFoundAsDetached =>
+        {
+            Ok(Some(failure))
+        }
+        Err(failure) => Err(failure),
     }
 }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 use super::calls::Calls;
 use super::engine::Work;
 use super::report::{self, Operation};
-use super::undo;
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
-use crate::objects::{SecretReference, StringMap};
+use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::trace::Span;
@@ -21,6 +20,8 @@ use std::sync::Arc;
 const MAX_STEPS: usize = 16;
 /// How often a result is offered to the API server before the attempt counts as failed.
 const MAX_WRITES: u32 = 4;
+/// The longest that an attach is held back for the detach of its volume from another node.
+const LONGEST_HOLD: Duration = Duration::from_mins(2);
 const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
 const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -29,7 +30,7 @@ pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    client: Arc<dyn Calls>,
+    pub client: Arc<dyn Calls>,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,
@@ -38,7 +39,7 @@ pub(super) struct Attempt<'w> {
 }
 
 /// How a step went.
-enum Step {
+pub(super) enum Step {
     /// Look again.
     Again,
     /// The attempt is over.
@@ -47,11 +48,22 @@ enum Step {
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
+    let verdict = attempt(work, run, name).await;
+    if verdict == Verdict::Done {
+        work.holds.end(name);
+    }
+    verdict
+}
+
+async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
     let config = work.config.borrow().clone();
     let client = work.client();
     let policy = Policy {
         default_fs_type: config.default_fs_type.as_str().into(),
+        orphans: config.orphan_policy,
     };
+    // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
+    let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut attempt = Attempt {
         work,
         run,
@@ -71,8 +83,17 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         } else {
             Credentials::NotLoaded
         };
-        let observed = observe(&snapshot, &work.facts, &policy, credentials);
+        let observed = Observed {
+            patience: work.holds.patience(name, longest_hold),
+            ..observe(&snapshot, &work.facts, &policy, credentials)
+        };
         let action = (work.rules.attachment)(&observed);
+        if let Action::Hold(other) = &action {
+            let exists = |name: &str| work.context.store.attachment(name).is_some();
+            let rest = work.holds.hold(&snapshot.attachment.name, longest_hold, exists);
+            report::held(work, &snapshot, other, rest);
+            return Verdict::After(rest);
+        }
         if let Action::Ignore(reason) = action {
             tracing::debug!(
                 driver = &*work.facts.name,
@@ -98,7 +119,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
 impl Attempt<'_> {
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> Step {
         match action {
-            Action::Ignore(_) => Step::End(Verdict::Done),
+            Action::Ignore(_) | Action::Hold(_) => Step::End(Verdict::Done),
             Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
                 self.ask_for_volume(name).await;
                 Step::Again
@@ -121,25 +142,8 @@ impl Attempt<'_> {
                     .await
             }
             Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
-            Action::Publish(plan) => {
-                let deadline = self.config.timeouts.publish;
-                let secrets = self.secrets.as_ref();
-                let answer = self.client.publish(&plan, secrets, deadline, &self.span).await;
-                let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
-                    Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
-                    Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
-                };
-                undo::if_vanished(self, snapshot, &plan).await;
-                step
-            }
-            Action::Unpublish(plan) => {
-                let deadline = self.config.timeouts.unpublish;
-                let secrets = self.secrets.as_ref();
-                match self.client.unpublish(&plan, secrets, deadline, &self.span).await {
-                    Ok(()) => self.succeed(snapshot, observed, &Outcome::Unpublished).await,
-                    Err(error) => self.fail(snapshot, observed, Failure::from(&error), "_OTHER").await,
-                }
-            }
+            Action::Publish(plan) => self.publish(snapshot, observed, &plan).await,
+            Action::Unpublish(plan) => self.unpublish(snapshot, observed, &plan).await,
             Action::MarkAttached(write) | Action::Release(write) => {
                 self.record(snapshot, observed, |_| vec![write.clone()]).await
             }
@@ -202,7 +206,7 @@ impl Attempt<'_> {
             .await
     }
 
-    async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
+    pub(super) async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
         let rules = self.work.rules;
         self.record(snapshot, observed, |observed| {
             (rules.settle)(observed, outcome, clock::now())
@@ -291,7 +295,7 @@ impl Attempt<'_> {
 
     /// Records a failure on the attachment and in log, status, span and metrics. That the error itself cannot be
     /// written changes nothing: it is tried again either way.
-    async fn fail(
+    pub(super) async fn fail(
         &mut self,
         snapshot: &Snapshot,
         observed: &Observed<'_>,
@@ -373,9 +377,4 @@ fn failed_with(observed: &Observed<'_>) -> Verdict {
     Verdict::FailedWith {
         fingerprint: decide::attachment_fingerprint(observed),
     }
-}
-
-/// A publish context that the API server can never store is a failure of the driver, to be seen by people.
-fn checked(context: StringMap) -> Result<StringMap, Failure> {
-    decide::check_publish_context(&context).map(|()| context)
 }

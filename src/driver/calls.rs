@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 
 use crate::csi::{CallError, CsiClient};
-use crate::decide::{PublishRequest, UnpublishRequest};
+use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
@@ -24,7 +24,7 @@ pub(super) trait Calls: Send + Sync {
     /// ControllerUnpublishVolume.
     fn unpublish<'a>(
         &'a self,
-        plan: &'a UnpublishRequest<'_>,
+        place: Place<'a>,
         secrets: Option<&'a SecretData>,
         deadline: Duration,
         parent: &'a Span,
@@ -44,11 +44,11 @@ impl Calls for CsiClient {
 
     fn unpublish<'a>(
         &'a self,
-        plan: &'a UnpublishRequest<'_>,
+        place: Place<'a>,
         secrets: Option<&'a SecretData>,
         deadline: Duration,
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        Box::pin(self.unpublish(plan, secrets, deadline, parent))
+        Box::pin(self.unpublish(place, secrets, deadline, parent))
     }
 }

@@ -7,6 +7,8 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::Calls;
+use super::flights::Flights;
+use super::holds::Holds;
 use super::observer::QueueMetrics;
 use super::rules::Rules;
 use super::status::Publisher;
@@ -25,6 +27,8 @@ pub(super) struct Work {
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
     pub rules: Rules,
+    pub flights: Flights,
+    pub holds: Holds,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -91,6 +95,8 @@ impl Engine {
             queue: queue.clone(),
             publisher,
             rules,
+            flights: Flights::default(),
+            holds: Holds::default(),
             client,
         });
         let shared = work.clone();

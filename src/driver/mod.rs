@@ -6,8 +6,11 @@
 mod attempt;
 mod calls;
 mod engine;
+mod flights;
 mod handshake;
+mod holds;
 mod observer;
+mod publish;
 mod release;
 mod report;
 mod rules;

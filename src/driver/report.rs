@@ -1,13 +1,14 @@
 //! How an attempt is told: spans, logs, metrics and the driver's status.
 
 use jiff::Timestamp;
+use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::engine::Work;
 use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
-use crate::decide::Failure;
+use crate::decide::{Failure, Place};
 use crate::kubernetes::{ApiError, ApiErrorKind};
 use crate::objects::{Source, VolumeSource};
 use crate::queue::Run;
@@ -188,4 +189,29 @@ fn description(failure: &Failure) -> &str {
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// An attach waits for the detach of its volume from another node.
+pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration) {
+    tracing::debug!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        waits_for = other,
+        longest_seconds = rest.as_secs_f64(),
+        "the volume is being detached from another node; waiting for that"
+    );
+}
+
+/// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
+pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
+    tracing::warn!(
+        driver = &*attempt.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = place.volume_id,
+        nodeID = place.node_id,
+        error = answer.message,
+        trace_id = attempt.span.trace_id(),
+        span_id = attempt.span.span_id(),
+        "the driver does not find the volume or the node; taken as detached by spec.orphanPolicy"
+    );
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use crate::decide::{PublishRequest, UnpublishRequest};
+use crate::decide::Place;
 use crate::store::Snapshot;
 
 const TRIES: u32 = 6;
@@ -14,13 +14,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes the volume back from the node when the attachment is gone. An attachment that came back under the same name,
 /// which is made of volume and node, wants the volume where it is.
-pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, published: &PublishRequest<'_>) {
+pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
     let name = &*snapshot.attachment.name;
     let is_there = || attempt.work.context.store.attachment(name).is_some();
-    let plan = UnpublishRequest {
-        volume_id: published.volume_id,
-        node_id: published.node_id,
-    };
     let driver = &*attempt.work.facts.name;
     let deadline = attempt.config.timeouts.unpublish;
     let mut pause = FIRST_PAUSE;
@@ -31,19 +27,19 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, publ
         // Not the attempt's own client: its connection may be the one whose loss started this.
         let client = attempt.work.client();
         let answer = client
-            .unpublish(&plan, attempt.secrets.as_ref(), deadline, &attempt.span)
+            .unpublish(place, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;
         let Err(error) = answer else {
             tracing::warn!(
                 driver,
                 VolumeAttachment = name,
-                volumeHandle = plan.volume_id,
+                volumeHandle = place.volume_id,
                 "the VolumeAttachment vanished while its volume was being attached; detached it again"
             );
             return;
         };
         tracing::warn!(
-            driver, VolumeAttachment = name, volumeHandle = plan.volume_id, %error,
+            driver, VolumeAttachment = name, volumeHandle = place.volume_id, %error,
             next_try_seconds = pause.as_secs(), "cannot detach the volume of a VolumeAttachment that vanished"
         );
         tokio::time::sleep(pause).await;
@@ -52,8 +48,8 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, publ
     tracing::error!(
         driver,
         VolumeAttachment = name,
-        volumeHandle = plan.volume_id,
-        nodeID = plan.node_id,
+        volumeHandle = place.volume_id,
+        nodeID = place.node_id,
         "gave up: the volume may still be attached though its VolumeAttachment is gone; detach it by hand"
     );
 }

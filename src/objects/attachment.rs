@@ -96,6 +96,20 @@ pub struct VolumeNote {
     /// Where the publish secret is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretReference>,
+    /// Where it may be besides, from tries under another node ID or handle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<FormerPlace>,
+}
+
+/// A volume at a node that is not the one of its attachment any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FormerPlace {
+    /// The volume's ID for the driver.
+    pub handle: Box<str>,
+    /// The node's ID for the driver.
+    #[serde(rename = "nodeID")]
+    pub node_id: Box<str>,
 }
 
 /// A cached VolumeAttachment.

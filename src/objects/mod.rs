@@ -12,7 +12,7 @@ mod meta;
 mod node;
 mod volume;
 
-pub use attachment::{Attachment, ErrorNote, Source, VolumeAttachmentWire, VolumeNote};
+pub use attachment::{Attachment, ErrorNote, FormerPlace, Source, VolumeAttachmentWire, VolumeNote};
 pub use meta::{Finalizers, ResourceVersion};
 pub use node::{CsiNode, CsiNodeWire};
 pub use volume::{

@@ -191,6 +191,16 @@ pub struct VolumeSpec {
     pub mount_options: Box<[Box<str>]>,
 }
 
+impl VolumeSpec {
+    /// The source as a CSI driver sees it, if it is one's.
+    pub fn csi(&self) -> Option<&CsiSource> {
+        match &self.source {
+            VolumeSource::Csi(source) => Some(source),
+            VolumeSource::Migratable(_) | VolumeSource::Other => None,
+        }
+    }
+}
+
 /// A cached PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {

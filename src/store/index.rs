@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::neighbours::Handles;
 use super::table::{Applied, Table};
 use crate::decide::patch::Target;
-use crate::decide::{self, DriverFacts, NodeEntry};
+use crate::decide::{self, DriverFacts, Neighbours, NodeEntry};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Source, Volume};
 
 /// What is known about one attachment at one moment.
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub volume: Option<Arc<Volume>>,
     /// The CSINode of its node, if there is one.
     pub node: Option<Arc<CsiNode>>,
+    /// Other attachments of the same driver and volume.
+    pub neighbours: Neighbours,
 }
 
 impl Snapshot {
@@ -100,8 +103,9 @@ pub(crate) struct Index {
     pub attachments: Table<Attachment>,
     pub volumes: Table<Volume>,
     pub nodes: Table<CsiNode>,
-    by_volume: HashMap<Arc<str>, Vec<Arc<str>>>,
-    by_node: HashMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) by_volume: HashMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) by_node: HashMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) handles: Handles,
     counts: HashMap<Arc<str>, Counts>,
 }
 
@@ -113,10 +117,12 @@ impl Index {
             .and_then(|volume| self.volumes.get(volume))
             .cloned();
         let node = self.nodes.get(&attachment.node).cloned();
+        let neighbours = self.neighbours(&attachment);
         Some(Snapshot {
             attachment,
             volume,
             node,
+            neighbours,
         })
     }
 
@@ -205,10 +211,14 @@ impl Index {
     }
 
     pub fn apply_volume(&mut self, record: Volume) -> Change {
-        let Some(applied) = self.volumes.apply(record) else {
+        let Some(Applied { previous, current }) = self.volumes.apply(record) else {
             return Change::None;
         };
-        self.volume_changed(&applied.current.name)
+        if let Some(previous) = previous {
+            self.handles.remove(&previous);
+        }
+        self.handles.add(&current);
+        self.volume_changed(&current.name)
     }
 
     /// An answer to a request of ours; see [`super::Store::answered_attachment`].
@@ -335,16 +345,20 @@ impl Index {
             .collect()
     }
 
+    fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> Change {
+        let Some(record) = taken else { return Change::None };
+        self.handles.remove(&record);
+        self.volume_changed(&record.name)
+    }
+
     pub fn remove_volume(&mut self, name: &str, uid: &str) -> Change {
-        self.volumes
-            .remove(name, uid)
-            .map_or(Change::None, |record| self.volume_changed(&record.name))
+        let taken = self.volumes.remove(name, uid);
+        self.volume_gone(taken)
     }
 
     pub fn bury_volume(&mut self, name: &str, uid: &str) -> Change {
-        self.volumes
-            .bury(name, uid)
-            .map_or(Change::None, |record| self.volume_changed(&record.name))
+        let taken = self.volumes.bury(name, uid);
+        self.volume_gone(taken)
     }
 
     pub fn remove_node(&mut self, name: &str, uid: &str) -> Change {

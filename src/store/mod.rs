@@ -8,6 +8,7 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod index;
+mod neighbours;
 mod reflect;
 mod route;
 mod table;
@@ -198,6 +199,7 @@ impl Store {
             Change::None => {}
             Change::Attachment { name, replaced } => {
                 self.look_at_attachment(&name);
+                self.look_at_those_waiting_for(&name, replaced.as_deref());
                 if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
                     self.look_at_volume(volume);
                 }
@@ -205,6 +207,7 @@ impl Store {
             Change::AttachmentGone { record } => {
                 self.look_at_attachment(&record.name);
                 self.forget_if_gone(&record);
+                self.look_at_those_waiting_for(&record.name, Some(&record));
                 if let Some(volume) = record.volume_name() {
                     self.look_at_volume(volume);
                 }
@@ -232,6 +235,20 @@ impl Store {
         let Some(snapshot) = index.snapshot(name) else { return };
         if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
             route.attachment(&snapshot);
+        }
+    }
+
+    /// An attachment that is leaving, or has left, may be what others wait for.
+    fn look_at_those_waiting_for(&self, name: &str, gone: Option<&Attachment>) {
+        let waiting = {
+            let index = self.inner.index.read();
+            let leaving = index.attachments.get(name).filter(|record| record.deleting.is_some());
+            let mut waiting = leaving.map(|record| index.waiting_for(record)).unwrap_or_default();
+            waiting.extend(gone.map(|record| index.waiting_for(record)).unwrap_or_default());
+            waiting
+        };
+        for name in &waiting {
+            self.look_at_attachment(name);
         }
     }
 
@@ -283,6 +300,8 @@ pub fn observe<'a>(
         attachment: &snapshot.attachment,
         volume: snapshot.volume.as_deref(),
         node: snapshot.node_entry(&driver.name),
+        neighbours: &snapshot.neighbours,
+        patience: decide::Patience::Left,
         credentials,
         driver,
         policy,

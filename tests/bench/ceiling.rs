@@ -53,7 +53,7 @@ fn writes(volume: &Volume, attachment: &Attachment, facts: &DriverFacts) -> Resu
     ]));
     Ok([
         patch::protect_volume(volume, &facts.finalizer),
-        patch::claim(attachment, &facts.finalizer, "node-id", source),
+        patch::claim(attachment, facts, "node-id", source),
         patch::attached(attachment, Some(&context)),
     ])
 }

@@ -69,7 +69,8 @@ pub const CASES: &[CrdCase] = &[
     accepted("everything", r#"{"driverName": "ebs.csi.aws.com", "endpoint": "unix:///csi/ebs/csi.sock", "suspend": true,
         "timeouts": {"publish": "2m", "unpublish": "1h30m", "probe": "1.5s", "identity": "500ms"},
         "backoff": {"initial": "10ms", "max": "5m", "factor": 1.5, "jitterPercent": 0},
-        "concurrency": {"attach": 0, "detach": 10000, "perNode": 1, "callsPerSecond": 50}, "defaultFsType": "ext4"}"#),
+        "concurrency": {"attach": 0, "detach": 10000, "perNode": 1, "callsPerSecond": 50}, "defaultFsType": "ext4",
+        "orphanPolicy": "TreatNotFoundAsDetached"}"#),
     accepted("empty-groups", r#"{"endpoint": "unix:///csi.sock", "timeouts": {}, "backoff": {}, "concurrency": {}}"#),
     accepted("http-ipv4", r#"{"endpoint": "http://127.0.0.1:9000"}"#),
     accepted("http-ipv6", r#"{"endpoint": "http://[::1]:1"}"#),
@@ -125,6 +126,7 @@ pub const CASES: &[CrdCase] = &[
     refused("driver-name-of-64-characters", r#"{"endpoint": "unix:///a",
         "driverName": "a123456789012345678901234567890123456789012345678901234567890123"}"#, "spec.driverName", "Too long"),
     refused("fs-type-with-space", r#"{"endpoint": "unix:///a", "defaultFsType": "ext4 "}"#, "spec.defaultFsType", "must be the name of a file system"),
+    refused("orphan-policy-unknown", r#"{"endpoint": "unix:///a", "orphanPolicy": "Ignore"}"#, "spec.orphanPolicy", "Unsupported value"),
     // Durations.
     refused("duration-days", r#"{"endpoint": "unix:///a", "timeouts": {"publish": "1d"}}"#, "spec.timeouts.publish", DURATION),
     refused("duration-without-unit", r#"{"endpoint": "unix:///a", "timeouts": {"unpublish": "60"}}"#, "spec.timeouts.unpublish", DURATION),

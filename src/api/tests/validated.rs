@@ -60,6 +60,7 @@ fn the_defaults_become_these_settings() {
                 calls_per_second: None,
             },
             default_fs_type: String::new(),
+            orphan_policy: crate::api::OrphanPolicy::Retry,
         }
     );
 }

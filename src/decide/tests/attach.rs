@@ -287,7 +287,7 @@ fn attaching_with_care() {
         row(
             "claimed for a node ID that is not the node's any more",
             ready().node_of(Some("nodeID2")).va(attachment().claimed()),
-            "NOTE | pub handle1 nodeID2 rw | ATT",
+            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT",
             "F",
         ),
         row(

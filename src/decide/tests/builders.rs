@@ -56,6 +56,10 @@ pub fn attachment() -> Va {
 }
 
 impl Va {
+    pub fn named(self, name: &str) -> Self {
+        self.set("/metadata/name", name).set("/metadata/uid", "other-uid")
+    }
+
     pub fn attached(self) -> Self {
         self.set("/status/attached", true)
     }

@@ -198,9 +198,9 @@ fn detaching_with_care() {
             "F",
         ),
         row(
-            "the CSINode counts more than the annotation, as in the sidecar",
+            "the CSINode comes first, as in the sidecar; a node that came back with another ID has the volume under the old one",
             ready().node_of(Some("nodeID2")).va(detaching()),
-            "unpub handle1 nodeID2 | FIN- | DET",
+            "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
             "F",
         ),
         row(

@@ -112,7 +112,7 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
     let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
         panic!("not CSI")
     };
-    let write = patch::claim(&snapshot.attachment, FINALIZER, "n", source);
+    let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
     let patched = apply(&object.0, &write).unwrap();
     assert_eq!(
         patched["metadata"]["annotations"],

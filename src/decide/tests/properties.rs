@@ -101,7 +101,7 @@ proptest! {
             let attachment = &snapshot.attachment;
             prop_assert!(attachment.deleting.is_some() && attachment.finalizers.contains(FINALIZER));
             if let (Some(note), Source::PersistentVolume(_)) = (&attachment.volume_note, &attachment.source) {
-                prop_assert_eq!(plan.volume_id, &*note.handle);
+                prop_assert_eq!(plan.places[0].volume_id, &*note.handle);
             }
             Ok(())
         })?;

@@ -10,7 +10,7 @@ pub struct Row {
     pub world: World,
     /// What happens, separated by bars.
     pub log: &'static str,
-    /// One letter for each attempt: F(orget) or R(etry).
+    /// One letter for each attempt: F(orget), R(etry) or W(ait).
     pub requeue: &'static str,
 }
 
@@ -33,6 +33,7 @@ pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut World) -> Requeue) -> usize {
             .map(|_| match attempt(&mut row.world) {
                 Requeue::Forget => 'F',
                 Requeue::Retry => 'R',
+                Requeue::Wait => 'W',
             })
             .collect();
         assert_eq!(row.world.log.join(" | "), row.log, "{}", row.name);

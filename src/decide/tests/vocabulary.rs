@@ -8,7 +8,7 @@ use super::world::{NOW, World};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::objects::{Source, VolumeNote};
+use crate::objects::{FormerPlace, Source, VolumeNote};
 
 impl World {
     /// The name of a patch, if it is to the letter what that name stands for; else the patch itself.
@@ -18,7 +18,11 @@ impl World {
             (Target::Volume(_), Form::Json) if write.body == add_first(VOLUME_UID) => "PV+".to_owned(),
             (Target::Volume(_), Form::Json) if write.body == remove(VOLUME_UID, 0) => "PV-".to_owned(),
             (Target::Attachment(_), Form::Json) if write.body == self.claim() => "FIN+".to_owned(),
-            (Target::Attachment(_), Form::Json) if write.body == self.note() => "NOTE".to_owned(),
+            (Target::Attachment(_), Form::Json) if write.body == self.note(&former_in(&write.body)) => {
+                let places = former_in(&write.body).into_iter();
+                let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
+                std::iter::once("NOTE".to_owned()).chain(places).collect()
+            }
             (Target::Attachment(_), Form::Json) if write.body == remove(ATTACHMENT_UID, 0) => "FIN-".to_owned(),
             (Target::AttachmentStatus(_), Form::Merge) => status_label(&write.body).unwrap_or_else(raw),
             _ => raw(),
@@ -26,7 +30,7 @@ impl World {
     }
 
     /// The annotations that a claim writes.
-    fn annotations(&self) -> [(&'static str, String); 2] {
+    fn annotations(&self, former: &[FormerPlace]) -> [(&'static str, String); 2] {
         let spec = match self.snapshot().map(|snapshot| snapshot.attachment.source.clone()) {
             Some(Source::Inline(_)) => self
                 .attachment
@@ -43,14 +47,14 @@ impl World {
         let node_id = registered.and_then(Value::as_str).unwrap_or_default();
         [
             (NODE_ID_ANNOTATION, node_id.to_owned()),
-            (VOLUME_ANNOTATION, ordered(&note)),
+            (VOLUME_ANNOTATION, ordered(&note, former)),
         ]
     }
 
     /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
     fn claim(&self) -> Value {
         let mut operations = add_first(ATTACHMENT_UID);
-        let annotations: BTreeMap<_, _> = self.annotations().into();
+        let annotations: BTreeMap<_, _> = self.annotations(&[]).into();
         if let Value::Array(list) = &mut operations {
             list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
             list.push(json!({"op": "add", "path": "/metadata/annotations", "value": annotations}));
@@ -59,9 +63,9 @@ impl World {
     }
 
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
-    fn note(&self) -> Value {
+    fn note(&self, former: &[FormerPlace]) -> Value {
         let mut operations = vec![same(ATTACHMENT_UID)];
-        for (key, value) in self.annotations() {
+        for (key, value) in self.annotations(former) {
             let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
             operations.push(json!({"op": "add", "path": path, "value": value}));
         }
@@ -69,11 +73,23 @@ impl World {
     }
 }
 
-fn ordered(note: &Value) -> String {
+fn ordered(note: &Value, former: &[FormerPlace]) -> String {
     serde_json::from_value(note.clone()).map_or_else(
         |_| String::new(),
-        |note: VolumeNote| serde_json::to_string(&note).unwrap(),
+        |note: VolumeNote| {
+            let former = former.to_vec();
+            serde_json::to_string(&VolumeNote { former, ..note }).unwrap()
+        },
     )
+}
+
+/// The former places that a patch notes.
+fn former_in(body: &Value) -> Vec<FormerPlace> {
+    let text = body.as_array().and_then(|list| list.last()).map(|last| &last["value"]);
+    let note = text
+        .and_then(Value::as_str)
+        .and_then(|text| serde_json::from_str(text).ok());
+    note.map(|note: VolumeNote| note.former).unwrap_or_default()
 }
 
 fn same(uid: &str) -> Value {

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::api_server::{apply, is_gone};
 use super::builders::{DRIVER, Pv, Va, csi_node};
 use crate::decide::patch::Target;
-use crate::decide::{self, Action, Capabilities, Credentials, DriverFacts, Failure, Observed, Outcome, Policy, Write};
+use crate::decide::{
+    self, Action, Capabilities, Credentials, DriverFacts, Failure, Neighbours, Observed, Outcome, Patience, Place,
+    Policy, PublishRequest, UnpublishRequest, Write,
+};
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 use crate::store::Snapshot;
 
@@ -15,6 +18,7 @@ pub const NOW: &str = "2026-02-03T04:05:06Z";
 /// More than any attempt may take.
 const MAX_STEPS: usize = 12;
 
+type Secret = BTreeMap<String, String>;
 pub type Answer = Result<BTreeMap<String, String>, Failure>;
 
 /// What is in the cluster, at the driver, and what happened.
@@ -26,6 +30,8 @@ pub struct World {
     pub secrets: BTreeMap<String, BTreeMap<String, String>>,
     pub driver: DriverFacts,
     pub policy: Policy,
+    pub neighbours: Neighbours,
+    pub patience: Patience,
     /// What the driver answers; OK when there is nothing left.
     pub answers: VecDeque<Answer>,
     /// Which patches of a VolumeAttachment and of a PersistentVolume are refused with 403, counted from 1.
@@ -50,6 +56,8 @@ impl std::fmt::Debug for World {
 pub enum Requeue {
     Forget,
     Retry,
+    /// Held back, without a failure.
+    Wait,
 }
 
 pub fn capable() -> Capabilities {
@@ -75,7 +83,10 @@ pub fn world() -> World {
         driver: DriverFacts::new(DRIVER, capable()),
         policy: Policy {
             default_fs_type: "ext4".into(),
+            ..Policy::default()
         },
+        neighbours: Neighbours::default(),
+        patience: Patience::Left,
         answers: VecDeque::new(),
         refused: Default::default(),
         patches: (0, 0),
@@ -130,11 +141,40 @@ impl World {
         self
     }
 
+    /// With another attachment of the volume on another node.
+    pub fn elsewhere(mut self, other: &Va) -> Self {
+        let other = other.clone().named("other").set("/spec/nodeName", "node2");
+        self.neighbours
+            .elsewhere
+            .push(read::<VolumeAttachmentWire, Attachment>(&other.0).into());
+        self
+    }
+
+    /// With another attachment of the same volume on this node.
+    pub fn here(mut self, other: &Va) -> Self {
+        let other = other.clone().named("other");
+        self.neighbours
+            .here
+            .push(read::<VolumeAttachmentWire, Attachment>(&other.0).into());
+        self
+    }
+
+    pub fn out_of_patience(mut self) -> Self {
+        self.patience = Patience::Exhausted;
+        self
+    }
+
+    pub fn orphans(mut self, orphans: decide::OrphanPolicy) -> Self {
+        self.policy.orphans = orphans;
+        self
+    }
+
     pub fn snapshot(&self) -> Option<Snapshot> {
         Some(Snapshot {
             attachment: read::<VolumeAttachmentWire, Attachment>(self.attachment.as_ref()?).into(),
             volume: self.named_volume(),
             node: self.node.as_ref().map(|node| read::<CsiNodeWire, CsiNode>(node).into()),
+            neighbours: self.neighbours.clone(),
         })
     }
 
@@ -160,9 +200,16 @@ impl World {
             let Some(snapshot) = self.snapshot() else {
                 return Requeue::Forget;
             };
-            let observed = crate::store::observe(&snapshot, &driver, &policy, credentials);
+            let observed = Observed {
+                patience: self.patience,
+                ..crate::store::observe(&snapshot, &driver, &policy, credentials)
+            };
             match decide::attachment(&observed) {
                 Action::Ignore(_) => return Requeue::Forget,
+                Action::Hold(other) => {
+                    self.log.push(format!("HOLD {other}"));
+                    return Requeue::Wait;
+                }
                 Action::Refuse(refusal) => return self.fail(&observed, Failure::plain(refusal.to_string())),
                 Action::ProtectVolume(write) => {
                     if let Err(error) = self.write(&write) {
@@ -184,33 +231,45 @@ impl World {
                     }
                     credentials = Credentials::Loaded;
                 }
-                Action::Publish(plan) => {
-                    let mode = if plan.read_only { "ro" } else { "rw" };
-                    let context: BTreeMap<_, _> = plan.volume_context.iter().collect();
-                    let context = if context.is_empty() {
-                        String::new()
-                    } else {
-                        format!(" ctx{context:?}")
-                    };
-                    let call = format!("pub {} {} {mode}{context}", plan.volume_id, plan.node_id);
-                    return match self.call(call, secrets.as_ref()) {
-                        Ok(context) => self.record(&observed, &Outcome::Published(context.into())),
-                        Err(failure) => self.fail(&observed, failure),
-                    };
-                }
-                Action::Unpublish(plan) => {
-                    let call = format!("unpub {} {}", plan.volume_id, plan.node_id);
-                    return match self.call(call, secrets.as_ref()) {
-                        Ok(_) => self.record(&observed, &Outcome::Unpublished),
-                        Err(failure) => self.fail(&observed, failure),
-                    };
-                }
+                Action::Publish(plan) => return self.publish(&observed, &plan, secrets.as_ref()),
+                Action::Unpublish(plan) => return self.take_back(&observed, &plan, secrets.as_ref()),
                 Action::MarkAttached(write) | Action::Release(write) => {
                     return self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget);
                 }
             }
         }
         panic!("no end in sight: {:?}", self.log)
+    }
+
+    fn publish(&mut self, observed: &Observed<'_>, plan: &PublishRequest<'_>, secrets: Option<&Secret>) -> Requeue {
+        for place in &plan.former {
+            // Whether it works or not, the attach goes on.
+            drop(self.unpublish(*place, secrets));
+        }
+        let mode = if plan.read_only { "ro" } else { "rw" };
+        let context: BTreeMap<_, _> = plan.volume_context.iter().collect();
+        let context = if context.is_empty() {
+            String::new()
+        } else {
+            format!(" ctx{context:?}")
+        };
+        let call = format!("pub {} {} {mode}{context}", plan.volume_id, plan.node_id);
+        match self.call(call, secrets) {
+            Ok(context) => self.record(observed, &Outcome::Published(context.into())),
+            Err(failure) => self.fail(observed, failure),
+        }
+    }
+
+    fn take_back(&mut self, observed: &Observed<'_>, plan: &UnpublishRequest<'_>, secrets: Option<&Secret>) -> Requeue {
+        for place in &plan.places {
+            let answer = self.unpublish(*place, secrets).map(drop);
+            match decide::unpublished(observed.policy, answer) {
+                Ok(None) => {}
+                Ok(Some(orphan)) => self.log.push(format!("orphan({})", orphan.message)),
+                Err(failure) => return self.fail(observed, failure),
+            }
+        }
+        self.record(observed, &Outcome::Unpublished)
     }
 
     /// Takes the steps that lead to a call, and stops before it.
@@ -236,7 +295,11 @@ impl World {
         }
     }
 
-    fn call(&mut self, mut call: String, secrets: Option<&BTreeMap<String, String>>) -> Answer {
+    fn unpublish(&mut self, place: Place<'_>, secrets: Option<&Secret>) -> Answer {
+        self.call(format!("unpub {} {}", place.volume_id, place.node_id), secrets)
+    }
+
+    fn call(&mut self, mut call: String, secrets: Option<&Secret>) -> Answer {
         if let Some(secrets) = secrets {
             call = format!("{call} secrets{secrets:?}");
         }

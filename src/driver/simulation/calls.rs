@@ -12,7 +12,7 @@ use super::replica::Life;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
 use crate::csi::CallError;
-use crate::decide::{PublishRequest, UnpublishRequest};
+use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -226,12 +226,12 @@ impl Calls for ModelDriver {
 
     fn unpublish<'a>(
         &'a self,
-        plan: &'a UnpublishRequest<'_>,
+        place: Place<'a>,
         _secrets: Option<&'a SecretData>,
         deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        let pair = pair(plan.volume_id, plan.node_id);
+        let pair = pair(place.volume_id, place.node_id);
         Box::pin(self.call(Call::Unpublish, pair, deadline))
     }
 }

@@ -78,7 +78,10 @@ impl<K: Reflected> Feed<K> {
             let (number, before) = (self.kind as usize, self.breaks);
             let breaker = &mut self.breaker;
             let breaks = async {
-                let found = breaker.wait_for(|breaks| breaks[number] != before).await.map(|breaks| breaks[number]);
+                let found = breaker
+                    .wait_for(|breaks| breaks[number] != before)
+                    .await
+                    .map(|breaks| breaks[number]);
                 match found {
                     Ok(breaks) => breaks,
                     Err(_) => std::future::pending().await,

@@ -3,6 +3,7 @@
 mod follow;
 mod index;
 mod model;
+mod neighbours;
 mod routing;
 mod table;
 

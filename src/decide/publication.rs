@@ -1,0 +1,56 @@
+//! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
+
+use tonic::Code;
+
+use super::observed::DriverFacts;
+use crate::objects::Attachment;
+
+/// Whether a volume is published to the node of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// It was never claimed by us, so that nothing was ever called.
+    Never,
+    /// The driver's last answer to ControllerPublishVolume was an error that says: it is not.
+    Refused,
+    /// It may be: a call timed out or was cut off, or nothing is recorded since the claim.
+    Uncertain,
+    /// The driver said so.
+    Published,
+}
+
+impl Publication {
+    /// Whether the volume may be at the node.
+    pub fn is_possible(self) -> bool {
+        matches!(self, Self::Uncertain | Self::Published)
+    }
+}
+
+/// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
+/// covers the one of the driver, and an API server before 1.34 does not store its code.
+pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {
+    if attachment.attached {
+        return Publication::Published;
+    }
+    if !attachment.finalizers.contains(&driver.finalizer) {
+        return Publication::Never;
+    }
+    let code = attachment.attach_error.as_ref().and_then(|error| error.code);
+    match code {
+        Some(code) if is_final(code) => Publication::Refused,
+        _ => Publication::Uncertain,
+    }
+}
+
+/// Whether a gRPC status number means that the call did nothing and is over. The others leave open whether the driver
+/// still works on it; the list is that of the Kubernetes CSI sidecars.
+pub fn is_final(code: i32) -> bool {
+    !matches!(
+        Code::from_i32(code),
+        Code::Ok
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Unavailable
+            | Code::ResourceExhausted
+            | Code::Aborted
+    )
+}

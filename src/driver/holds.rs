@@ -1,0 +1,75 @@
+//! How long attaches are held back for the detach of their volume from another node.
+//!
+//! The clock is ours and not the API server's, so that a clock that is wrong holds up nobody.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use crate::decide::Patience;
+
+/// Above this many, those whose attachment is gone are looked for.
+const MANY: usize = 64;
+
+/// Since when each attach is held back.
+#[derive(Default)]
+pub(super) struct Holds(Mutex<HashMap<Arc<str>, Instant>>);
+
+impl Holds {
+    /// Whether an attach may be held back still.
+    pub fn patience(&self, name: &str, limit: Duration) -> Patience {
+        match self.0.lock().get(name) {
+            Some(since) if since.elapsed() >= limit => Patience::Exhausted,
+            _ => Patience::Left,
+        }
+    }
+
+    /// Holds an attach back; how long that may last from now on. `exists` tells whether an attachment is known.
+    pub fn hold(&self, name: &Arc<str>, limit: Duration, exists: impl Fn(&str) -> bool) -> Duration {
+        let mut held = self.0.lock();
+        if held.len() > MANY {
+            held.retain(|name, _| exists(name));
+        }
+        let since = *held.entry(name.clone()).or_insert_with(Instant::now);
+        limit.saturating_sub(since.elapsed())
+    }
+
+    /// The attachment is settled, or gone.
+    pub fn end(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_ends_however_often_it_is_asked_for() {
+        let holds = Holds::default();
+        let name: Arc<str> = "va".into();
+        assert_eq!(holds.patience("va", LIMIT), Patience::Left);
+        assert_eq!(holds.hold(&name, LIMIT, |_| true), LIMIT);
+        tokio::time::advance(LIMIT / 2).await;
+        assert_eq!(holds.hold(&name, LIMIT, |_| true), LIMIT / 2);
+        tokio::time::advance(LIMIT / 2).await;
+        assert_eq!(holds.patience("va", LIMIT), Patience::Exhausted);
+        holds.end("va");
+        assert_eq!(holds.patience("va", LIMIT), Patience::Left);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_is_not_kept() {
+        let holds = Holds::default();
+        for number in 0..1000 {
+            let name: Arc<str> = number.to_string().into();
+            holds.hold(&name, LIMIT, |known| known == "0");
+        }
+        assert!(holds.0.lock().len() <= MANY + 2);
+        assert!(holds.0.lock().contains_key("0"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The two calls that move a volume, and what surrounds them: one call at a time for a volume and node, places of earlier
+//! tries, the compensation of a Publish that nobody wants any more.
+
+use super::attempt::{Attempt, Step};
+use super::flights::Flight;
+use super::{report, undo};
+use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
+use crate::objects::StringMap;
+use crate::store::Snapshot;
+
+impl Attempt<'_> {
+    /// Calls ControllerPublishVolume and records the answer.
+    pub(super) async fn publish(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        plan: &PublishRequest<'_>,
+    ) -> Step {
+        for place in &plan.former {
+            self.retract(snapshot, *place).await;
+        }
+        let place = Place {
+            volume_id: plan.volume_id,
+            node_id: plan.node_id,
+        };
+        // Kept until the answer is on record: whoever calls for this place next has to know of it.
+        let Some(_flight) = self.take_off(place).await else {
+            return Step::Again;
+        };
+        let deadline = self.config.timeouts.publish;
+        let client = self.client.clone();
+        let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
+        let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+            Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
+            Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
+        };
+        undo::if_vanished(self, snapshot, place).await;
+        step
+    }
+
+    /// Calls ControllerUnpublishVolume for each place and records that all are free of the volume.
+    pub(super) async fn unpublish(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        plan: &UnpublishRequest<'_>,
+    ) -> Step {
+        let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
+        let deadline = self.config.timeouts.unpublish;
+        for place in &plan.places {
+            match self.work.flights.begin(*place) {
+                Ok(flight) => flights.push(flight),
+                Err(occupied) => {
+                    // Whoever waits here must not hold a place that the other one may be waiting for.
+                    drop(flights);
+                    occupied.ended().await;
+                    return Step::Again;
+                }
+            }
+            let client = self.client.clone();
+            let answer = client
+                .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
+                .await;
+            match decide::unpublished(observed.policy, answer.map_err(|error| Failure::from(&error))) {
+                Ok(None) => {}
+                Ok(Some(orphan)) => report::orphaned(self, snapshot, *place, &orphan),
+                Err(failure) => return self.fail(snapshot, observed, failure, "_OTHER").await,
+            }
+        }
+        self.succeed(snapshot, observed, &Outcome::Unpublished).await
+    }
+
+    /// Takes a volume back from where an earlier try may have left it. That this fails holds nothing up: the node may be
+    /// gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
+    /// for the detach.
+    async fn retract(&self, snapshot: &Snapshot, place: Place<'_>) {
+        let Ok(_flight) = self.work.flights.begin(place) else {
+            return;
+        };
+        let deadline = self.config.timeouts.unpublish;
+        let answer = self
+            .client
+            .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
+            .await;
+        tracing::info!(
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            error = answer.err().map(|error| error.to_string()),
+            "took the volume back from where an earlier try may have left it"
+        );
+    }
+
+    /// The right to call for a place; none when another call was in flight and has ended now, so that everything is to
+    /// be looked at again.
+    async fn take_off(&self, place: Place<'_>) -> Option<Flight> {
+        match self.work.flights.begin(place) {
+            Ok(flight) => Some(flight),
+            Err(occupied) => {
+                occupied.ended().await;
+                None
+            }
+        }
+    }
+}
+
+/// A publish context that the API server can never store is a failure of the driver, to be seen by people.
+fn checked(context: StringMap) -> Result<StringMap, Failure> {
+    decide::check_publish_context(&context).map(|()| context)
+}

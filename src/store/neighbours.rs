@@ -1,0 +1,109 @@
+//! Attachments that bear on each other: of one volume on several nodes, or of one volume handle on one node.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use super::index::Index;
+use crate::decide::Neighbours;
+use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSpec};
+
+/// How many PersistentVolumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
+/// a look that finds nothing.
+#[derive(Default)]
+pub(super) struct Handles(HashMap<u64, u32>);
+
+impl Handles {
+    fn hash(source: &CsiSource) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((&source.driver, &source.handle))
+    }
+
+    fn count(&self, source: &CsiSource) -> u32 {
+        self.0.get(&Self::hash(source)).copied().unwrap_or_default()
+    }
+
+    pub fn add(&mut self, volume: &Volume) {
+        if let Some(source) = volume.spec.csi() {
+            *self.0.entry(Self::hash(source)).or_default() += 1;
+        }
+    }
+
+    pub fn remove(&mut self, volume: &Volume) {
+        let Some(source) = volume.spec.csi() else { return };
+        let hash = Self::hash(source);
+        if let Some(count) = self.0.get_mut(&hash) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&hash);
+            }
+        }
+    }
+}
+
+impl Index {
+    /// The other attachments that bear on this one.
+    pub fn neighbours(&self, attachment: &Attachment) -> Neighbours {
+        let others = |names: Option<&Vec<Arc<str>>>| -> Vec<Arc<Attachment>> {
+            let names = names.into_iter().flatten().filter(|name| **name != attachment.name);
+            let records = names.filter_map(|name| self.attachments.get(name));
+            records
+                .filter(|other| other.attacher == attachment.attacher)
+                .cloned()
+                .collect()
+        };
+        let volume = attachment.volume_name();
+        let mut elsewhere = others(volume.and_then(|volume| self.by_volume.get(volume)));
+        let mut here = Vec::new();
+        if attachment.deleting.is_some() && (!elsewhere.is_empty() || self.shares_handle(attachment)) {
+            here = others(self.by_node.get(&attachment.node));
+            here.retain(|other| self.same_volume(attachment, other));
+        }
+        elsewhere.retain(|other| other.node != attachment.node);
+        Neighbours { elsewhere, here }
+    }
+
+    /// Whether more than one PersistentVolume has the handle of this attachment's volume. Almost none do, and then the
+    /// attachments of the node need not be gone through.
+    fn shares_handle(&self, attachment: &Attachment) -> bool {
+        match self.source_of(attachment) {
+            Some(source) => {
+                let inline = attachment.volume_name().is_none();
+                self.handles.count(source) > u32::from(!inline)
+            }
+            None => false,
+        }
+    }
+
+    fn source_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a CsiSource> {
+        let spec = match &attachment.source {
+            Source::Inline(spec) => Some(&**spec),
+            Source::PersistentVolume(name) => self.volumes.get(name).map(|volume| &volume.spec),
+            Source::Both(_) | Source::Neither => None,
+        };
+        spec.and_then(VolumeSpec::csi)
+    }
+
+    fn same_volume(&self, one: &Attachment, other: &Attachment) -> bool {
+        match (self.source_of(one), self.source_of(other)) {
+            (Some(one), Some(other)) => one.handle == other.handle,
+            _ => one.volume_name().is_some() && one.volume_name() == other.volume_name(),
+        }
+    }
+
+    /// The attachments that may be waiting for this one to go: other nodes' of its volume, and those on its node that may
+    /// not be detached while it wants the volume there.
+    pub fn waiting_for(&self, attachment: &Attachment) -> Vec<Arc<str>> {
+        let shared = self.shares_handle(attachment);
+        let names = |names: Option<&Vec<Arc<str>>>| names.cloned().unwrap_or_default();
+        let mut waiting = names(attachment.volume_name().and_then(|volume| self.by_volume.get(volume)));
+        if shared {
+            let here = names(self.by_node.get(&attachment.node)).into_iter();
+            waiting.extend(here.filter(|name| {
+                let other = self.attachments.get(name);
+                other.is_some_and(|other| other.deleting.is_some() && self.same_volume(attachment, other))
+            }));
+        }
+        waiting.retain(|name| *name != attachment.name);
+        waiting
+    }
+}

@@ -1,0 +1,120 @@
+//! Attachments of one volume, and who is woken when one of them leaves.
+
+use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, served, volume, woken};
+use crate::objects::{Attachment, Finalizers, VolumeSource};
+use crate::store::Store;
+use crate::store::index::Index;
+
+fn on_node(mut record: Attachment, node: &str) -> Attachment {
+    record.node = node.into();
+    record
+}
+
+fn names(records: &[std::sync::Arc<Attachment>]) -> Vec<&str> {
+    records.iter().map(|record| &*record.name).collect()
+}
+
+fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
+    record.source = crate::objects::Source::PersistentVolume(volume.into());
+    record
+}
+
+/// The volume `name` with the handle `handle`.
+fn with_handle(name: &str, handle: &str) -> crate::objects::Volume {
+    let mut record = volume(name, 1);
+    if let VolumeSource::Csi(source) = &mut record.spec.source {
+        source.handle = handle.into();
+    }
+    record
+}
+
+#[test]
+fn attachments_of_one_volume_know_each_other() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    index.apply_attachment(attachment("a", 1));
+    index.apply_attachment(on_node(attachment("b", 1), "n2"));
+    index.apply_attachment(of_volume(attachment("c", 1), "pv2"));
+    let mut other = on_node(attachment("d", 1), "n3");
+    other.attacher = "other.test".into();
+    index.apply_attachment(other);
+    let snapshot = index.snapshot("a").unwrap();
+    assert_eq!(names(&snapshot.neighbours.elsewhere), ["b"]);
+    assert!(snapshot.neighbours.here.is_empty());
+    assert_eq!(names(&index.snapshot("b").unwrap().neighbours.elsewhere), ["a"]);
+    assert!(index.snapshot("c").unwrap().neighbours.elsewhere.is_empty());
+}
+
+#[test]
+fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
+    let mut index = Index::default();
+    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
+        index.apply_volume(with_handle(name, handle));
+    }
+    index.apply_attachment(detaching("a", 1));
+    index.apply_attachment(of_volume(attachment("b", 1), "pv2"));
+    index.apply_attachment(of_volume(attachment("c", 1), "pv3"));
+    index.apply_attachment(on_node(of_volume(attachment("d", 1), "pv2"), "n2"));
+    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    assert!(
+        index.snapshot("b").unwrap().neighbours.here.is_empty(),
+        "asked only of what is being deleted"
+    );
+    index.remove_volume("pv2", "pv2-uid");
+    assert!(
+        index.snapshot("a").unwrap().neighbours.here.is_empty(),
+        "forgotten with the volume"
+    );
+}
+
+fn removed(store: &Store, name: &str) {
+    let change = store
+        .inner
+        .index
+        .write()
+        .remove_attachment(name, &format!("{name}-uid"));
+    store.react(change);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(volume("pv1", 1));
+    let mut leaving = on_node(detaching("old", 1), "n2");
+    leaving.attached = true;
+    store.apply_attachment(leaving.clone());
+    assert_eq!(woken(&queue), ["old"]);
+    store.apply_attachment(attachment("new", 2));
+    fail_next(&queue);
+    // Its detach failed: nobody waits for it any more.
+    leaving.resource_version.0 = 3;
+    leaving.detach_error = Some(Box::new(crate::objects::ErrorNote {
+        time: None,
+        message: "no".into(),
+        code: None,
+    }));
+    store.apply_attachment(leaving);
+    assert_eq!(woken(&queue), ["new", "old"]);
+    store.apply_attachment(attachment("new", 4));
+    fail_next(&queue);
+    removed(&store, "old");
+    assert_eq!(woken(&queue), [""; 0], "it did not wait for that one any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(with_handle("pv1", "h"));
+    store.apply_volume(with_handle("pv2", "h"));
+    let mut wanted = of_volume(attachment("wanted", 1), "pv2");
+    wanted.attached = true;
+    wanted.finalizers = Finalizers::new([FINALIZER]);
+    store.apply_attachment(wanted.clone());
+    store.apply_attachment(detaching("leaving", 2));
+    fail_next(&queue);
+    wanted.resource_version.0 = 3;
+    wanted.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    store.apply_attachment(wanted);
+    assert_eq!(woken(&queue), ["leaving", "wanted"]);
+    assert_eq!(store.counts(DRIVER).detaching, 2);
+}
