@@ -111,9 +111,13 @@ impl Scenario {
             rng.choice([0, 20, 50]).unwrap_or(0)
         };
         let lag = Duration::from_millis(rng.choice([5, 50, 500, 4000]).unwrap_or(5));
-        let busy = rng
+        let mut busy = rng
             .choice([Busy::Aborts, Busy::Waits, Busy::Supersedes])
             .unwrap_or(Busy::Waits);
+        if faultless && busy == Busy::Aborts {
+            // After a crash that would be a fault.
+            busy = Busy::Waits;
+        }
         let concurrency = rng.choice([0, 0, 1, 2]).unwrap_or(0);
         let count = rng.usize(3..=14);
         let mut events: Vec<(Duration, Event)> = Vec::with_capacity(count + 1);

@@ -68,7 +68,7 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         .as_ref()
         .is_none_or(|disk| !disk.secret || state.cluster.secrets.contains(&disk.name));
     if is_deleting(attachment) {
-        if is_held(attachment) && secret {
+        if is_held(attachment) && secret && !shared(state, attachment) {
             state
                 .journal
                 .violated("a deleted VolumeAttachment is detached and goes", || name.to_owned());
@@ -84,7 +84,8 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
             .violated("what is attached is published", || name.to_owned());
     }
     let error = attachment["status"]["attachError"]["message"].as_str();
-    if attached && error.is_some() {
+    // An error that was written late by a request that was given up may come after the success.
+    if attached && error.is_some() && state.scenario.api_faults == 0 {
         state
             .journal
             .violated("what is attached shows no attachError", || name.to_owned());
@@ -93,6 +94,17 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         let detail = format!("{name} ({})", error.unwrap_or("no error"));
         state.journal.violated("what can be attached is attached", || detail);
     }
+}
+
+/// Whether another attachment has the same volume attached on the same node; it would lose it.
+fn shared(state: &State, attachment: &Value) -> bool {
+    let Some((pair, owner)) = claim_of(attachment) else {
+        return false;
+    };
+    state.cluster.all(Kind::Attachment).any(|other| {
+        let same = claim_of(other).is_some_and(|(claimed, other)| claimed == pair && other != owner);
+        same && !is_deleting(other) && other["status"]["attached"] == true
+    })
 }
 
 fn disk_of(state: &State, attachment: &Value) -> Option<Disk> {
