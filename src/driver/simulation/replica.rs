@@ -22,7 +22,7 @@ use crate::driver::status::Publisher;
 use crate::driver::{Context, DriverStatus};
 use crate::kubernetes::Requests;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{Reflected, Store, follow};
+use crate::store::{Reflected, Store, follow_from_list};
 use crate::telemetry::{Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -129,7 +129,7 @@ impl Replica {
         );
         let rules = self.mutant.rules;
         self.starter = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            context.store.wait_synced().await;
+            context.store.listed_anew().await;
             let capabilities = Capabilities {
                 publish_unpublish: true,
                 ..Capabilities::default()
@@ -188,9 +188,10 @@ fn watches<K: Reflected>(
     breaker: &watch::Sender<[usize; 3]>,
     store: &Store,
 ) -> AbortOnDropHandle<()> {
-    let events = feed::<K>(world, kind, breaker.subscribe());
+    let (world, breaker) = (world.clone(), breaker.subscribe());
+    let events = move || feed::<K>(&world, kind, breaker.clone());
     let check = Health::new().check("watch");
-    AbortOnDropHandle::new(tokio::spawn(follow(events, store.clone(), check)))
+    AbortOnDropHandle::new(tokio::spawn(follow_from_list(events, store.clone(), check)))
 }
 
 fn settings(scenario: &Scenario, mutant: &Mutant) -> DriverConfig {
