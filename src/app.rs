@@ -4,7 +4,7 @@
 //! the watches, the supervisor. A signal stops it in reverse: drivers finish what runs, then watches and server stop,
 //! then traces are exported. A second signal ends it at once.
 
-use kube::Config;
+use kube::{Client, Config};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::admin::{self, AdminState, CheckHandle, Health};
 use crate::cli::Options;
 use crate::driver::Context;
+use crate::events::Events;
 use crate::kubernetes::{ConnectError, Requests, connect, load_config};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
@@ -114,22 +115,7 @@ async fn operate(
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
     let (watching, writing) = (connect(&config)?, connect(&config)?);
     let store = Store::default();
-    let mut watches = JoinSet::new();
-    watches.spawn(reflect::<VolumeAttachmentWire>(
-        watching.clone(),
-        store.clone(),
-        health.check("watch/volumeattachments"),
-    ));
-    watches.spawn(reflect::<PersistentVolumeWire>(
-        watching.clone(),
-        store.clone(),
-        health.check("watch/persistentvolumes"),
-    ));
-    watches.spawn(reflect::<CsiNodeWire>(
-        watching.clone(),
-        store.clone(),
-        health.check("watch/csinodes"),
-    ));
+    let _watches = watch_all(&watching, &store, health);
     let host = config
         .cluster_url
         .authority()
@@ -141,9 +127,11 @@ async fn operate(
         options.kube_api_timeout,
         telemetry.metrics.clone(),
     );
+    let events = Events::start(requests.clone(), telemetry.metrics.clone(), identity(options));
     let context = Context {
         store,
         requests,
+        events,
         metrics: telemetry.metrics.clone(),
         tracer: telemetry.tracer.clone(),
     };
@@ -164,6 +152,27 @@ async fn operate(
     );
     stop.cancel();
     Ok(finish(supervisor, options.shutdown_grace_period, signals).await)
+}
+
+/// Follows the three kinds of objects until dropped.
+fn watch_all(client: &Client, store: &Store, health: &Health) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    watches.spawn(reflect::<VolumeAttachmentWire>(
+        client.clone(),
+        store.clone(),
+        health.check("watch/volumeattachments"),
+    ));
+    watches.spawn(reflect::<PersistentVolumeWire>(
+        client.clone(),
+        store.clone(),
+        health.check("watch/persistentvolumes"),
+    ));
+    watches.spawn(reflect::<CsiNodeWire>(
+        client.clone(),
+        store.clone(),
+        health.check("watch/csinodes"),
+    ));
+    watches
 }
 
 async fn finish(supervisor: tokio::task::JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {

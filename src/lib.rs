@@ -20,6 +20,7 @@ pub mod csi;
 pub mod decide;
 pub mod driver;
 pub mod error_chain;
+pub mod events;
 pub mod kubernetes;
 pub mod mock;
 pub mod objects;

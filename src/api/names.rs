@@ -15,6 +15,9 @@ pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
 pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 
+/// Annotation on an Event: the trace of the attempt that it tells of.
+pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 

@@ -10,7 +10,6 @@ use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
-use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::trace::Span;
@@ -36,6 +35,8 @@ pub(super) struct Attempt<'w> {
     pub secrets: Option<SecretData>,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
+    /// The same, for the CSINode.
+    asked_for_node: bool,
 }
 
 /// How a step went.
@@ -72,6 +73,7 @@ async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
         span: Span::disabled(),
         secrets: None,
         asked_for_volume: false,
+        asked_for_node: false,
     };
     let mut opened = false;
     for _ in 0..MAX_STEPS {
@@ -124,6 +126,12 @@ impl Attempt<'_> {
                 self.ask_for_volume(name).await;
                 Step::Again
             }
+            Action::Refuse(Refusal::NodeNotFound(name) | Refusal::DriverNotOnNode { node: name, .. })
+                if !std::mem::replace(&mut self.asked_for_node, true) =>
+            {
+                self.ask_for_node(&name).await;
+                Step::Again
+            }
             Action::Refuse(refusal) => {
                 self.fail(
                     snapshot,
@@ -146,33 +154,6 @@ impl Attempt<'_> {
             Action::Unpublish(plan) => self.unpublish(snapshot, observed, &plan).await,
             Action::MarkAttached(write) | Action::Release(write) => {
                 self.record(snapshot, observed, |_| vec![write.clone()]).await
-            }
-        }
-    }
-
-    /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
-    /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
-    /// people. Should the volume have gone meanwhile, the next write to it tells.
-    async fn ask_for_volume(&self, name: Arc<str>) {
-        let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
-        if let Ok(Returned::Volume(record)) = answer
-            && !record.is_gone()
-        {
-            self.work.context.store.apply_volume(*record);
-        }
-    }
-
-    async fn load(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, reference: &SecretReference) -> Step {
-        match self.work.context.requests.secret(reference, &self.span).await {
-            Ok(secrets) => {
-                self.secrets = Some(secrets);
-                Step::Again
-            }
-            Err(error) => {
-                let SecretReference { namespace, name } = reference;
-                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
-                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
-                    .await
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::csi::{Connection, CsiClient};
 use crate::decide::patch::{Form, Target, Write};
 use crate::decide::tests::api_server::{apply, is_gone};
 use crate::decide::{Capabilities, DriverFacts};
+use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
@@ -138,6 +139,7 @@ impl Stage {
         let metrics = Metrics::default();
         let context = Context {
             store: Store::default(),
+            events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),

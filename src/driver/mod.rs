@@ -3,12 +3,14 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
+mod announce;
 mod attempt;
 mod calls;
 mod engine;
 mod flights;
 mod handshake;
 mod holds;
+mod lookup;
 mod observer;
 mod publish;
 mod release;
@@ -21,6 +23,7 @@ mod undo;
 pub use status::{DriverStatus, LastFailure, Phase, Plugin};
 pub use task::DriverTask;
 
+use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -33,6 +36,8 @@ pub struct Context {
     pub store: Store,
     /// Writes to the API server.
     pub requests: Requests,
+    /// Events.
+    pub events: Events,
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.

@@ -3,7 +3,7 @@
 
 use super::attempt::{Attempt, Step};
 use super::flights::Flight;
-use super::{report, undo};
+use super::{announce, report, undo};
 use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::store::Snapshot;
@@ -45,6 +45,7 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         plan: &UnpublishRequest<'_>,
     ) -> Step {
+        announce::node_gone(self, snapshot, &plan.places);
         let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
         let deadline = self.config.timeouts.unpublish;
         for place in &plan.places {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
+use super::announce;
 use super::attempt::Attempt;
 use super::engine::Work;
 use super::observer::queue_name;
@@ -127,6 +128,7 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
         .context
         .metrics
         .operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
+    announce::succeeded(attempt, snapshot, took);
     tracing::info!(
         driver,
         VolumeAttachment = &*attachment.name,
@@ -155,6 +157,9 @@ pub(super) fn failed(
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(&kind, description(failure));
     let trace_id = attempt.span.trace_id();
+    if let Some(snapshot) = snapshot {
+        announce::failed(attempt, snapshot, failure, reason, delay);
+    }
     tracing::warn!(
         driver = &*attempt.work.facts.name,
         VolumeAttachment = name,
@@ -204,6 +209,7 @@ pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration
 
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
+    announce::orphaned(attempt, snapshot, place, answer);
     tracing::warn!(
         driver = &*attempt.work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::announce;
 use super::attempt::Attempt;
 use crate::decide::Place;
 use crate::store::Snapshot;
@@ -36,6 +37,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
                 volumeHandle = place.volume_id,
                 "the VolumeAttachment vanished while its volume was being attached; detached it again"
             );
+            announce::vanished(attempt, snapshot, true);
             return;
         };
         tracing::warn!(
@@ -52,4 +54,5 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         nodeID = place.node_id,
         "gave up: the volume may still be attached though its VolumeAttachment is gone; detach it by hand"
     );
+    announce::vanished(attempt, snapshot, false);
 }

@@ -5,6 +5,7 @@
 
 mod connect;
 mod error;
+mod events;
 mod requests;
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
 use crate::error_chain::chain;
-use crate::objects::{Attachment, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
+};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 use crate::telemetry::{Span, SpanKind};
@@ -33,6 +35,10 @@ const ATTACHMENT_STATUS: Resource = Resource {
     name: "volumeattachments/status",
     path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
 };
+const NODES: Resource = Resource {
+    name: "csinodes",
+    path: "/apis/storage.k8s.io/v1/csinodes/{:name}",
+};
 const SECRETS: Resource = Resource {
     name: "secrets",
     path: "/api/v1/namespaces/{:namespace}/secrets/{:name}",
@@ -41,10 +47,11 @@ const SECRETS: Resource = Resource {
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
+/// A kind of request: what it is about, and where.
 #[derive(Clone, Copy)]
-struct Resource {
-    name: &'static str,
-    path: &'static str,
+pub(super) struct Resource {
+    pub name: &'static str,
+    pub path: &'static str,
 }
 
 impl Resource {
@@ -154,6 +161,14 @@ impl Requests {
         }
     }
 
+    /// Reads a CSINode.
+    pub async fn node(&self, name: &str, parent: &Span) -> Result<CsiNode, ApiError> {
+        let request = Request::get(NODES.url(name)).body(Body::empty());
+        self.send::<CsiNodeWire>(request, NODES, parent)
+            .await
+            .map(CsiNode::from)
+    }
+
     /// Reads a Secret, live: secrets are never cached.
     pub async fn secret(&self, reference: &SecretReference, parent: &Span) -> Result<SecretData, ApiError> {
         #[derive(Deserialize)]
@@ -178,7 +193,7 @@ impl Requests {
         ))
     }
 
-    async fn send<T: DeserializeOwned>(
+    pub(super) async fn send<T: DeserializeOwned>(
         &self,
         request: http::Result<Request<Body>>,
         resource: Resource,

@@ -16,6 +16,7 @@ mod chart;
 mod controlplane;
 mod crd_cases;
 mod demo;
+mod events;
 mod hanging_collector;
 mod readme;
 mod rig;

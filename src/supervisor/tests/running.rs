@@ -8,6 +8,7 @@ use tokio::time::{Instant, advance, timeout};
 
 use crate::api::{AttacherConfigSpec, AttacherConfigStatus, DriverConfig};
 use crate::driver::Context;
+use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::supervisor::running::Drivers;
@@ -25,6 +26,7 @@ fn drivers() -> Drivers {
     let metrics = Metrics::default();
     Drivers::new(Context {
         store: Store::default(),
+        events: Events::disabled(),
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
         tracer: Tracer::disabled(),

@@ -106,6 +106,7 @@ pub(super) struct OperationFamilies {
     pub(super) attempts: DriverFamily<Histogram>,
     pub(super) oldest_pending: DriverFamily<FloatGauge>,
     pub(super) attachments: DriverFamily<Gauge>,
+    pub(super) events: DriverFamily<Counter>,
 }
 
 impl OperationFamilies {
@@ -132,12 +133,15 @@ impl OperationFamilies {
         );
         let help = "VolumeAttachments of the driver by state";
         let attachments = per_driver(registry, "csi_attacher_volumeattachments", help, Gauge::default);
+        let help = "Events by reason and by what became of them: written, dropped for want of room, or failed";
+        let events = per_driver(registry, "csi_attacher_events", help, Counter::default);
         Self {
             csi,
             end_to_end,
             attempts,
             oldest_pending,
             attachments,
+            events,
         }
     }
 
@@ -147,6 +151,7 @@ impl OperationFamilies {
         self.attempts.forget(driver);
         self.oldest_pending.forget(driver);
         self.attachments.forget(driver);
+        self.events.forget(driver);
     }
 }
 

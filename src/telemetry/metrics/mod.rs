@@ -252,6 +252,14 @@ impl Metrics {
         });
     }
 
+    /// An event about a volume of the driver was `written`, `dropped` or `failed`.
+    pub fn event(&self, driver: &str, reason: &'static str, outcome: &'static str) {
+        let labels = labels([("driver_name", driver), ("reason", reason), ("outcome", outcome)]);
+        self.0.operation.events.with(driver, labels, |counter| {
+            counter.inc();
+        });
+    }
+
     /// The driver is connected and ready.
     pub fn driver_up(&self, driver: &str) {
         self.set_driver_up(driver, 1);

@@ -1,0 +1,178 @@
+//! What is told to people as events: which reason, and in which words.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::report::{Operation, volume_handle};
+use crate::clock;
+use crate::decide::{Failure, Place, is_final};
+use crate::events::{Level, Occurrence, Reason, subjects};
+use crate::store::Snapshot;
+
+/// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
+const RESOURCE_EXHAUSTED: i32 = 8;
+
+/// The reason of an event about an attempt that failed. `cause` is the failure's class when it is no gRPC status.
+pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: &str) -> Reason {
+    match (operation, failure.code) {
+        (Operation::Attach, Some(RESOURCE_EXHAUSTED)) => Reason::LimitReached,
+        (Operation::Attach, Some(code)) if !is_final(code) => Reason::AttachUncertain,
+        (Operation::Attach, _) => Reason::AttachFailed,
+        (Operation::Detach, None) if cause != "_OTHER" && cause != "conflict" => Reason::DetachBlocked,
+        (Operation::Detach, _) => Reason::DetachFailed,
+    }
+}
+
+/// An attach or detach came to its end.
+pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Duration) {
+    let (reason, verb) = match Operation::of(snapshot) {
+        Operation::Attach => (Reason::Attached, "attached to"),
+        Operation::Detach => (Reason::Detached, "detached from"),
+    };
+    let note = format!(
+        "{}: {verb} node {} in attempt {}, {:.1} s after it was asked for",
+        volume(snapshot),
+        snapshot.attachment.node,
+        attempt.run.attempt(),
+        took.as_secs_f64()
+    );
+    tell(attempt, snapshot, reason, reason.level(), note);
+}
+
+/// An attempt failed.
+pub(super) fn failed(attempt: &Attempt<'_>, snapshot: &Snapshot, failure: &Failure, cause: &str, delay: Duration) {
+    let operation = Operation::of(snapshot);
+    let reason = reason_of(operation, failure, cause);
+    let direction = match operation {
+        Operation::Attach => "to attach it to",
+        Operation::Detach => "to detach it from",
+    };
+    let doubt = match reason {
+        Reason::AttachUncertain => "; the driver may still be at it, and the volume may be at the node",
+        _ => "",
+    };
+    let note = format!(
+        "{}: attempt {} {direction} node {} failed{doubt}; next try in {}: {}",
+        volume(snapshot),
+        attempt.run.attempt(),
+        snapshot.attachment.node,
+        seconds(delay),
+        failure.message
+    );
+    tell(attempt, snapshot, reason, reason.level(), note);
+}
+
+/// A volume is detached from a node that is not there as it was when the volume was attached. Told in the first attempt.
+pub(super) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[Place<'_>]) {
+    if attempt.run.attempt() > 1 {
+        return;
+    }
+    let driver = &*attempt.work.facts.name;
+    let name = &snapshot.attachment.node;
+    let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
+    let known = match (registered, places) {
+        (Some(_), [_]) => return,
+        (Some(_), _) => "came back with another node ID",
+        (None, _) if snapshot.node.is_some() => "has no driver registered any more",
+        (None, _) => "has no CSINode any more",
+    };
+    let ids: Vec<&str> = places.iter().map(|place| place.node_id).collect();
+    let note = format!(
+        "{}: node {name} {known}; detaching from {}",
+        volume(snapshot),
+        ids.join(", ")
+    );
+    tell(attempt, snapshot, Reason::NodeGone, Reason::NodeGone.level(), note);
+}
+
+/// NOT_FOUND was taken for success, as the AttacherConfig asks.
+pub(super) fn orphaned(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
+    let note = format!(
+        "{}: the driver does not find it or node {} (ID {}); taken as detached by spec.orphanPolicy of the \
+         AttacherConfig: {}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        place.node_id,
+        answer.message
+    );
+    tell(attempt, snapshot, Reason::Detached, Level::Warning, note);
+}
+
+/// A volume was taken back, or could not be, after its VolumeAttachment vanished during the attach.
+pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, detached: bool) {
+    let (reason, what) = if detached {
+        (Reason::Detached, "the volume was detached again")
+    } else {
+        (Reason::DetachFailed, "the volume may still be there; detach it by hand")
+    };
+    let note = format!(
+        "{}: VolumeAttachment {} vanished while the volume was being attached to node {}; {what}",
+        volume(snapshot),
+        snapshot.attachment.name,
+        snapshot.attachment.node
+    );
+    tell(attempt, snapshot, reason, Level::Warning, note);
+}
+
+fn tell(attempt: &Attempt<'_>, snapshot: &Snapshot, reason: Reason, level: Level, note: String) {
+    attempt.work.context.events.record(Occurrence {
+        driver: attempt.work.facts.name.clone(),
+        reason,
+        level,
+        note,
+        trace_id: attempt.span.trace_id(),
+        at: clock::now(),
+        subjects: subjects(snapshot),
+    });
+}
+
+fn volume(snapshot: &Snapshot) -> String {
+    volume_handle(snapshot).map_or_else(|| "volume".to_owned(), |handle| format!("volume {handle}"))
+}
+
+fn seconds(delay: Duration) -> String {
+    format!("{:.1} s", delay.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_of_failures() {
+        let coded = |code| Failure {
+            message: String::new(),
+            code: Some(code),
+        };
+        let plain = Failure::plain("");
+        for (operation, failure, cause, reason) in [
+            (Operation::Attach, coded(8), "_OTHER", Reason::LimitReached),
+            (Operation::Attach, coded(4), "_OTHER", Reason::AttachUncertain),
+            (Operation::Attach, coded(14), "_OTHER", Reason::AttachUncertain),
+            (Operation::Attach, coded(5), "_OTHER", Reason::AttachFailed),
+            (
+                Operation::Attach,
+                plain.clone(),
+                "csinode_missing",
+                Reason::AttachFailed,
+            ),
+            (Operation::Detach, coded(8), "_OTHER", Reason::DetachFailed),
+            (
+                Operation::Detach,
+                plain.clone(),
+                "secret_missing",
+                Reason::DetachBlocked,
+            ),
+            (Operation::Detach, plain.clone(), "pv_not_found", Reason::DetachBlocked),
+            (Operation::Detach, plain.clone(), "volume_shared", Reason::DetachBlocked),
+            (Operation::Detach, plain.clone(), "_OTHER", Reason::DetachFailed),
+            (Operation::Detach, plain.clone(), "conflict", Reason::DetachFailed),
+        ] {
+            assert_eq!(
+                reason_of(operation, &failure, cause),
+                reason,
+                "{operation:?} {failure:?} {cause}"
+            );
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What an attempt reads from the API server by itself: a publish secret, and objects that the watches may be late with.
+
+use std::sync::Arc;
+
+use super::attempt::{Attempt, Step};
+use super::report;
+use crate::decide::patch::Target;
+use crate::decide::{Failure, Observed};
+use crate::kubernetes::Returned;
+use crate::objects::SecretReference;
+use crate::store::Snapshot;
+
+impl Attempt<'_> {
+    /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
+    /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
+    /// people. Should the volume have gone meanwhile, the next write to it tells.
+    pub(super) async fn ask_for_volume(&self, name: Arc<str>) {
+        let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
+        if let Ok(Returned::Volume(record)) = answer
+            && !record.is_gone()
+        {
+            self.work.context.store.apply_volume(*record);
+        }
+    }
+
+    /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
+    pub(super) async fn ask_for_node(&self, name: &str) {
+        if let Ok(record) = self.work.context.requests.node(name, &self.span).await {
+            self.work.context.store.apply_node(record);
+        }
+    }
+
+    pub(super) async fn load(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        reference: &SecretReference,
+    ) -> Step {
+        match self.work.context.requests.secret(reference, &self.span).await {
+            Ok(secrets) => {
+                self.secrets = Some(secrets);
+                Step::Again
+            }
+            Err(error) => {
+                let SecretReference { namespace, name } = reference;
+                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
+                    .await
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The task that writes events.
+
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+use super::Occurrence;
+use super::series::{Series, Write};
+use crate::kubernetes::{ApiErrorKind, Requests};
+use crate::telemetry::Metrics;
+
+/// How often counts that waited are looked for.
+const LOOK: Duration = Duration::from_secs(5);
+
+pub(super) struct Publisher {
+    requests: Requests,
+    metrics: Metrics,
+    series: Series,
+    /// Whether the missing permission was told.
+    told: bool,
+}
+
+impl Publisher {
+    pub fn new(requests: Requests, metrics: Metrics, instance: String) -> Self {
+        Self {
+            requests,
+            metrics,
+            series: Series::new(instance),
+            told: false,
+        }
+    }
+
+    pub async fn run(mut self, mut incoming: mpsc::Receiver<Occurrence>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                occurrence = incoming.recv() => match occurrence {
+                    Some(occurrence) => self.take_in(&occurrence).await,
+                    None => return,
+                },
+                _ = look.tick() => {
+                    for write in self.series.due(Instant::now()) {
+                        self.write(&write).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take_in(&mut self, occurrence: &Occurrence) {
+        for subject in &occurrence.subjects {
+            match self.series.take_in(occurrence, subject, Instant::now()) {
+                Ok(Some(write)) => self.write(&write).await,
+                Ok(None) => {}
+                Err(()) => self
+                    .metrics
+                    .event(&occurrence.driver, occurrence.reason.as_str(), "dropped"),
+            }
+        }
+    }
+
+    /// An event that cannot be written is lost: it is news, and what it tells of is on the objects as well.
+    async fn write(&mut self, write: &Write) {
+        let outcome = match &write.change {
+            None => self.requests.create_event(&write.namespace, &write.body).await,
+            Some(name) => self.requests.change_event(&write.namespace, name, &write.body).await,
+        };
+        let Err(error) = outcome else {
+            return self.metrics.event(&write.driver, write.reason.as_str(), "written");
+        };
+        self.metrics.event(&write.driver, write.reason.as_str(), "failed");
+        match (&write.change, error.kind) {
+            // Events live for an hour; the next occurrence makes a new one.
+            (Some(name), ApiErrorKind::NotFound) => self.series.forget(name),
+            (_, ApiErrorKind::Forbidden) if !self.told => {
+                self.told = true;
+                warn!(
+                    namespace = &*write.namespace, %error,
+                    "cannot write events; allow create and patch on events in the ClusterRole of the operator"
+                );
+            }
+            _ => debug!(namespace = &*write.namespace, %error, "an event is lost"),
+        }
+    }
+}

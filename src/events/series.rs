@@ -1,0 +1,267 @@
+//! What to write for an occurrence: a new event, a count on the one that is there, or nothing yet. Pure: time is given.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Level, Occurrence, Reason, Subject};
+use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER};
+use crate::decide::{cut, plain};
+
+/// The API server's limit on `Event.message`, in bytes.
+const MAX_NOTE_BYTES: usize = 1024;
+/// Occurrences of one reason on one object within this time of each other are counted on one event.
+const ONE_SERIES: Duration = Duration::from_mins(10);
+/// An event that is repeated is written anew no more often than this.
+const REST: Duration = Duration::from_secs(30);
+/// Most series that are remembered; what is forgotten only starts a new event.
+const MANY: usize = 4096;
+
+/// One write to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Write {
+    pub driver: Arc<str>,
+    pub reason: Reason,
+    pub namespace: Box<str>,
+    /// Name of the event to change; none to create one.
+    pub change: Option<Box<str>>,
+    pub body: Value,
+}
+
+/// A budget that fills up over time.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: f64,
+    per_second: f64,
+    most: f64,
+    at: Instant,
+}
+
+impl Budget {
+    fn new(per_second: f64, most: f64, at: Instant) -> Self {
+        Self {
+            left: most,
+            per_second,
+            most,
+            at,
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + passed * self.per_second).min(self.most);
+        self.at = now;
+        let enough = self.left >= 1.0;
+        if enough {
+            self.left -= 1.0;
+        }
+        enough
+    }
+}
+
+/// What a driver may write: good news must not use up what bad news needs.
+#[derive(Debug)]
+struct Budgets {
+    normal: Budget,
+    warning: Budget,
+}
+
+/// An event that was written.
+#[derive(Debug)]
+struct Entry {
+    name: Box<str>,
+    namespace: Box<str>,
+    driver: Arc<str>,
+    note: String,
+    trace_id: Option<String>,
+    count: u64,
+    last: Timestamp,
+    seen: Instant,
+    written: Instant,
+    /// Whether it happened again since it was written.
+    changed: bool,
+}
+
+impl Entry {
+    fn write(&mut self, reason: Reason, now: Instant) -> Write {
+        self.changed = false;
+        self.written = now;
+        Write {
+            driver: self.driver.clone(),
+            reason,
+            namespace: self.namespace.clone(),
+            change: Some(self.name.clone()),
+            body: json!({
+                "count": self.count,
+                "lastTimestamp": whole_seconds(self.last),
+                "message": self.note,
+                "metadata": {"annotations": annotations(self.trace_id.as_deref())},
+            }),
+        }
+    }
+}
+
+/// What was written, and about what.
+#[derive(Debug)]
+pub(super) struct Series {
+    instance: String,
+    /// By UID of the object, reason and level: an exception is not to be counted on what is usual.
+    entries: HashMap<(Box<str>, Reason, Level), Entry>,
+    budgets: HashMap<Arc<str>, Budgets>,
+    number: u64,
+}
+
+impl Series {
+    pub fn new(instance: String) -> Self {
+        Self {
+            instance,
+            entries: HashMap::new(),
+            budgets: HashMap::new(),
+            number: 0,
+        }
+    }
+
+    /// The write that an occurrence asks for on one of its objects. An error is what the budget does not allow.
+    pub fn take_in(&mut self, occurrence: &Occurrence, subject: &Subject, now: Instant) -> Result<Option<Write>, ()> {
+        let key = (subject.uid.clone(), occurrence.reason, occurrence.level);
+        let note = cut(&plain(&occurrence.note), MAX_NOTE_BYTES).to_owned();
+        if let Some(entry) = self.entries.get_mut(&key)
+            && now.saturating_duration_since(entry.seen) < ONE_SERIES
+        {
+            entry.count += 1;
+            entry.note = note;
+            entry.trace_id.clone_from(&occurrence.trace_id);
+            entry.last = occurrence.at;
+            entry.seen = now;
+            entry.changed = true;
+            let rested = now.saturating_duration_since(entry.written) >= REST;
+            return Ok(rested.then(|| entry.write(occurrence.reason, now)));
+        }
+        if !self.budget(&occurrence.driver, occurrence.level, now) {
+            return Err(());
+        }
+        let entry = self.entry(occurrence, subject, note, now);
+        let write = create(occurrence, subject, &entry, &self.instance);
+        self.make_room(now);
+        self.entries.insert(key, entry);
+        Ok(Some(write))
+    }
+
+    /// The counts that waited for their time.
+    pub fn due(&mut self, now: Instant) -> Vec<Write> {
+        let due = self
+            .entries
+            .iter_mut()
+            .filter(|(_, entry)| entry.changed && now.saturating_duration_since(entry.written) >= REST);
+        due.map(|((_, reason, _), entry)| entry.write(*reason, now)).collect()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets an event that is not there any more.
+    pub fn forget(&mut self, name: &str) {
+        self.entries.retain(|_, entry| &*entry.name != name);
+    }
+
+    fn budget(&mut self, driver: &Arc<str>, level: Level, now: Instant) -> bool {
+        let budgets = self.budgets.entry(driver.clone()).or_insert_with(|| Budgets {
+            normal: Budget::new(10.0, 100.0, now),
+            warning: Budget::new(20.0, 200.0, now),
+        });
+        match level {
+            Level::Normal => budgets.normal.take(now),
+            Level::Warning => budgets.warning.take(now),
+        }
+    }
+
+    fn entry(&mut self, occurrence: &Occurrence, subject: &Subject, note: String, now: Instant) -> Entry {
+        self.number += 1;
+        // As client-go names them: the object's name and a number that nobody else will think of.
+        let unique = i128::from(self.number) + occurrence.at.as_nanosecond();
+        let namespace = if subject.namespace.is_empty() {
+            "default"
+        } else {
+            &*subject.namespace
+        };
+        Entry {
+            name: format!("{}.{unique:x}", short(&subject.name)).into(),
+            namespace: namespace.into(),
+            driver: occurrence.driver.clone(),
+            note,
+            trace_id: occurrence.trace_id.clone(),
+            count: 1,
+            last: occurrence.at,
+            seen: now,
+            written: now,
+            changed: false,
+        }
+    }
+
+    fn make_room(&mut self, now: Instant) {
+        if self.entries.len() < MANY {
+            return;
+        }
+        self.entries
+            .retain(|_, entry| now.saturating_duration_since(entry.seen) < ONE_SERIES);
+        if self.entries.len() >= MANY {
+            self.entries.clear();
+        }
+    }
+}
+
+fn create(occurrence: &Occurrence, subject: &Subject, entry: &Entry, instance: &str) -> Write {
+    let at = whole_seconds(occurrence.at);
+    let mut involved = json!({
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+    });
+    if !subject.namespace.is_empty() {
+        involved["namespace"] = (*subject.namespace).into();
+    }
+    Write {
+        driver: occurrence.driver.clone(),
+        reason: occurrence.reason,
+        namespace: entry.namespace.clone(),
+        change: None,
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": entry.name,
+                "namespace": entry.namespace,
+                "annotations": annotations(occurrence.trace_id.as_deref()),
+            },
+            "involvedObject": involved,
+            "reason": occurrence.reason.as_str(),
+            "type": occurrence.level.as_str(),
+            "message": entry.note,
+            "source": {"component": FIELD_MANAGER, "host": instance},
+            "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": instance,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }),
+    }
+}
+
+fn annotations(trace_id: Option<&str>) -> Value {
+    trace_id.map_or(Value::Null, |trace_id| json!({EVENT_TRACE_ANNOTATION: trace_id}))
+}
+
+/// The name of an event has room for that of its object, unless that is as long as a name can be.
+fn short(name: &str) -> &str {
+    cut(name, 200).trim_end_matches(['.', '-'])
+}
+
+/// `metav1.Time` is written in whole seconds.
+fn whole_seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

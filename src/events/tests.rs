@@ -1,0 +1,159 @@
+//! Series of events: nothing here takes time.
+
+use jiff::Timestamp;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+use super::series::{Series, Write};
+use super::{Occurrence, Reason, Subject};
+
+fn subject(kind: &'static str, namespace: &str) -> Subject {
+    Subject {
+        api_version: "v1",
+        kind,
+        namespace: namespace.into(),
+        name: "object".into(),
+        uid: format!("{kind}-uid").into(),
+    }
+}
+
+fn occurrence(reason: Reason, note: &str) -> Occurrence {
+    Occurrence {
+        driver: "a.test".into(),
+        reason,
+        level: reason.level(),
+        note: note.to_owned(),
+        trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+        at: Timestamp::from_second(1_700_000_000).unwrap(),
+        subjects: Vec::new(),
+    }
+}
+
+fn written(series: &mut Series, occurrence: &Occurrence, at: Instant) -> Option<Write> {
+    series
+        .take_in(occurrence, &subject("PersistentVolume", ""), at)
+        .unwrap()
+}
+
+#[test]
+fn the_first_occurrence_is_an_event() {
+    let mut series = Series::new("pod-1".to_owned());
+    let failed = occurrence(Reason::AttachFailed, "no\nroom");
+    let claim = subject("PersistentVolumeClaim", "shop");
+    let write = series.take_in(&failed, &claim, Instant::now()).unwrap().unwrap();
+    assert_eq!((&*write.namespace, &write.change), ("shop", &None));
+    let mut body = write.body;
+    let name = body["metadata"]["name"].take();
+    assert!(name.as_str().unwrap().starts_with("object."), "{name}");
+    assert_eq!(
+        body,
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": null,
+                "namespace": "shop",
+                "annotations": {"attacher.csi.dev/trace-id": "0af7651916cd43dd8448eb211c80319c"},
+            },
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "shop", "name": "object",
+                "uid": "PersistentVolumeClaim-uid",
+            },
+            "reason": "AttachFailed",
+            "type": "Warning",
+            "message": "no room",
+            "source": {"component": "csi-attacher-operator", "host": "pod-1"},
+            "reportingComponent": "csi-attacher-operator",
+            "reportingInstance": "pod-1",
+            "firstTimestamp": "2023-11-14T22:13:20Z",
+            "lastTimestamp": "2023-11-14T22:13:20Z",
+            "count": 1,
+        })
+    );
+}
+
+#[test]
+fn what_repeats_is_counted_and_written_now_and_then() {
+    let mut series = Series::new("pod-1".to_owned());
+    let start = Instant::now();
+    let created = written(&mut series, &occurrence(Reason::DetachFailed, "one"), start).unwrap();
+    assert_eq!(&*created.namespace, "default", "of an object without a namespace");
+    let later = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(
+        written(&mut series, &occurrence(Reason::DetachFailed, "two"), later(1)),
+        None
+    );
+    assert_eq!(series.due(later(2)), []);
+    let due = series.due(later(31));
+    assert_eq!(due.len(), 1);
+    assert_eq!(due[0].change.as_deref(), created.body["metadata"]["name"].as_str());
+    assert_eq!(
+        (&due[0].body["count"], &due[0].body["message"]),
+        (&json!(2), &json!("two"))
+    );
+    assert_eq!(series.due(later(100)), [], "nothing happened since");
+    let third = written(&mut series, &occurrence(Reason::DetachFailed, "three"), later(101)).unwrap();
+    assert_eq!((&third.body["count"], third.change.is_some()), (&json!(3), true));
+    let other = written(&mut series, &occurrence(Reason::NodeGone, "other"), later(102)).unwrap();
+    assert!(other.change.is_none(), "another reason is another event");
+    let after_a_pause = written(&mut series, &occurrence(Reason::DetachFailed, "new"), later(2000)).unwrap();
+    assert!(after_a_pause.change.is_none(), "a new series");
+}
+
+#[test]
+fn an_event_that_expired_is_made_anew() {
+    let mut series = Series::new("pod-1".to_owned());
+    let start = Instant::now();
+    let created = written(&mut series, &occurrence(Reason::Attached, "one"), start).unwrap();
+    series.forget(created.body["metadata"]["name"].as_str().unwrap());
+    let again = written(&mut series, &occurrence(Reason::Attached, "two"), start).unwrap();
+    assert!(again.change.is_none());
+}
+
+#[test]
+fn good_news_leaves_room_for_bad() {
+    let mut series = Series::new("pod-1".to_owned());
+    let start = Instant::now();
+    let mut flood = |reason: Reason, driver: &str, number: usize| {
+        let mut occurrence = occurrence(reason, "x");
+        occurrence.driver = driver.into();
+        let mut object = subject("VolumeAttachment", "");
+        object.uid = format!("{driver}-{number}").into();
+        series.take_in(&occurrence, &object, start)
+    };
+    let told = (0..1000)
+        .filter(|number| flood(Reason::Attached, "a.test", *number).is_ok())
+        .count();
+    assert_eq!(told, 100);
+    assert!(
+        flood(Reason::AttachFailed, "a.test", 0).is_ok(),
+        "bad news has a budget of its own"
+    );
+    assert!(
+        flood(Reason::Attached, "b.test", 0).is_ok(),
+        "and so has another driver"
+    );
+}
+
+#[test]
+fn a_note_fits() {
+    let mut series = Series::new("pod-1".to_owned());
+    let long = "ü".repeat(2000);
+    let write = written(&mut series, &occurrence(Reason::AttachFailed, &long), Instant::now()).unwrap();
+    assert_eq!(write.body["message"].as_str().unwrap().len(), 1024);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut series = Series::new("pod-1".to_owned());
+    let mut now = Instant::now();
+    for number in 0..10_000 {
+        now += Duration::from_millis(100);
+        let mut object = subject("VolumeAttachment", "");
+        object.uid = number.to_string().into();
+        series
+            .take_in(&occurrence(Reason::Attached, "x"), &object, now)
+            .unwrap();
+    }
+    assert!(series.len() <= 4096, "{}", series.len());
+}

@@ -1,0 +1,151 @@
+//! What people read with `kubectl describe`: events on the VolumeAttachment, the PersistentVolume and the claim.
+
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use kube::Api;
+use serde_json::json;
+use tonic::Code;
+
+use crate::rig::{Driver, LIMIT, World};
+use crate::support::Result;
+use crate::support::wait::wait_for_any;
+
+/// Waits for an event with this reason on this object, whose message has this part.
+async fn event(world: &World, kind: &str, name: &str, reason: &str, part: &str) -> Result<Event> {
+    let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
+    let what = format!("{reason} on {kind} {name} with {part:?}");
+    wait_for_any(events, &what, LIMIT, |event| {
+        let about = &event.involved_object;
+        about.kind.as_deref() == Some(kind)
+            && about.name.as_deref() == Some(name)
+            && event.reason.as_deref() == Some(reason)
+            && event.message.as_deref().is_some_and(|message| message.contains(part))
+    })
+    .await
+}
+
+async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
+    let settings = json!({
+        "backoff": { "initial": "50ms", "max": "100ms" }, "timeouts": { "publish": "1s", "unpublish": "1s" },
+    });
+    world.driver(short, settings).await
+}
+
+#[tokio::test]
+async fn each_step_of_an_attach_is_told_on_attachment_volume_and_claim() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "told").await?;
+    let publish = || Rule::on(Method::ControllerPublishVolume).volume("told-va").times(1);
+    driver.mock.script(publish().fail(Code::Aborted, "still at it"));
+    driver
+        .mock
+        .script(publish().fail(Code::ResourceExhausted, "node is full"));
+    driver
+        .mock
+        .script(publish().fail(Code::FailedPrecondition, "in use elsewhere"));
+    let volume = driver
+        .volume("told-va")
+        .claim("default", "told-claim", Some("told-uid"));
+    world.fixtures.persistent_volume(&volume).await?;
+    driver.attachment("told-va", "told-va").await?;
+    world.fixtures.wait_for_attached("told-va").await?;
+    for (reason, part, kind) in [
+        (
+            "AttachUncertain",
+            "attempt 1 to attach it to node told-node failed",
+            "Warning",
+        ),
+        (
+            "LimitReached",
+            "code = ResourceExhausted desc = node is full",
+            "Warning",
+        ),
+        ("AttachFailed", "next try in 0.", "Warning"),
+        ("Attached", "attached to node told-node in attempt 4", "Normal"),
+    ] {
+        for (object, name) in [
+            ("VolumeAttachment", "told-va"),
+            ("PersistentVolume", "told-va"),
+            ("PersistentVolumeClaim", "told-claim"),
+        ] {
+            let event = event(&world, object, name, reason, part).await?;
+            assert_eq!(event.type_.as_deref(), Some(kind), "{reason} on {object}");
+            let source = event.source.unwrap_or_default();
+            assert_eq!(source.component.as_deref(), Some("csi-attacher-operator"));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_detach_tells_what_holds_it_up() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "leave").await?;
+    driver.attach("leave-va").await?;
+    world.fixtures.delete::<CSINode>(&driver.node()).await?;
+    let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("leave-va").times(1);
+    driver.mock.script(unpublish.fail(Code::Internal, "still mounted"));
+    world.fixtures.delete::<VolumeAttachment>("leave-va").await?;
+    world.fixtures.wait_for_attachment_gone("leave-va").await?;
+    event(
+        &world,
+        "PersistentVolume",
+        "leave-va",
+        "NodeGone",
+        "has no CSINode any more",
+    )
+    .await?;
+    event(&world, "PersistentVolume", "leave-va", "DetachFailed", "still mounted").await?;
+    event(&world, "PersistentVolume", "leave-va", "Detached", "in attempt 2").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_detach_that_cannot_begin_is_blocked() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "blocked").await?;
+    let note = json!({"handle": "blocked-va", "secret": {"namespace": "default", "name": "nowhere"}}).to_string();
+    let annotations = json!({"csi.alpha.kubernetes.io/node-id": driver.node_id(), "attacher.csi.dev/volume": note});
+    world.fixtures.persistent_volume(&driver.volume("other-handle")).await?;
+    let attachment = json!({
+        "metadata": {"name": "blocked-va", "finalizers": [driver.finalizer()], "annotations": annotations},
+        "spec": {
+            "attacher": driver.name, "nodeName": driver.node(), "source": {"persistentVolumeName": "other-handle"},
+        },
+    });
+    let api: Api<VolumeAttachment> = Api::all(world.client.clone());
+    // Deleted before the operator may attach it: its driver is not there.
+    driver.stop().await;
+    let attachment = serde_json::from_value(attachment)?;
+    let created = api.create(&kube::api::PostParams::default(), &attachment).await;
+    created.expect("the attachment can be made");
+    world.fixtures.delete::<VolumeAttachment>("blocked-va").await?;
+    driver.start_again().await?;
+    event(
+        &world,
+        "VolumeAttachment",
+        "blocked-va",
+        "DetachBlocked",
+        "failed to load secret",
+    )
+    .await?;
+    assert!(driver.calls_for("blocked-va").is_empty());
+    Ok(())
+}
+
+/// NOT_FOUND counts as detached only where the AttacherConfig says so, and each time somebody is told.
+#[tokio::test]
+async fn an_orphan_is_let_go_by_policy_and_told() -> Result<()> {
+    let world = World::shared().await?;
+    let settings = json!({ "orphanPolicy": "TreatNotFoundAsDetached" });
+    let driver = world.driver("orphan", settings).await?;
+    driver.attach("orphan-va").await?;
+    let unpublish = Rule::on(Method::ControllerUnpublishVolume).volume("orphan-va").times(1);
+    driver.mock.script(unpublish.fail(Code::NotFound, "no such node"));
+    world.fixtures.delete::<VolumeAttachment>("orphan-va").await?;
+    world.fixtures.wait_for_attachment_gone("orphan-va").await?;
+    let told = event(&world, "PersistentVolume", "orphan-va", "Detached", "spec.orphanPolicy").await?;
+    assert_eq!(told.type_.as_deref(), Some("Warning"));
+    Ok(())
+}
