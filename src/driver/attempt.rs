@@ -37,6 +37,8 @@ pub(super) struct Attempt<'w> {
     asked_for_volume: bool,
     /// The same, for the CSINode.
     asked_for_node: bool,
+    /// Whether the volume was taken back from where earlier tries may have left it.
+    pub retracted: bool,
 }
 
 /// How a step went.
@@ -74,6 +76,7 @@ async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
         secrets: None,
         asked_for_volume: false,
         asked_for_node: false,
+        retracted: false,
     };
     let mut opened = false;
     for _ in 0..MAX_STEPS {

@@ -16,8 +16,12 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         plan: &PublishRequest<'_>,
     ) -> Step {
-        for place in &plan.former {
-            self.retract(snapshot, *place).await;
+        if !plan.former.is_empty() && !std::mem::replace(&mut self.retracted, true) {
+            for place in &plan.former {
+                self.retract(snapshot, *place).await;
+            }
+            // That took a while; the attachment may be one to be detached by now.
+            return Step::Again;
         }
         let place = Place {
             volume_id: plan.volume_id,

@@ -102,6 +102,11 @@ impl Store {
         self.inner.index.read().snapshot(name)
     }
 
+    /// Whether an attachment other than that of `snapshot`, on the same node, is claimed for a place.
+    pub fn is_claimed(&self, driver: &DriverFacts, snapshot: &Snapshot, place: decide::Place<'_>) -> bool {
+        self.inner.index.read().is_claimed(&snapshot.attachment, driver, place)
+    }
+
     /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         self.inner.index.read().volume(name)

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use super::index::Index;
-use crate::decide::Neighbours;
+use crate::decide::{DriverFacts, Neighbours, Place};
 use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSpec};
 
 /// How many PersistentVolumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
@@ -60,6 +60,23 @@ impl Index {
         }
         elsewhere.retain(|other| other.node != attachment.node);
         Neighbours { elsewhere, here }
+    }
+
+    /// Whether another attachment on the same node is claimed for a place, so that the volume is not to be taken from there.
+    pub fn is_claimed(&self, attachment: &Attachment, driver: &DriverFacts, place: Place<'_>) -> bool {
+        let names = self.by_node.get(&attachment.node).into_iter().flatten();
+        let mut records = names.filter_map(|name| self.attachments.get(name));
+        records.any(|other| {
+            let at_place = other.node_id.as_deref() == Some(place.node_id)
+                && other
+                    .volume_note
+                    .as_ref()
+                    .is_some_and(|note| &*note.handle == place.volume_id);
+            at_place
+                && other.uid != attachment.uid
+                && other.deleting.is_none()
+                && other.finalizers.contains(&driver.finalizer)
+        })
     }
 
     /// Whether more than one PersistentVolume has the handle of this attachment's volume. Almost none do, and then the

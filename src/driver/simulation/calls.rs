@@ -179,7 +179,7 @@ impl ModelDriver {
             });
             if let Some(result) = result {
                 // Nobody may be left to hear it.
-                drop(sender.send(result));
+                sender.send(result).ok();
             }
         });
         Ok(receiver)

@@ -9,13 +9,12 @@ use std::collections::BTreeSet;
 
 use super::backend::{Call, Pair};
 use super::cluster::{Kind, Written, finalizers, is_deleting, text};
-use super::replica::Life;
 use super::world::{DRIVER, FINALIZER, Owner, State};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::store::Store;
 
-/// A write of an attacher was stored.
-pub fn written(state: &mut State, life: &Life, written: &Written) {
+/// A write of an attacher was stored; `late` when whoever sent it had given it up, so that the world may have moved on.
+pub fn written(state: &mut State, late: bool, written: &Written) {
     let (before, after) = (&*written.before, &*written.after);
     foreign_parts_survive(state, before, after);
     let (had, has) = (is_held(before), is_held(after));
@@ -33,7 +32,7 @@ pub fn written(state: &mut State, life: &Life, written: &Written) {
     }
     let attached = |object: &Value| object["status"]["attached"] == true;
     match (attached(before), attached(after)) {
-        (false, true) if !life.is_over() => recorded_as_attached(state, after),
+        (false, true) if !late => recorded_as_attached(state, after),
         (true, false) if has => state
             .journal
             .violated("our finalizer goes before the status says detached", || {

@@ -20,6 +20,7 @@ use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::engine::Engine;
 use crate::driver::status::Publisher;
 use crate::driver::{Context, DriverStatus};
+use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Reflected, Store, follow_from_list};
@@ -93,6 +94,7 @@ impl Replica {
                 metrics.clone(),
             ),
             metrics,
+            events: Events::disabled(),
             tracer: Tracer::disabled(),
         };
         let settings = world.with(|state| settings(&state.scenario, &mutant));

@@ -18,6 +18,7 @@ use crate::decide::patch::{Form, Target};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
+const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
 const SECRETS: &str = "/api/v1/namespaces/ns/secrets/";
 
 /// A client of a replica.
@@ -91,10 +92,11 @@ async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Respo
     };
     // In a task of its own: what was sent arrives even when the sender is no more.
     let (sender, receiver) = oneshot::channel();
+    let late = matches!(fate, Fate::Lost(_) | Fate::Silent(_));
     if let Some(at) = at {
         tokio::spawn(async move {
             tokio::time::sleep(at).await;
-            let answer = world.with(|state| carry_out(state, &life, asked));
+            let answer = world.with(|state| carry_out(state, &life, asked, late));
             // Nobody may be left to hear it.
             drop(sender.send(answer));
         });
@@ -127,10 +129,16 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
     if let Some(name) = path.strip_prefix(SECRETS) {
         return Ok(Asked::Secret(name.to_owned()));
     }
-    let (kind, rest) = match (path.strip_prefix(VOLUMES), path.strip_prefix(ATTACHMENTS)) {
-        (Some(rest), _) => (Kind::Volume, rest),
-        (_, Some(rest)) => (Kind::Attachment, rest),
-        _ => return Err(format!("a request that nobody expects: {method} {path}").into()),
+    let prefixes = [
+        (Kind::Volume, VOLUMES),
+        (Kind::Attachment, ATTACHMENTS),
+        (Kind::Node, NODES),
+    ];
+    let mut found = prefixes
+        .iter()
+        .filter_map(|(kind, prefix)| Some((*kind, path.strip_prefix(prefix)?)));
+    let Some((kind, rest)) = found.next() else {
+        return Err(format!("a request that nobody expects: {method} {path}").into());
     };
     if method == Method::GET {
         return Ok(Asked::Read(kind, rest.to_owned()));
@@ -145,7 +153,8 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
     Ok(Asked::Write(Write { target, form, body }))
 }
 
-fn carry_out(state: &mut State, life: &Life, asked: Asked) -> (u16, Value) {
+/// Carries a request out; `late` when its sender does not wait for it any more.
+fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, Value) {
     match asked {
         Asked::Secret(name) if state.cluster.secrets.contains(&name) => (200, json!({"data": {"key": "dmFsdWU="}})),
         Asked::Secret(_) => (404, message("not found")),
@@ -165,7 +174,7 @@ fn carry_out(state: &mut State, life: &Life, asked: Asked) -> (u16, Value) {
                 format!("{code} to {} for {}: {note}", life.name(), target(&write.target))
             });
             if let Some(written) = written {
-                check::written(state, life, &written);
+                check::written(state, late || life.is_over(), &written);
             }
             (code, body)
         }
