@@ -24,12 +24,9 @@ pub struct ModelDriver {
     pub world: World,
     pub life: Life,
     pub store: Store,
-    /// What a wrong operator takes an answer for.
-    pub deceives: Option<Deceit>,
+    /// Calls that a wrong operator leaves out.
+    pub omits: Option<fn(&State, Call, &Pair) -> bool>,
 }
-
-/// From what was answered to what a wrong operator makes of it; none where it makes no call at all.
-pub type Deceit = fn(Call, &Store, &Pair) -> bool;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +72,12 @@ impl ModelDriver {
     async fn call(&self, call: Call, pair: Pair, deadline: Duration) -> Result<(), CallError> {
         if self.life.is_over() || self.world.is_over() {
             return std::future::pending().await;
+        }
+        if self
+            .omits
+            .is_some_and(|omits| self.world.with(|state| omits(state, call, &pair)))
+        {
+            return Ok(());
         }
         let (fate, owners) = self.world.with(|state| {
             state.calls += 1;

@@ -116,7 +116,7 @@ impl Replica {
             world: self.world.clone(),
             life: self.life.clone(),
             store: self.context.store.clone(),
-            deceives: self.mutant.deceives,
+            omits: self.mutant.omits,
         })
     }
 
@@ -129,9 +129,13 @@ impl Replica {
             self.world.clone(),
             self.life.clone(),
         );
-        let rules = self.mutant.rules;
+        let (rules, stale) = (self.mutant.rules, self.mutant.stale);
         self.starter = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            context.store.listed_anew().await;
+            if stale {
+                context.store.wait_synced().await;
+            } else {
+                context.store.listed_anew().await;
+            }
             let capabilities = Capabilities {
                 publish_unpublish: true,
                 ..Capabilities::default()

@@ -142,6 +142,26 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// What is special about the world of this scenario.
+    pub fn character(&self) -> String {
+        let mut disks = String::new();
+        for disk in &self.disks {
+            let traits = [
+                (disk.single_writer, "single writer"),
+                (disk.secret, "secret"),
+                (disk.inline, "in line"),
+            ];
+            let traits: Vec<&str> = traits.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+            disks += &format!("{} is {} ({}); ", disk.name, disk.handle, traits.join(", "));
+        }
+        format!(
+            "{disks}{} nodes; faults of requests {} %, of calls {} %, at most {}; watches up to {:?} behind; a busy backend {:?}",
+            self.nodes, self.api_faults, self.call_faults, self.max_faults, self.lag, self.busy
+        )
+    }
+}
+
 fn disk(number: usize, faultless: bool, rng: &mut Rng) -> Disk {
     // The third PersistentVolume may be another name of the second one's volume.
     let twin = number == 2 && rng.u8(0..8) == 0;
