@@ -17,7 +17,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET
 
-.PHONY: help demo test fmt fmt-check lint unit doc-test integration csi-sanity bench generate doc deny chart programs \
+.PHONY: help demo test fmt fmt-check lint unit doc-test integration conformance csi-sanity bench generate doc deny chart programs \
 	controlplane need-rust clean
 
 help: ## List the targets
@@ -30,7 +30,7 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, KUBECONFIG_
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
 
-test: fmt-check lint unit doc-test integration csi-sanity ## All that must hold: format, lints, unit, property and integration tests, csi-sanity
+test: fmt-check lint unit doc-test integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, conformance
 
 fmt: need-rust ## Format the sources
 	$(CARGO) fmt
@@ -49,6 +49,9 @@ doc-test: need-rust ## Run the examples in the documentation
 
 integration: programs controlplane ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
+
+conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
+	$(CARGO) test --quiet --test conformance -- $(ONLY)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity

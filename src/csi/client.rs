@@ -71,6 +71,8 @@ pub struct CsiClient {
     metrics: Metrics,
     /// Label of the metrics; none until the driver told its name.
     driver: Option<Arc<str>>,
+    /// Whether the calls are about volumes of an in-tree plug-in; a label of the metrics.
+    migrated: bool,
     /// Calls made before the name was known, to be counted under it.
     unnamed: Arc<Mutex<Vec<Counted>>>,
 }
@@ -81,6 +83,7 @@ struct Counted {
     method: &'static str,
     code: Code,
     elapsed: Duration,
+    migrated: bool,
 }
 
 /// A handshake makes four calls; what goes beyond is a driver that never tells its name.
@@ -101,6 +104,7 @@ impl CsiClient {
             connection,
             metrics,
             driver: None,
+            migrated: false,
             unnamed: Arc::default(),
         }
     }
@@ -109,10 +113,19 @@ impl CsiClient {
     #[must_use]
     pub fn named(&self, driver: Arc<str>) -> Self {
         for call in self.unnamed.lock().drain(..) {
-            self.metrics.csi_call(&driver, call.method, call.code, call.elapsed);
+            self.record(&driver, call);
         }
         let driver = Some(driver);
         Self { driver, ..self.clone() }
+    }
+
+    /// The same, with calls that are counted as being about volumes of an in-tree plug-in.
+    #[must_use]
+    pub fn migrated(&self) -> Self {
+        Self {
+            migrated: true,
+            ..self.clone()
+        }
     }
 
     /// The connection under the calls.
@@ -292,6 +305,7 @@ impl CsiClient {
             method: frame.method,
             code,
             elapsed: started.elapsed(),
+            migrated: self.migrated,
         });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
@@ -305,13 +319,18 @@ impl CsiClient {
 
     fn count(&self, call: Counted) {
         if let Some(driver) = &self.driver {
-            self.metrics.csi_call(driver, call.method, call.code, call.elapsed);
+            self.record(driver, call);
             return;
         }
         let mut unnamed = self.unnamed.lock();
         if unnamed.len() < MAX_UNNAMED {
             unnamed.push(call);
         }
+    }
+
+    fn record(&self, driver: &str, call: Counted) {
+        self.metrics
+            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated);
     }
 
     fn span(&self, frame: &Frame<'_>) -> Span {

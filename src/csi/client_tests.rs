@@ -19,7 +19,7 @@ use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A deadline that is not to pass.
-const LONG: Duration = Duration::from_secs(30);
+pub(super) const LONG: Duration = Duration::from_secs(30);
 
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("in time")
@@ -30,14 +30,14 @@ pub(super) fn client_of(socket: &Path) -> CsiClient {
     CsiClient::new(connection, Metrics::default())
 }
 
-struct Stage {
-    driver: MockHandle,
-    client: CsiClient,
-    folder: tempfile::TempDir,
+pub(super) struct Stage {
+    pub driver: MockHandle,
+    pub client: CsiClient,
+    pub folder: tempfile::TempDir,
 }
 
 impl Stage {
-    async fn of(builder: MockDriverBuilder) -> Self {
+    pub async fn of(builder: MockDriverBuilder) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
         let driver = builder.accept_any_volume().start(&socket).await.unwrap();
@@ -52,7 +52,7 @@ impl Stage {
         Self::of(MockDriver::builder("client.test")).await
     }
 
-    async fn publish(&self, secrets: Option<&SecretData>, deadline: Duration) -> Result<StringMap, CallError> {
+    pub async fn publish(&self, secrets: Option<&SecretData>, deadline: Duration) -> Result<StringMap, CallError> {
         self.publish_under(secrets, deadline, &Span::disabled()).await
     }
 
@@ -81,7 +81,7 @@ impl Stage {
         within(self.client.publish(&plan, secrets, deadline, parent)).await
     }
 
-    async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
+    pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
         let place = Place {
             volume_id: "v",
             node_id: "n",
@@ -321,35 +321,6 @@ async fn capabilities_are_reported_by_name() {
     assert!(
         none.driver.calls_of(Method::ControllerGetCapabilities).is_empty(),
         "who has no controller is not asked"
-    );
-}
-
-#[tokio::test]
-async fn calls_before_the_name_is_known_are_counted_under_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("csi.sock");
-    let driver = MockDriver::builder("client.test").start(&socket).await.unwrap();
-    let metrics = Metrics::default();
-    let client = CsiClient::new(Connection::new(&Endpoint::Unix(socket)), metrics.clone());
-    let quiet = Span::disabled();
-    assert!(within(client.probe(LONG, &quiet)).await.unwrap());
-    assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
-    let client = client.named("client.test".into());
-    driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
-    within(client.plugin_info(LONG, &quiet)).await.unwrap_err();
-    let text = metrics.encode_prometheus();
-    let count = |method: &str, code: &str| {
-        text.lines().any(|line| {
-            line.starts_with("csi_sidecar_operations_seconds_count{")
-                && line.contains("driver_name=\"client.test\"")
-                && line.contains(&format!("method_name=\"{method}\""))
-                && line.contains(&format!("grpc_status_code=\"{code}\""))
-                && line.ends_with(" 1")
-        })
-    };
-    assert!(
-        count("/csi.v1.Identity/Probe", "OK") && count("/csi.v1.Identity/GetPluginInfo", "Internal"),
-        "{text}"
     );
 }
 

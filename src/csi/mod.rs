@@ -28,4 +28,6 @@ mod client_tests;
 #[cfg(test)]
 mod connection_tests;
 #[cfg(test)]
+mod metric_tests;
+#[cfg(test)]
 mod tests;

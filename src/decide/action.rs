@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::patch::Write;
-use crate::objects::{FormerPlace, SecretReference, StringMap};
+use crate::objects::{FormerPlace, SecretReference, StringMap, TranslationError};
 
 /// The next step for a VolumeAttachment.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,9 +163,9 @@ pub enum Refusal {
     /// The access modes cannot be expressed in CSI.
     #[error("CSI does not support the combination of access modes of this volume: {0}")]
     AccessModes(&'static str),
-    /// The volume belongs to an in-tree plug-in.
-    #[error("{0} volumes of the in-tree plug-in are not translated to CSI by this version of the operator")]
-    NotTranslated(&'static str),
+    /// The volume belongs to an in-tree plug-in, and its CSI successor cannot take it.
+    #[error("failed to translate in tree pv to CSI: {0}")]
+    Untranslated(TranslationError),
     /// Another attachment wants the same volume on the same node.
     #[error(
         "VolumeAttachment {attachment} has the same volume on node {node} attached; to detach it now would take it away there"
@@ -200,7 +200,7 @@ impl Refusal {
             | Self::NotCsi
             | Self::InlineNotCsi
             | Self::AccessModes(_)
-            | Self::NotTranslated(_)
+            | Self::Untranslated(_)
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

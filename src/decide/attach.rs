@@ -119,7 +119,7 @@ pub(super) fn csi_source<'a>(observed: &Observed<'a>, spec: &'a VolumeSpec) -> R
     let inline = matches!(observed.attachment.source, Source::Inline(_));
     match &spec.source {
         VolumeSource::Csi(source) => Ok(source),
-        VolumeSource::Migratable(plugin) => Err(Refusal::NotTranslated(plugin)),
+        VolumeSource::Untranslated(error) => Err(Refusal::Untranslated((**error).clone())),
         VolumeSource::Other if inline => Err(Refusal::InlineNotCsi),
         VolumeSource::Other => Err(Refusal::NotCsi),
     }

@@ -56,7 +56,7 @@ fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a 
 fn handle(volume: &Volume) -> Option<&str> {
     match &volume.spec.source {
         VolumeSource::Csi(source) => Some(&source.handle),
-        VolumeSource::Migratable(_) | VolumeSource::Other => None,
+        VolumeSource::Untranslated(_) | VolumeSource::Other => None,
     }
 }
 

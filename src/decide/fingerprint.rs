@@ -56,6 +56,7 @@ pub fn volume_fingerprint(volume: &Volume, attachments: usize, driver: &DriverFa
     volume.uid.hash(&mut hasher);
     volume.deleting.hash(&mut hasher);
     volume.finalizers.contains(&driver.finalizer).hash(&mut hasher);
+    volume.is_in_tree_without(&driver.name).hash(&mut hasher);
     (attachments > 0).hash(&mut hasher);
     hasher.finish()
 }
@@ -74,7 +75,7 @@ fn hash_spec(spec: &VolumeSpec, hasher: &mut DefaultHasher) {
             source.attributes.hash(hasher);
             source.publish_secret.hash(hasher);
         }
-        VolumeSource::Migratable(plugin) => plugin.hash(hasher),
+        VolumeSource::Untranslated(error) => error.hash(hasher),
         VolumeSource::Other => {}
     }
 }

@@ -35,7 +35,7 @@ pub use observed::{
     Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
 };
 pub use patch::Write;
-pub use protect::{VolumeAction, VolumeKept, volume};
+pub use protect::{VolumeAction, VolumeKept, may_release, volume};
 pub use publication::{Publication, is_final, publication};
 pub use settle::{check_publish_context, settle, unpublished};
 

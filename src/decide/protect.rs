@@ -16,7 +16,7 @@ pub enum VolumeAction {
 /// Why a PersistentVolume is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeKept {
-    /// It is not being deleted.
+    /// It is not being deleted, and nothing says that it is not to be served by this driver.
     Live,
     /// It does not carry our finalizer.
     NotProtected,
@@ -24,9 +24,16 @@ pub enum VolumeKept {
     Attached,
 }
 
+/// Whether a driver may have to release a volume, told from the object alone: it is being deleted, or migration of its
+/// in-tree plug-in was taken back, so that another attacher, or none, is to serve it.
+pub fn may_release(volume: &Volume, driver: &DriverFacts) -> bool {
+    let unwanted = volume.deleting || volume.is_in_tree_without(&driver.name);
+    unwanted && volume.finalizers.contains(&driver.finalizer)
+}
+
 /// Decides about a PersistentVolume that `attachments` VolumeAttachments of any driver name.
 pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> VolumeAction {
-    if !volume.deleting {
+    if !volume.deleting && !volume.is_in_tree_without(&driver.name) {
         return VolumeAction::Keep(VolumeKept::Live);
     }
     let Some(write) = patch::release_volume(volume, &driver.finalizer) else {

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::engine::Work;
+use super::release;
 use super::report::{self, Operation};
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Action, Credentials, Failure, Observed, Outcome, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned, SecretData};
+use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::trace::Span;
@@ -33,6 +35,8 @@ pub(super) struct Attempt<'w> {
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     pub secrets: Option<SecretData>,
+    /// The Secret that the volume names, once it was asked for.
+    pub needed_secret: Option<SecretReference>,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
     /// The same, for the CSINode.
@@ -51,33 +55,43 @@ pub(super) enum Step {
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
-    let verdict = attempt(work, run, name).await;
-    if verdict == Verdict::Done {
-        work.holds.end(name);
+    let mut attempt = Attempt {
+        work,
+        run,
+        config: work.config.borrow().clone(),
+        client: work.client(),
+        span: Span::disabled(),
+        secrets: None,
+        needed_secret: None,
+        asked_for_volume: false,
+        asked_for_node: false,
+        retracted: false,
+    };
+    let verdict = to_its_end(&mut attempt, name).await;
+    match (verdict, &attempt.needed_secret) {
+        (Verdict::Done, _) => {
+            work.holds.end(name);
+            work.secret_watches.end(name);
+        }
+        (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
+            let was_there = attempt.secrets.is_some();
+            let (requests, queue) = (&work.context.requests, &work.queue);
+            work.secret_watches
+                .wait(requests, queue, reference, &Arc::from(name), was_there);
+        }
+        _ => {}
     }
     verdict
 }
 
-async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
-    let config = work.config.borrow().clone();
-    let client = work.client();
+async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
+    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
     let policy = Policy {
         default_fs_type: config.default_fs_type.as_str().into(),
         orphans: config.orphan_policy,
     };
     // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
-    let mut attempt = Attempt {
-        work,
-        run,
-        config,
-        client,
-        span: Span::disabled(),
-        secrets: None,
-        asked_for_volume: false,
-        asked_for_node: false,
-        retracted: false,
-    };
     let mut opened = false;
     for _ in 0..MAX_STEPS {
         let Some(snapshot) = work.context.store.attachment(name) else {
@@ -110,6 +124,7 @@ async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
         }
         if !std::mem::replace(&mut opened, true) {
             attempt.span = report::open_span(work, run, &snapshot);
+            attempt.client = work.client_for(&snapshot);
         }
         match attempt.step(&snapshot, &observed, action).await {
             Step::Again => {}
@@ -117,7 +132,7 @@ async fn attempt(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
         }
     }
     let failure = Failure::plain("the objects kept changing during the attempt");
-    report::failed(&mut attempt, name, None, &failure, "_OTHER");
+    report::failed(attempt, name, None, &failure, "_OTHER");
     Verdict::Failed
 }
 
@@ -153,6 +168,7 @@ impl Attempt<'_> {
                     .await
             }
             Action::LoadCredentials(reference) => self.load(snapshot, observed, reference).await,
+            Action::Publish(_) if release::overtook(self.work, snapshot).await => Step::Again,
             Action::Publish(plan) => self.publish(snapshot, observed, &plan).await,
             Action::Unpublish(plan) => self.unpublish(snapshot, observed, &plan).await,
             Action::MarkAttached(write) | Action::Release(write) => {

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
@@ -27,6 +28,9 @@ use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
+/// A driver whose volumes here are in-tree ones.
+const GCE: &str = "pd.csi.storage.gke.io";
+const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
@@ -40,6 +44,8 @@ struct Api {
     changes: watch::Sender<()>,
     /// Patches of volumes wait here until so many have come.
     volumes_together: Option<Barrier>,
+    /// How many patches of volumes have come so far.
+    volume_patches: AtomicUsize,
     /// How many patches of a status are answered with 503 first.
     out_of_order: Mutex<usize>,
 }
@@ -107,6 +113,10 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         let form = if json_patch { Form::Json } else { Form::Merge };
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
+        if path.starts_with(VOLUMES) {
+            api.volume_patches.fetch_add(1, Ordering::SeqCst);
+            api.changes.send_replace(());
+        }
         if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
             barrier.wait().await;
         }
@@ -119,6 +129,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
 }
 
 struct Stage {
+    name: &'static str,
     api: Arc<Api>,
     driver: MockHandle,
     store: Store,
@@ -129,6 +140,11 @@ struct Stage {
 
 impl Stage {
     async fn of(api: Api) -> Self {
+        Self::named(api, DRIVER).await
+    }
+
+    /// With a driver of this name.
+    async fn named(api: Api, name: &'static str) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let api = Arc::new(api);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,18 +162,18 @@ impl Stage {
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
-        let driver = MockDriver::builder(DRIVER)
+        let driver = MockDriver::builder(name)
             .accept_any_volume()
             .start(&socket)
             .await
             .unwrap();
         let spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
-        let client = CsiClient::new(Connection::new(&settings.endpoint), metrics).named(DRIVER.into());
+        let client = CsiClient::new(Connection::new(&settings.endpoint), metrics).named(name.into());
         let (settings, seen) = watch::channel(settings);
         let publish_unpublish = true;
         let facts = DriverFacts::new(
-            DRIVER,
+            name,
             Capabilities {
                 publish_unpublish,
                 ..Capabilities::default()
@@ -168,6 +184,7 @@ impl Stage {
         let engine = Engine::start(context, seen, "config".into(), facts, Arc::new(client), publisher);
         let Ok(engine) = engine else { panic!("conflict") };
         Self {
+            name,
             api,
             driver,
             store,
@@ -183,6 +200,9 @@ impl Stage {
             "metadata": {"name": "pv1", "uid": "pv-uid"},
             "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
         });
+        if self.name == GCE {
+            object["spec"] = json!({"accessModes": ["ReadWriteOnce"], "gcePersistentDisk": {"pdName": "d"}});
+        }
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
         let object = self.api.put(format!("{VOLUMES}pv1"), object);
         self.store
@@ -193,7 +213,7 @@ impl Stage {
     fn attachment(&self, name: &str, node: &str, metadata: &Value) {
         let mut object = json!({
             "metadata": {"name": name, "uid": format!("{name}-uid")},
-            "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
+            "spec": {"attacher": self.name, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
         });
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
         let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
@@ -308,4 +328,39 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
         1,
         "the call is not made again"
     );
+}
+
+/// A live volume that is released, because nothing says that it is migrated, may be attached again at that very moment.
+#[tokio::test]
+async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
+    let together = Some(Barrier::new(2));
+    let api = Api {
+        volumes_together: together,
+        ..Api::default()
+    };
+    let stage = Stage::named(api, GCE).await;
+    let let_through = async || {
+        let barrier = stage.api.volumes_together.as_ref().unwrap();
+        tokio::time::timeout(LIMIT, barrier.wait()).await.expect("in time");
+    };
+    stage.volume(&json!({"finalizers": [GCE_FINALIZER]}));
+    stage
+        .api
+        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
+        .await;
+    stage.store.apply_node(CsiNode::new("n0", &[(GCE, "id0")]));
+    stage.attachment("va0", "n0", &json!({}));
+    let claimed = |api: &Api| {
+        let attachment = api.get(&format!("{ATTACHMENTS}va0"));
+        attachment.is_some_and(|object| object["metadata"]["finalizers"] == json!([GCE_FINALIZER]))
+    };
+    stage.api.until(claimed).await;
+    let_through().await;
+    let_through().await;
+    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
+    assert_eq!(volume["metadata"]["finalizers"], json!([GCE_FINALIZER]));
+    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(order, ["va0", "pv1", "pv1", "va0/status"]);
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
 }

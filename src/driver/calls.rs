@@ -1,6 +1,7 @@
 //! What an engine asks of a driver, so that a model can stand in for one.
 
 use futures::future::BoxFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::csi::{CallError, CsiClient};
@@ -29,6 +30,11 @@ pub(super) trait Calls: Send + Sync {
         deadline: Duration,
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>>;
+
+    /// The same, with calls that are counted as being about volumes of an in-tree plug-in; none when nothing is counted.
+    fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {
+        None
+    }
 }
 
 impl Calls for CsiClient {
@@ -50,5 +56,9 @@ impl Calls for CsiClient {
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(self.unpublish(place, secrets, deadline, parent))
+    }
+
+    fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {
+        Some(Arc::new(self.migrated()))
     }
 }

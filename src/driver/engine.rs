@@ -11,12 +11,13 @@ use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
 use super::rules::Rules;
+use super::secrets::SecretWatches;
 use super::status::Publisher;
 use super::{Context, attempt, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Conflict, Registration, Route};
+use crate::store::{AttacherKey, Conflict, Registration, Route, Snapshot};
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -27,8 +28,11 @@ pub(super) struct Work {
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
     pub rules: Rules,
+    /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
+    pub live_release: tokio::sync::Mutex<()>,
     pub flights: Flights,
     pub holds: Holds,
+    pub secret_watches: SecretWatches,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -36,6 +40,15 @@ impl Work {
     /// The client for the connection that stands now.
     pub fn client(&self) -> Arc<dyn Calls> {
         self.client.read().clone()
+    }
+
+    /// As [`Work::client`], for the volume of an attachment.
+    pub fn client_for(&self, snapshot: &Snapshot) -> Arc<dyn Calls> {
+        let client = self.client();
+        // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
+        let in_tree = snapshot.volume.as_ref().is_some_and(|volume| volume.in_tree.is_some());
+        let marked = if in_tree { client.for_in_tree() } else { None };
+        marked.unwrap_or(client)
     }
 }
 
@@ -95,8 +108,10 @@ impl Engine {
             queue: queue.clone(),
             publisher,
             rules,
+            live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
             holds: Holds::default(),
+            secret_watches: SecretWatches::default(),
             client,
         });
         let shared = work.clone();

@@ -36,6 +36,7 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         reference: &SecretReference,
     ) -> Step {
+        self.needed_secret = Some(reference.clone());
         match self.work.context.requests.secret(reference, &self.span).await {
             Ok(secrets) => {
                 self.secrets = Some(secrets);

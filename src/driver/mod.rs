@@ -16,6 +16,7 @@ mod publish;
 mod release;
 mod report;
 mod rules;
+mod secrets;
 mod status;
 mod task;
 mod undo;

@@ -1,4 +1,5 @@
-//! One attempt at a PersistentVolume that is being deleted: release it when nothing is attached any more.
+//! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
+//! is attached any more.
 
 use super::attempt::take_in;
 use super::engine::Work;
@@ -7,12 +8,25 @@ use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
 use crate::kubernetes::ApiErrorKind;
 use crate::queue::{Run, Verdict};
-use crate::store::AttacherKey;
+use crate::store::{AttacherKey, Snapshot};
 use crate::telemetry::SpanKind;
 use crate::telemetry::names::{attr, span};
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
+
+/// Whether the volume of an attachment was released after it was looked at. Only one whose in-tree plug-in is not migrated
+/// (any more) is released while it lives; from now on the attachment, which is in the cache, keeps it from being released.
+pub(super) async fn overtook(work: &Work, snapshot: &Snapshot) -> bool {
+    let volume = snapshot.volume.as_ref();
+    if !volume.is_some_and(|volume| volume.is_in_tree_without(&work.facts.name)) {
+        return false;
+    }
+    drop(work.live_release.lock().await);
+    let known = work.context.store.attachment(&snapshot.attachment.name);
+    let known = known.and_then(|known| known.volume);
+    known.map(|volume| volume.resource_version) != volume.map(|volume| volume.resource_version)
+}
 
 /// Runs one attempt. A write that was made from a stale copy is made anew from what the volume is now: no watch will tell
 /// of a copy that is known already, so that waiting for one would be waiting for the next try.
@@ -46,9 +60,20 @@ impl From<Verdict> for Tried {
 
 async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
     let store = &work.context.store;
+    // Taken before looking, so that an attempt that finds it free is seen here, or sees here what was released.
+    let is_live = store.volume(name).is_some_and(|(volume, _)| !volume.deleting);
+    let _alone = if is_live {
+        Some(work.live_release.lock().await)
+    } else {
+        None
+    };
     let Some((volume, attachments)) = store.volume(name) else {
         return Verdict::Done.into();
     };
+    if !volume.deleting && !is_live {
+        // Another object by the same name.
+        return Verdict::Failed.into();
+    }
     let write = match (work.rules.volume)(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
             tracing::debug!(

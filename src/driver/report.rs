@@ -72,6 +72,9 @@ fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
         None => span.set(attr::VOLUME_INLINE, true),
     }
     let Some(volume) = &snapshot.volume else { return };
+    if volume.in_tree.is_some() {
+        span.set(attr::MIGRATED, true);
+    }
     if let Some(claim) = &volume.claim {
         span.set(attr::PERSISTENT_VOLUME_CLAIM_NAME, &*claim.name);
         span.set(attr::NAMESPACE_NAME, &*claim.namespace);

@@ -32,7 +32,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             return;
         }
         // Not the attempt's own client: its connection may be the one whose loss started this.
-        let client = attempt.work.client();
+        let client = attempt.work.client_for(snapshot);
         let answer = client
             .unpublish(place, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;

@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod events;
 mod requests;
+mod secrets;
 
 #[cfg(test)]
 mod tests;
@@ -14,3 +15,4 @@ mod tests;
 pub use connect::{ConnectError, connect, load_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
+pub use secrets::SecretEvent;

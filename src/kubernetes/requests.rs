@@ -115,6 +115,11 @@ impl Requests {
         }
     }
 
+    /// The client under the requests.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Sends a patch; the object that the API server made of it comes back.
     pub async fn write(&self, write: &Write, parent: &Span) -> Result<Returned, ApiError> {
         let (resource, name) = match &write.target {

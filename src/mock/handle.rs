@@ -226,6 +226,11 @@ impl MockHandle {
         self.inner.shared.change(|state| state.script.clear());
     }
 
+    /// Removes the rules that are for this volume only.
+    pub fn clear_rules_of(&self, volume: &str) {
+        self.inner.shared.change(|state| state.script.clear_of(volume));
+    }
+
     /// The rules that are not used up, with what is left of them.
     pub fn rules(&self) -> Vec<Rule> {
         self.inner.shared.read(|state| state.script.remaining().to_vec())

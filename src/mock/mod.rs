@@ -23,7 +23,7 @@ pub use facts::{CapabilityFacts, Method, code_from_name, code_name};
 pub use handle::{MockDriver, MockDriverBuilder, MockHandle, StartError};
 pub use script::{Action, Failure, Rule};
 pub use server::{Endpoint, EndpointError, ListenError};
-pub use settings::{ALL_CAPABILITIES, ControllerCapability, Settings};
+pub use settings::{ALL_CAPABILITIES, ControllerCapability, Credentials, Settings};
 
 #[cfg(test)]
 mod tests;

@@ -234,6 +234,11 @@ impl Script {
         self.rules.clear();
     }
 
+    /// Removes the rules that are for this volume only.
+    pub fn clear_of(&mut self, volume: &str) {
+        self.rules.retain(|rule| rule.volume.as_deref() != Some(volume));
+    }
+
     /// The rules that are not used up, with what is left of them.
     pub fn remaining(&self) -> &[Rule] {
         &self.rules

@@ -1,11 +1,13 @@
 //! What the mock driver pretends to be. All of it can change while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use tonic::Status;
 
 use super::facts::Method;
+use crate::csi::redact::Redacted;
 pub use crate::csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
 
 /// The controller capabilities the mock driver implements, in the order of their numbers: all of version 1.12.
@@ -26,6 +28,16 @@ pub const ALL_CAPABILITIES: [ControllerCapability; 15] = [
     ControllerCapability::ModifyVolume,
     ControllerCapability::GetSnapshot,
 ];
+
+/// Secrets by their keys; `Debug` shows neither keys nor values.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Redacted(self.0.len()).fmt(f)
+    }
+}
 
 /// What the mock driver pretends to be.
 // Each switch stands for itself; an enum for each would hide that.
@@ -62,6 +74,11 @@ pub struct Settings {
     pub list_padding_bytes: usize,
     /// Bytes all volumes together may have.
     pub capacity_bytes: i64,
+    /// Publish contexts of single volumes, answered instead of the usual one.
+    pub publish_contexts: BTreeMap<String, BTreeMap<String, String>>,
+    /// Volumes that want exactly these secrets for attaching and detaching, and answer UNAUTHENTICATED otherwise. Has no place in any
+    /// output.
+    pub volume_secrets: BTreeMap<String, Credentials>,
     /// How long each call of a method takes before the work is done.
     pub delays: BTreeMap<Method, Duration>,
 }
@@ -89,6 +106,8 @@ impl Settings {
             list_page_limit: None,
             list_padding_bytes: 0,
             capacity_bytes: 1 << 50,
+            publish_contexts: BTreeMap::new(),
+            volume_secrets: BTreeMap::new(),
             delays: BTreeMap::new(),
         }
     }
@@ -117,6 +136,16 @@ impl Settings {
                 "{} is not supported",
                 capability.as_str_name()
             )))
+        }
+    }
+
+    /// Refuses secrets that are not those which the volume wants, if it wants any.
+    pub(super) fn authenticate(&self, volume: &str, secrets: &BTreeMap<String, String>) -> Result<(), Status> {
+        match self.volume_secrets.get(volume) {
+            Some(wanted) if wanted.0 != *secrets => Err(Status::unauthenticated(format!(
+                "these are not the secrets of volume {volume:?}"
+            ))),
+            _ => Ok(()),
         }
     }
 

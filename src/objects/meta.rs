@@ -5,11 +5,10 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
+use super::in_tree;
 use crate::api::names::NODE_ID_ANNOTATION;
-
-/// Annotation by which kube-controller-manager marks a volume whose in-tree plug-in was migrated to a CSI driver.
-pub const MIGRATED_TO_ANNOTATION: &str = "pv.kubernetes.io/migrated-to";
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
@@ -76,6 +75,7 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
         finalizers: meta.finalizers,
+        labels: meta.labels.and_then(|kept| kept.0),
         annotations: meta.annotations.and_then(|kept| kept.0),
         ..ObjectMeta::default()
     })
@@ -90,42 +90,60 @@ struct SlimMeta {
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
-    annotations: Option<KeptAnnotations>,
+    labels: Option<Kept<Labels>>,
+    annotations: Option<Kept<Annotations>>,
 }
 
-/// Absent when the object has no annotation at all; empty when it has some but none that is kept. A JSON patch must
-/// know the difference: it can add to a map only where there is one.
-struct KeptAnnotations(Option<BTreeMap<String, String>>);
-
-fn is_kept(key: &str) -> bool {
-    key == NODE_ID_ANNOTATION || key == MIGRATED_TO_ANNOTATION || key.starts_with(OUR_PREFIX)
+/// Which keys of a map are kept.
+trait Keys {
+    fn is_kept(key: &str) -> bool;
 }
 
-impl<'de> Deserialize<'de> for KeptAnnotations {
+struct Annotations;
+
+impl Keys for Annotations {
+    fn is_kept(key: &str) -> bool {
+        key == NODE_ID_ANNOTATION || key.starts_with(OUR_PREFIX) || in_tree::is_read_annotation(key)
+    }
+}
+
+struct Labels;
+
+impl Keys for Labels {
+    fn is_kept(key: &str) -> bool {
+        in_tree::is_read_label(key)
+    }
+}
+
+/// Absent when the object has no entry at all; empty when it has some but none that is kept. A JSON patch must know the
+/// difference: it can add to a map only where there is one.
+struct Kept<K>(Option<BTreeMap<String, String>>, PhantomData<K>);
+
+impl<'de, K: Keys> Deserialize<'de> for Kept<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keep;
-        impl<'de> Visitor<'de> for Keep {
-            type Value = KeptAnnotations;
+        struct Keep<K>(PhantomData<K>);
+        impl<'de, K: Keys> Visitor<'de> for Keep<K> {
+            type Value = Kept<K>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a map of annotations")
+                formatter.write_str("a map of strings")
             }
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(KeptAnnotations(None))
+                Ok(Kept(None, PhantomData))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut kept = None;
                 while let Some(key) = map.next_key::<String>()? {
                     let kept = kept.get_or_insert_with(BTreeMap::new);
-                    if is_kept(&key) {
+                    if K::is_kept(&key) {
                         kept.insert(key, map.next_value()?);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                Ok(KeptAnnotations(kept))
+                Ok(Kept(kept, PhantomData))
             }
         }
-        deserializer.deserialize_any(Keep)
+        deserializer.deserialize_any(Keep(PhantomData))
     }
 }
 

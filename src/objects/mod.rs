@@ -8,11 +8,13 @@
 //! are patches (see [`crate::decide::patch`]).
 
 mod attachment;
+mod in_tree;
 mod meta;
 mod node;
 mod volume;
 
 pub use attachment::{Attachment, ErrorNote, FormerPlace, Source, VolumeAttachmentWire, VolumeNote};
+pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};
 pub use node::{CsiNode, CsiNodeWire};
 pub use volume::{

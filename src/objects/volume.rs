@@ -3,11 +3,14 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::in_tree::{
+    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
+    MIGRATED_TO_ANNOTATION, PersistentDiskWire, PortworxWire, Surroundings, TranslationError, VsphereWire,
+};
 use super::meta::{boxed, slim};
 use super::{Finalizers, ResourceVersion};
 
@@ -33,13 +36,13 @@ pub struct VolumeSpecWire {
     mount_options: Option<Vec<String>>,
     claim_ref: Option<ClaimWire>,
     storage_class_name: Option<String>,
-    gce_persistent_disk: Option<IgnoredAny>,
-    aws_elastic_block_store: Option<IgnoredAny>,
-    cinder: Option<IgnoredAny>,
-    azure_disk: Option<IgnoredAny>,
-    azure_file: Option<IgnoredAny>,
-    vsphere_volume: Option<IgnoredAny>,
-    portworx_volume: Option<IgnoredAny>,
+    gce_persistent_disk: Option<PersistentDiskWire>,
+    aws_elastic_block_store: Option<ElasticBlockStoreWire>,
+    cinder: Option<CinderWire>,
+    azure_disk: Option<DiskWire>,
+    azure_file: Option<FileWire>,
+    vsphere_volume: Option<VsphereWire>,
+    portworx_volume: Option<PortworxWire>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -170,10 +173,10 @@ pub struct CsiSource {
 /// Which plug-in a volume belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeSource {
-    /// A CSI driver.
+    /// A CSI driver; for a volume of an in-tree plug-in, the one that took over.
     Csi(Box<CsiSource>),
-    /// An in-tree plug-in that has a CSI successor, by the name of its field.
-    Migratable(&'static str),
+    /// An in-tree plug-in that has a CSI successor, but the successor cannot take this volume.
+    Untranslated(Box<TranslationError>),
     /// Any other plug-in; no attacher serves it.
     Other,
 }
@@ -196,7 +199,7 @@ impl VolumeSpec {
     pub fn csi(&self) -> Option<&CsiSource> {
         match &self.source {
             VolumeSource::Csi(source) => Some(source),
-            VolumeSource::Migratable(_) | VolumeSource::Other => None,
+            VolumeSource::Untranslated(_) | VolumeSource::Other => None,
         }
     }
 }
@@ -216,6 +219,8 @@ pub struct Volume {
     pub finalizers: Finalizers,
     /// `spec`.
     pub spec: VolumeSpec,
+    /// That the source is one of an in-tree plug-in, whether it could be translated or not.
+    pub in_tree: Option<Box<InTree>>,
     /// `spec.claimRef`.
     pub claim: Option<Box<ClaimReference>>,
     /// `spec.storageClassName`.
@@ -226,6 +231,13 @@ impl Volume {
     /// Whether the API server has let the object go.
     pub fn is_gone(&self) -> bool {
         self.deleting && self.finalizers.is_empty()
+    }
+
+    /// Whether the volume has an in-tree source that `driver` is not, or no more, to serve.
+    pub fn is_in_tree_without(&self, driver: &str) -> bool {
+        self.in_tree
+            .as_ref()
+            .is_some_and(|in_tree| in_tree.migrated_to.as_deref() != Some(driver))
     }
 }
 
@@ -246,27 +258,28 @@ impl From<CsiWire> for CsiSource {
 }
 
 impl VolumeSpecWire {
-    fn migratable(&self) -> Option<&'static str> {
-        let present = [
-            (self.gce_persistent_disk.is_some(), "gcePersistentDisk"),
-            (self.aws_elastic_block_store.is_some(), "awsElasticBlockStore"),
-            (self.cinder.is_some(), "cinder"),
-            (self.azure_disk.is_some(), "azureDisk"),
-            (self.azure_file.is_some(), "azureFile"),
-            (self.vsphere_volume.is_some(), "vsphereVolume"),
-            (self.portworx_volume.is_some(), "portworxVolume"),
-        ];
-        present.into_iter().find(|(found, _)| *found).map(|(_, name)| name)
+    fn take_in_tree(&mut self) -> Option<InTreeWire> {
+        None.or_else(|| self.gce_persistent_disk.take().map(InTreeWire::GcePersistentDisk))
+            .or_else(|| {
+                self.aws_elastic_block_store
+                    .take()
+                    .map(InTreeWire::AwsElasticBlockStore)
+            })
+            .or_else(|| self.cinder.take().map(InTreeWire::Cinder))
+            .or_else(|| self.azure_disk.take().map(InTreeWire::AzureDisk))
+            .or_else(|| self.azure_file.take().map(InTreeWire::AzureFile))
+            .or_else(|| self.vsphere_volume.take().map(InTreeWire::VsphereVolume))
+            .or_else(|| self.portworx_volume.take().map(InTreeWire::PortworxVolume))
     }
 }
 
+/// A spec as it stands. An in-tree source is nothing to an attacher here: the attach/detach controller translates
+/// in-line volumes before it writes them, and a PersistentVolume's is translated with the whole object.
 impl From<VolumeSpecWire> for VolumeSpec {
     fn from(wire: VolumeSpecWire) -> Self {
-        let migratable = wire.migratable();
-        let source = match (wire.csi, migratable) {
-            (Some(csi), _) => VolumeSource::Csi(Box::new(csi.into())),
-            (None, Some(plugin)) => VolumeSource::Migratable(plugin),
-            (None, None) => VolumeSource::Other,
+        let source = match wire.csi {
+            Some(csi) => VolumeSource::Csi(Box::new(csi.into())),
+            None => VolumeSource::Other,
         };
         Self {
             source,
@@ -282,8 +295,40 @@ impl From<VolumeSpecWire> for VolumeSpec {
     }
 }
 
+impl PersistentVolumeWire {
+    /// Translates an in-tree source; none when the volume has none. An absent list of access modes stays absent.
+    fn translate(&mut self) -> Option<(InTreePlugin, VolumeSource)> {
+        let wire = self.spec.take_in_tree()?;
+        let none = BTreeMap::new();
+        let claim = self.spec.claim_ref.as_ref();
+        let surroundings = Surroundings {
+            name: self.metadata.name.as_deref().unwrap_or_default(),
+            labels: self.metadata.labels.as_ref().unwrap_or(&none),
+            annotations: self.metadata.annotations.as_ref().unwrap_or(&none),
+            claim_namespace: claim.and_then(|claim| claim.namespace.as_deref()),
+        };
+        let plugin = wire.plugin();
+        let source = match wire.translate(&surroundings) {
+            Ok(source) => VolumeSource::Csi(Box::new(source)),
+            Err(error) => VolumeSource::Untranslated(Box::new(error)),
+        };
+        Some((plugin, source))
+    }
+
+    fn in_tree(&mut self, plugin: InTreePlugin) -> InTree {
+        let annotations = self.metadata.annotations.as_mut();
+        let migrated_to = annotations.and_then(|annotations| annotations.remove(MIGRATED_TO_ANNOTATION));
+        InTree {
+            plugin,
+            migrated_to: migrated_to.map(String::into_boxed_str),
+        }
+    }
+}
+
 impl From<PersistentVolumeWire> for Volume {
     fn from(mut wire: PersistentVolumeWire) -> Self {
+        let translated = wire.translate();
+        let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
         let claim = wire.spec.claim_ref.take().map(|claim| {
             Box::new(ClaimReference {
                 namespace: boxed(claim.namespace),
@@ -291,15 +336,25 @@ impl From<PersistentVolumeWire> for Volume {
                 uid: boxed(claim.uid),
             })
         });
+        let has_modes = wire.spec.access_modes.is_some();
+        let storage_class = wire.spec.storage_class_name.take().map(Into::into);
+        let mut spec = VolumeSpec::from(wire.spec);
+        if let Some((plugin, source)) = translated {
+            spec.source = source;
+            if plugin == InTreePlugin::GcePersistentDisk && has_modes {
+                spec.access_modes = in_tree::access_modes(spec.access_modes);
+            }
+        }
         Self {
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),
             deleting: wire.metadata.deletion_timestamp.is_some(),
             finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
-            storage_class: wire.spec.storage_class_name.take().map(Into::into),
+            storage_class,
+            in_tree,
             claim,
-            spec: wire.spec.into(),
+            spec,
         }
     }
 }

@@ -158,14 +158,15 @@ impl Index {
             .attachments
             .values()
             .filter(|record| record.attacher == driver.name);
-        let held = self.volumes.values().filter(|record| record.deleting);
         let mut work = Work {
             attachments: mine
                 .filter(|record| decide::needs_work(record, driver))
                 .map(|record| record.name.clone())
                 .collect(),
-            volumes: held
-                .filter(|record| record.finalizers.contains(&driver.finalizer))
+            volumes: self
+                .volumes
+                .values()
+                .filter(|record| decide::may_release(record, driver))
                 .map(|record| record.name.clone())
                 .collect(),
         };

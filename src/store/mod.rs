@@ -294,13 +294,14 @@ impl Store {
         }
     }
 
-    /// Hands a PersistentVolume that is being deleted to each driver that holds it.
+    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
+    /// nor of an in-tree plug-in, and no driver is asked about it.
     fn look_at_volume(&self, name: &str) {
         let index = self.inner.index.read();
         let Some((volume, attachments)) = index.volume(name) else {
             return;
         };
-        if !volume.deleting {
+        if !volume.deleting && volume.in_tree.is_none() {
             return;
         }
         for route in self.inner.routes.read().iter() {

@@ -55,7 +55,7 @@ impl Route {
     }
 
     pub(super) fn volume(&self, volume: &Volume, attachments: usize) {
-        if !volume.finalizers.contains(&self.facts.finalizer) {
+        if !decide::may_release(volume, &self.facts) {
             return;
         }
         let fingerprint = decide::volume_fingerprint(volume, attachments, &self.facts);

@@ -20,6 +20,7 @@ mod error;
 pub mod fixtures;
 pub mod operator;
 pub mod otlp;
+pub mod sidecar;
 pub mod stage;
 pub mod wait;
 
@@ -29,6 +30,7 @@ pub use controlplane::{ControlPlane, Options};
 pub use error::{Error, Result};
 pub use fixtures::{Fixtures, Volume};
 pub use operator::{Operator, OperatorOptions};
+pub use sidecar::Sidecar;
 pub use stage::Stage;
 
 use tokio::sync::OnceCell;

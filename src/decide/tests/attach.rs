@@ -3,9 +3,9 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::builders::{attachment, volume};
+use super::builders::{GCE_DRIVER, GCE_FINALIZER, attachment, gce_volume, volume};
 use super::table::{Row, play, row};
-use super::world::{Answer, World, world};
+use super::world::{Answer, World, gce_world, world};
 use crate::decide::Failure;
 
 fn failed(message: &str) -> Answer {
@@ -214,15 +214,14 @@ fn retries() -> Vec<Row> {
 
 #[test]
 fn attaching() {
-    // Divergence: in-tree sources are not translated by this version; they are refused before anything is written.
     let in_tree = row(
-        "in-tree source",
-        world()
-            .pv(volume().in_tree("gcePersistentDisk").protected())
+        "GCEPersistentDiskVolumeSource",
+        gce_world()
+            .pv(gce_volume().finalizers(&[GCE_FINALIZER]))
             .node()
-            .va(attachment()),
-        "AERR(gcePersistentDisk volumes of the in-tree plug-in are not translated to CSI by this version of the operator)",
-        "R",
+            .va(attachment().set("/spec/attacher", GCE_DRIVER)),
+        r#"FIN+ | pub projects/UNSPECIFIED/zones/testZone/disks/testpd nodeID1 rw ctx{"partition": ""} | ATT"#,
+        "F",
     );
     let rows = [successes(), secrets(), refusals(), retries(), vec![in_tree]];
     assert_eq!(play(rows.into_iter().flatten().collect(), World::attempt), 32);
@@ -251,9 +250,37 @@ fn attaching_with_care() {
             "R",
         ),
         row(
-            "an in-tree volume is not protected",
+            "an in-tree volume whose CSI driver is another is not protected",
             world().pv(volume().in_tree("cinder")).node().va(attachment()),
-            "AERR(cinder volumes of the in-tree plug-in are not translated to CSI by this version of the operator)",
+            "AERR(the volume belongs to CSI driver cinder.csi.openstack.org but the VolumeAttachment names csi/test)",
+            "R",
+        ),
+        // Divergence: the sidecar protects the volume before it finds that it cannot be translated.
+        row(
+            "an in-tree volume that cannot be translated is not protected",
+            gce_world()
+                .pv(gce_volume().set("/metadata/labels/failure-domain.beta.kubernetes.io~1zone", "a__b"))
+                .node()
+                .va(attachment().set("/spec/attacher", GCE_DRIVER)),
+            "AERR(failed to translate in tree pv to CSI: failed to get region from zones: zone in unexpected format, \
+             expected: {locale}-{region}-{zone}, got: a)",
+            "R",
+        ),
+        row(
+            "an in-tree volume gets our finalizer",
+            gce_world()
+                .pv(gce_volume().modes(&["ReadWriteMany"]))
+                .node()
+                .va(attachment().set("/spec/attacher", GCE_DRIVER)),
+            r#"PV+ | FIN+ | pub projects/UNSPECIFIED/zones/testZone/disks/testpd nodeID1 rw ctx{"partition": ""} | ATT"#,
+            "F",
+        ),
+        row(
+            "an in-line in-tree volume, which the attach/detach controller would have translated",
+            gce_world()
+                .node()
+                .va(attachment().inline(&gce_volume()).set("/spec/attacher", GCE_DRIVER)),
+            "AERR(inline volume spec contains nil CSI source)",
             "R",
         ),
         row(

@@ -134,10 +134,33 @@ impl Pv {
     }
 }
 
+/// The driver that took over `gcePersistentDisk`, and its finalizer.
+pub const GCE_DRIVER: &str = "pd.csi.storage.gke.io";
+pub const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
+
+/// A live volume of the in-tree plug-in `gcePersistentDisk`, RWO, in one zone, without our finalizer.
+pub fn gce_volume() -> Pv {
+    Pv(json!({
+        "metadata": {
+            "name": "pv1", "uid": VOLUME_UID, "resourceVersion": "1",
+            "labels": {"failure-domain.beta.kubernetes.io/zone": "testZone"},
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "gcePersistentDisk": {"pdName": "testpd", "fsType": "ext4"},
+        },
+    }))
+}
+
 /// The CSINode node1 with our driver, or without any.
 pub fn csi_node(node_id: Option<&str>) -> Value {
+    csi_node_of(DRIVER, node_id)
+}
+
+/// The CSINode node1 with this driver, or without any.
+pub fn csi_node_of(driver: &str, node_id: Option<&str>) -> Value {
     let drivers: Vec<Value> = node_id
-        .map(|id| json!({"name": DRIVER, "nodeID": id}))
+        .map(|id| json!({"name": driver, "nodeID": id}))
         .into_iter()
         .collect();
     json!({"metadata": {"name": "node1", "uid": "node-uid"}, "spec": {"drivers": drivers}})

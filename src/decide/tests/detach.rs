@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, NODE_ID, Va, attachment, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
 use super::table::{Row, play, row};
-use super::world::{World, world};
+use super::world::{World, gce_world, world};
 use crate::decide::Failure;
 
 const OTHER: &str = "someone/else";
@@ -17,6 +17,12 @@ fn detaching() -> Va {
         .noted_node(NODE_ID)
         .attached()
         .deleting()
+}
+
+fn gce_detaching() -> Va {
+    detaching()
+        .finalizers(&[GCE_FINALIZER, OTHER])
+        .set("/spec/attacher", GCE_DRIVER)
 }
 
 fn ready() -> World {
@@ -64,6 +70,15 @@ fn successes() -> Vec<Row> {
             "unpub handle1 annotatedNodeID | FIN- | DET",
             "F",
         ),
+        row(
+            "GCEPersistentDiskVolumeSource",
+            gce_world()
+                .pv(gce_volume().finalizers(&[GCE_FINALIZER]))
+                .node()
+                .va(gce_detaching()),
+            "unpub projects/UNSPECIFIED/zones/testZone/disks/testpd nodeID1 | FIN- | DET",
+            "F",
+        ),
     ]
 }
 
@@ -109,16 +124,6 @@ fn refusals() -> Vec<Row> {
                 .pv(volume().protected())
                 .va(attachment().finalizers(&[FINALIZER]).attached().deleting()),
             "DERR(csinode.storage.k8s.io \"node1\" not found)",
-            "R",
-        ),
-        // Divergence: in-tree sources are not translated by this version.
-        row(
-            "in-tree source",
-            world()
-                .pv(volume().in_tree("gcePersistentDisk").protected())
-                .node()
-                .va(detaching()),
-            "DERR(gcePersistentDisk volumes of the in-tree plug-in are not translated to CSI by this version of the operator)",
             "R",
         ),
     ]
@@ -195,6 +200,25 @@ fn detaching_with_care() {
             "nor is one of an in-tree plug-in",
             replaced(volume().in_tree("cinder")),
             "unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "an in-tree volume that cannot be translated",
+            gce_world()
+                .pv(gce_volume().set("/metadata/labels/failure-domain.beta.kubernetes.io~1zone", "a__b"))
+                .node()
+                .va(gce_detaching()),
+            "DERR(failed to translate in tree pv to CSI: failed to get region from zones: zone in unexpected format, \
+             expected: {locale}-{region}-{zone}, got: a)",
+            "R",
+        ),
+        row(
+            "an in-tree volume whose zone label changed since it was attached is detached by the note",
+            gce_world()
+                .pv(gce_volume().set("/metadata/labels/failure-domain.beta.kubernetes.io~1zone", "a__b"))
+                .node()
+                .va(gce_detaching().noted_volume(&json!({"handle": "as it was"}))),
+            "unpub as it was nodeID1 | FIN- | DET",
             "F",
         ),
         row(

@@ -3,27 +3,30 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID};
+use super::builders::{ATTACHMENT_UID, VOLUME_UID};
 use super::world::{NOW, World};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::objects::{FormerPlace, Source, VolumeNote};
+use crate::objects::{FormerPlace, Source, VolumeNote, VolumeSource};
 
 impl World {
     /// The name of a patch, if it is to the letter what that name stands for; else the patch itself.
     pub fn label(&self, write: &Write) -> String {
+        let finalizer = &*self.driver.finalizer;
         let raw = || format!("{:?} {:?} {}", write.target, write.form, write.body);
         match (&write.target, write.form) {
-            (Target::Volume(_), Form::Json) if write.body == add_first(VOLUME_UID) => "PV+".to_owned(),
-            (Target::Volume(_), Form::Json) if write.body == remove(VOLUME_UID, 0) => "PV-".to_owned(),
+            (Target::Volume(_), Form::Json) if write.body == add_first(VOLUME_UID, finalizer) => "PV+".to_owned(),
+            (Target::Volume(_), Form::Json) if write.body == remove(VOLUME_UID, 0, finalizer) => "PV-".to_owned(),
             (Target::Attachment(_), Form::Json) if write.body == self.claim() => "FIN+".to_owned(),
             (Target::Attachment(_), Form::Json) if write.body == self.note(&former_in(&write.body)) => {
                 let places = former_in(&write.body).into_iter();
                 let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
                 std::iter::once("NOTE".to_owned()).chain(places).collect()
             }
-            (Target::Attachment(_), Form::Json) if write.body == remove(ATTACHMENT_UID, 0) => "FIN-".to_owned(),
+            (Target::Attachment(_), Form::Json) if write.body == remove(ATTACHMENT_UID, 0, finalizer) => {
+                "FIN-".to_owned()
+            }
             (Target::AttachmentStatus(_), Form::Merge) => status_label(&write.body).unwrap_or_else(raw),
             _ => raw(),
         }
@@ -40,6 +43,13 @@ impl World {
         };
         let csi = spec.map(|spec| &spec["csi"]).cloned().unwrap_or_default();
         let mut note = json!({"handle": csi["volumeHandle"]});
+        if let Some(VolumeSource::Csi(translated)) = self
+            .volume_record()
+            .filter(|volume| volume.in_tree.is_some())
+            .map(|volume| volume.spec.source)
+        {
+            note = json!({"handle": translated.handle});
+        }
         if let Some(secret) = csi.get("controllerPublishSecretRef") {
             note["secret"] = json!({"namespace": secret["namespace"], "name": secret["name"]});
         }
@@ -53,7 +63,7 @@ impl World {
 
     /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
     fn claim(&self) -> Value {
-        let mut operations = add_first(ATTACHMENT_UID);
+        let mut operations = add_first(ATTACHMENT_UID, &self.driver.finalizer);
         let annotations: BTreeMap<_, _> = self.annotations(&[]).into();
         if let Value::Array(list) = &mut operations {
             list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
@@ -96,17 +106,17 @@ fn same(uid: &str) -> Value {
     json!({"op": "test", "path": "/metadata/uid", "value": uid})
 }
 
-fn add_first(uid: &str) -> Value {
+fn add_first(uid: &str, finalizer: &str) -> Value {
     json!([
         same(uid),
         {"op": "test", "path": "/metadata/finalizers", "value": null},
-        {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
+        {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]},
     ])
 }
 
-fn remove(uid: &str, at: usize) -> Value {
+fn remove(uid: &str, at: usize, finalizer: &str) -> Value {
     let path = format!("/metadata/finalizers/{at}");
-    json!([same(uid), {"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}])
+    json!([same(uid), {"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}])
 }
 
 fn status_label(body: &Value) -> Option<String> {

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use super::builders::{FINALIZER, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, gce_volume, volume};
 use super::table::{play, row};
-use super::world::{World, world};
+use super::world::{gce_world, world};
 use crate::decide::{self, Capabilities, DriverFacts, VolumeAction, VolumeKept};
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn releasing_volumes() {
-    let gce = || volume().in_tree("gcePersistentDisk");
+    let gce = |finalizer| gce_world().pv(gce_volume().finalizers(&[finalizer]).deleting());
     let rows = vec![
         row(
             "attachment deleted",
@@ -18,24 +18,14 @@ fn releasing_volumes() {
             "PV-",
             "F",
         ),
-        row(
-            "attachment deleted, in-tree",
-            world().pv(gce().protected().deleting()),
-            "PV-",
-            "F",
-        ),
+        row("attachment deleted, in-tree", gce(GCE_FINALIZER), "PV-", "F"),
         row(
             "attachment deleted, not ours",
             world().pv(volume().finalizers(&["a/b"]).deleting()),
             "",
             "F",
         ),
-        row(
-            "attachment deleted, in-tree, not ours",
-            world().pv(gce().finalizers(&["a/b"]).deleting()),
-            "",
-            "F",
-        ),
+        row("attachment deleted, in-tree, not ours", gce("a/b"), "", "F"),
         row(
             "volume updated",
             world().pv(volume().protected().deleting().set("/metadata/resourceVersion", "2")),
@@ -87,26 +77,73 @@ fn others_keep_their_place() {
     assert_eq!(world.volume.unwrap()["metadata"]["finalizers"], json!(["a/b", "c/d"]));
 }
 
-/// Section 8.7: who looks at which volume. Migration back from CSI is not served by this version: the three rows about
-/// live in-tree volumes are one here, and none of them is released.
+/// Section 8.7, 6 scenarios: who is asked about which volume; and the decision is the same when nothing is attached.
 #[test]
 fn which_volumes_are_released() {
-    let driver = DriverFacts::new("pd.csi.storage.gke.io", Capabilities::default());
-    let finalizer = "external-attacher/pd-csi-storage-gke-io";
-    assert_eq!(&*driver.finalizer, finalizer);
-    let decide = |world: World, attachments| decide::volume(&world.volume_record().unwrap(), attachments, &driver);
+    let driver = DriverFacts::new(GCE_DRIVER, Capabilities::default());
+    assert_eq!(&*driver.finalizer, GCE_FINALIZER);
+    let ours = |volume: Pv| volume.finalizers(&[GCE_FINALIZER]);
+    let annotated = |key: &str, value: &str| ours(gce_volume()).set("/metadata/annotations", json!({key: value}));
+    let migrated = annotated("pv.kubernetes.io/migrated-to", GCE_DRIVER);
+    let rows = [
+        ("nothing interesting", volume(), false),
+        ("not deleted", ours(volume()), false),
+        ("deleted", ours(volume()).deleting(), true),
+        ("live, in-tree, not migrated", ours(gce_volume()), true),
+        ("live, in-tree, something noted", annotated("some", "thing"), true),
+        ("live, in-tree, migrated to this driver", migrated.clone(), false),
+    ];
+    assert_eq!(rows.len(), 6);
+    let more = [
+        (
+            "live, in-tree, migrated to another driver",
+            annotated("pv.kubernetes.io/migrated-to", "other.test"),
+            true,
+        ),
+        ("deleted, in-tree, migrated", migrated.deleting(), true),
+        ("live, in-tree, without our finalizer", gce_volume(), false),
+        (
+            "live, in-tree, not to be translated",
+            ours(volume().in_tree("azureDisk").set("/spec/azureDisk/kind", "Shared")),
+            true,
+        ),
+    ];
+    for (name, volume, released) in rows.into_iter().chain(more) {
+        let record = world().pv(volume).volume_record().unwrap();
+        assert_eq!(decide::may_release(&record, &driver), released, "{name}");
+        let action = decide::volume(&record, 0, &driver);
+        assert_eq!(
+            matches!(action, VolumeAction::Release(_)),
+            released,
+            "{name}: {action:?}"
+        );
+        let action = decide::volume(&record, 2, &driver);
+        assert!(matches!(action, VolumeAction::Keep(_)), "{name}: {action:?}");
+    }
+}
+
+#[test]
+fn why_volumes_are_kept() {
+    let driver = DriverFacts::new(GCE_DRIVER, Capabilities::default());
     let kept = |volume, attachments, why| {
-        assert_eq!(decide(world().pv(volume), attachments), VolumeAction::Keep(why));
+        let record = world().pv(volume).volume_record().unwrap();
+        assert_eq!(decide::volume(&record, attachments, &driver), VolumeAction::Keep(why));
     };
+    let ours = |volume: Pv| volume.finalizers(&[GCE_FINALIZER]);
     kept(volume(), 0, VolumeKept::Live);
-    kept(volume().finalizers(&[finalizer]), 0, VolumeKept::Live);
-    kept(
-        volume().in_tree("gcePersistentDisk").finalizers(&[finalizer]),
-        0,
-        VolumeKept::Live,
-    );
+    kept(ours(volume()), 0, VolumeKept::Live);
     kept(volume().protected().deleting(), 0, VolumeKept::NotProtected);
-    kept(volume().finalizers(&[finalizer]).deleting(), 2, VolumeKept::Attached);
-    let deleted = volume().finalizers(&[finalizer]).deleting();
-    assert!(matches!(decide(world().pv(deleted), 0), VolumeAction::Release(_)));
+    kept(gce_volume(), 0, VolumeKept::NotProtected);
+    kept(ours(volume()).deleting(), 2, VolumeKept::Attached);
+    kept(ours(gce_volume()), 1, VolumeKept::Attached);
+}
+
+/// A driver whose migration is taken back while it fails to release the volume is asked again at once.
+#[test]
+fn a_volume_that_is_to_be_served_by_another_is_news() {
+    let driver = DriverFacts::new(GCE_DRIVER, Capabilities::default());
+    let print = |volume: Pv| decide::volume_fingerprint(&world().pv(volume).volume_record().unwrap(), 0, &driver);
+    let migrated = |to: &str| gce_volume().set("/metadata/annotations", json!({"pv.kubernetes.io/migrated-to": to}));
+    assert_ne!(print(gce_volume()), print(migrated(GCE_DRIVER)));
+    assert_eq!(print(gce_volume()), print(migrated("other.test")));
 }

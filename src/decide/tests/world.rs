@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::api_server::{apply, is_gone};
-use super::builders::{DRIVER, Pv, Va, csi_node};
+use super::builders::{DRIVER, GCE_DRIVER, Pv, Va, csi_node_of};
 use crate::decide::patch::Target;
 use crate::decide::{
     self, Action, Capabilities, Credentials, DriverFacts, Failure, Neighbours, Observed, Outcome, Patience, Place,
@@ -95,6 +95,14 @@ pub fn world() -> World {
     }
 }
 
+/// As [`world`], with the driver that took over `gcePersistentDisk`.
+pub fn gce_world() -> World {
+    World {
+        driver: DriverFacts::new(GCE_DRIVER, capable()),
+        ..world()
+    }
+}
+
 impl World {
     pub fn pv(mut self, volume: Pv) -> Self {
         self.volume = Some(volume.0);
@@ -112,7 +120,7 @@ impl World {
     }
 
     pub fn node_of(mut self, node_id: Option<&str>) -> Self {
-        self.node = Some(csi_node(node_id));
+        self.node = Some(csi_node_of(&self.driver.name, node_id));
         self
     }
 

@@ -43,6 +43,7 @@ impl Backend {
                 "readonly needs the capability PUBLISH_READONLY",
             ));
         }
+        settings.authenticate(volume, &request.secrets)?;
         self.volume(settings, volume)?;
         if !settings.knows_node(node) {
             return Err(Status::not_found(format!("node {node:?} does not exist")));
@@ -56,10 +57,13 @@ impl Backend {
             .clone()
             .map(|capability| (capability, request.readonly));
         self.attach(volume, node, Attachment { request: wanted, slot });
-        let context = BTreeMap::from([
-            ("devicePath".to_owned(), device_path(slot)),
-            ("readonly".to_owned(), request.readonly.to_string()),
-        ]);
+        let usual = || {
+            BTreeMap::from([
+                ("devicePath".to_owned(), device_path(slot)),
+                ("readonly".to_owned(), request.readonly.to_string()),
+            ])
+        };
+        let context = settings.publish_contexts.get(volume).cloned().unwrap_or_else(usual);
         Ok(v1::ControllerPublishVolumeResponse {
             publish_context: context,
         })
@@ -134,6 +138,7 @@ impl Backend {
         request: &v1::ControllerUnpublishVolumeRequest,
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
         let (volume, node) = (required(&request.volume_id, "volume_id")?, request.node_id.as_str());
+        settings.authenticate(volume, &request.secrets)?;
         let strict = settings.unpublish_unknown_is_not_found;
         match self.volumes.get_mut(volume) {
             Some(found) if node.is_empty() => found.attachments.clear(),

@@ -7,7 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
 use crate::mock::Outcome::{Answered, ConnectionDropped, Running};
-use crate::mock::{Action, Failure, InFlight, Method, Outcome, Rule};
+use crate::mock::{Action, Credentials, Failure, InFlight, Method, Outcome, Rule};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const SECRET: &str = "hunter2-canary";
@@ -286,4 +286,42 @@ async fn delays_pass_in_paused_time_and_overlaps_are_seen() {
         "{took:?}"
     );
     assert_eq!(fixture.mock.published(), pairs(&[("v1", "n1")]));
+}
+
+#[tokio::test]
+async fn a_volume_may_want_secrets_and_has_a_publish_context_of_its_own() {
+    let fixture = Fixture::new(|builder| builder).await;
+    fixture.mock.settings(|settings| {
+        let secrets = [("password".to_owned(), SECRET.to_owned())].into();
+        settings.volume_secrets.insert("v1".to_owned(), Credentials(secrets));
+        let context = [("a".to_owned(), "b".to_owned())].into();
+        settings.publish_contexts.insert("v2".to_owned(), context);
+        assert!(!format!("{settings:?}").contains(SECRET));
+    });
+    let mut controller = fixture.controller().await;
+    let mut request = publish("v1", "n1");
+    let refused = controller.controller_publish_volume(request.clone()).await;
+    assert_eq!(code(&refused), Code::Unauthenticated);
+    request.secrets = [("password".to_owned(), SECRET.to_owned())].into();
+    assert_eq!(code(&controller.controller_publish_volume(request).await), Code::Ok);
+    let refused = controller.controller_unpublish_volume(unpublish("v1", "n1")).await;
+    assert_eq!(code(&refused), Code::Unauthenticated);
+    let other = controller.controller_publish_volume(publish("v2", "n1")).await.unwrap();
+    let context = other.into_inner().publish_context;
+    assert_eq!(context.get("a").map(String::as_str), Some("b"));
+    assert_eq!(context.len(), 1);
+}
+
+#[tokio::test]
+async fn the_rules_of_one_volume_can_be_cleared() {
+    let fixture = Fixture::new(|builder| builder).await;
+    fixture.mock.script(Rule::on(PUBLISH).volume("v1").hang());
+    fixture.mock.script(Rule::on(PUBLISH).volume("v2").hang());
+    fixture.mock.script(Rule::on(PUBLISH).node("n9").hang());
+    fixture.mock.clear_rules_of("v1");
+    let left = fixture.mock.rules();
+    assert_eq!(
+        left.iter().map(|rule| rule.volume.as_deref()).collect::<Vec<_>>(),
+        [Some("v2"), None]
+    );
 }

@@ -1,10 +1,11 @@
 //! Who is woken by what. Nothing here takes time: the clock is paused.
 
+use serde_json::json;
 use std::time::Duration;
 
 use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, label, next, node, route, served, volume, woken};
 use crate::decide::patch::Target;
-use crate::objects::{Finalizers, Source, Volume};
+use crate::objects::{Finalizers, PersistentVolumeWire, Source, Volume};
 use crate::queue::Verdict;
 use crate::store::{AttacherKey, Conflict, DETACH, Store};
 
@@ -305,6 +306,48 @@ async fn a_driver_that_registers_gets_what_piled_up_and_one_that_leaves_nothing_
     let queue = again.queue.clone();
     let _registration = store.register(again).unwrap();
     assert_eq!(woken(&queue), ["a", "volume pv1"]);
+}
+
+/// A live volume of an in-tree plug-in goes to the driver that holds it when migration is taken back: by a change, at the
+/// end of its last attachment, and when the driver registers.
+#[tokio::test(start_paused = true)]
+async fn a_live_volume_whose_migration_is_taken_back_is_looked_at() {
+    const GCE: &str = "pd.csi.storage.gke.io";
+    let disk = |version: u64, migrated_to: Option<&str>| {
+        let annotations = migrated_to.map(|driver| json!({"pv.kubernetes.io/migrated-to": driver}));
+        let wire: PersistentVolumeWire = serde_json::from_value(json!({
+            "metadata": {
+                "name": "pv1", "uid": "pv1-uid", "resourceVersion": version.to_string(), "annotations": annotations,
+                "finalizers": ["external-attacher/pd-csi-storage-gke-io"],
+            },
+            "spec": {"gcePersistentDisk": {"pdName": "d"}},
+        }))
+        .unwrap();
+        Volume::from(wire)
+    };
+    let store = Store::default();
+    store.apply_volume(disk(1, None));
+    let (first, other) = (route(GCE), route("b.test"));
+    let (queue, other_queue) = (first.queue.clone(), other.queue.clone());
+    let registration = store.register(first).unwrap();
+    let _other = store.register(other).unwrap();
+    assert_eq!(woken(&queue), ["volume pv1"], "at the start");
+    store.apply_volume(disk(2, Some(GCE)));
+    assert_eq!(woken(&queue), [""; 0], "migrated, and so ours");
+    let mut held = attachment("a", 3);
+    held.attacher = "nobody.test".into();
+    store.apply_attachment(held);
+    store.apply_volume(disk(4, None));
+    assert_eq!(woken(&queue), ["volume pv1"], "taken back");
+    removed(&store, "a");
+    assert_eq!(woken(&queue), ["volume pv1"], "and free");
+    assert_eq!(woken(&other_queue), [""; 0], "who does not hold it is not asked");
+    drop(registration);
+    store.apply_volume(disk(5, Some(GCE)));
+    let again = route(GCE);
+    let queue = again.queue.clone();
+    let _registration = store.register(again).unwrap();
+    assert_eq!(woken(&queue), [""; 0], "nothing to seed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ use tonic::Code;
 
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
+use crate::objects::InTreePlugin;
 use families::{ConnectionFamilies, OperationFamilies, QueueFamilies, RestFamilies};
 use family::{Labels, labels};
 
@@ -31,17 +32,6 @@ use family::{Labels, labels};
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of [`Metrics::encode_prometheus`].
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Drivers whose series carry the label `migrated`, as in csi-lib-utils.
-const MIGRATION_DRIVERS: [&str; 7] = [
-    "pd.csi.storage.gke.io",
-    "ebs.csi.aws.com",
-    "cinder.csi.openstack.org",
-    "disk.csi.azure.com",
-    "file.csi.azure.com",
-    "csi.vsphere.vmware.com",
-    "pxd.portworx.com",
-];
 
 type ScrapeCallback = dyn Fn(&Metrics) + Send + Sync;
 
@@ -122,26 +112,17 @@ impl Metrics {
         exposition::to_classic(&self.encode_openmetrics())
     }
 
-    /// A CSI call ended. `method` is the gRPC path (`/csi.v1.Controller/ControllerPublishVolume`). For the migration
-    /// drivers this is a call for a volume that is a CSI volume from the start.
-    pub fn csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration) {
-        self.record_csi_call(driver, method, code, elapsed, "false");
-    }
-
-    /// Like [`Metrics::csi_call`], for a volume that was translated from an in-tree source. The same thing for all but
-    /// the seven migration drivers, whose series have the label `migrated`.
-    pub fn csi_call_migrated(&self, driver: &str, method: &str, code: Code, elapsed: Duration) {
-        self.record_csi_call(driver, method, code, elapsed, "true");
-    }
-
-    fn record_csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration, migrated: &str) {
+    /// A CSI call ended. `method` is the gRPC path (`/csi.v1.Controller/ControllerPublishVolume`); `migrated` is whether
+    /// the call was for a volume that was translated from an in-tree source. Only the series of the seven drivers that
+    /// took over an in-tree plug-in have that label, as in csi-lib-utils.
+    pub fn csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration, migrated: bool) {
         let mut labels = labels([
             ("driver_name", driver),
             ("grpc_status_code", code_camel_case(code)),
             ("method_name", method),
         ]);
-        if MIGRATION_DRIVERS.contains(&driver) {
-            labels.push(("migrated", migrated.to_owned()));
+        if InTreePlugin::of_driver(driver).is_some() {
+            labels.push(("migrated", migrated.to_string()));
         }
         self.0
             .operation

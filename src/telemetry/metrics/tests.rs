@@ -30,7 +30,7 @@ fn bounds(metrics: &Metrics, name: &str) -> Vec<String> {
 
 fn record_everything(metrics: &Metrics, driver: &str) {
     let second = Duration::from_secs(1);
-    metrics.csi_call(driver, PUBLISH, Code::Ok, second);
+    metrics.csi_call(driver, PUBLISH, Code::Ok, second, false);
     metrics.queue_added(driver, QUEUE_VOLUME_ATTACHMENT);
     metrics.queue_retried(driver, QUEUE_VOLUME_ATTACHMENT);
     metrics.queue_depth(driver, QUEUE_PERSISTENT_VOLUME, 4);
@@ -48,8 +48,8 @@ fn record_everything(metrics: &Metrics, driver: &str) {
 #[test]
 fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
     let metrics = Metrics::default();
-    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::from_millis(100));
-    metrics.csi_call("d", PUBLISH, Code::DeadlineExceeded, Duration::from_secs(15));
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::from_millis(100), false);
+    metrics.csi_call("d", PUBLISH, Code::DeadlineExceeded, Duration::from_secs(15), false);
     let base = "driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
     let found = lines(&metrics, "csi_sidecar_operations_seconds");
     assert!(
@@ -74,7 +74,7 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
         "{found:#?}"
     );
     metrics.forget_driver("d");
-    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO);
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false);
     let expected = [
         "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "15", "25", "50", "120", "300", "600", "+Inf",
     ];
@@ -84,15 +84,16 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
 #[test]
 fn only_migration_drivers_have_the_migrated_label() {
     let metrics = Metrics::default();
-    for driver in MIGRATION_DRIVERS.into_iter().chain(["other"]) {
-        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO);
-        metrics.csi_call_migrated(driver, PUBLISH, Code::Ok, Duration::ZERO);
+    let drivers = InTreePlugin::ALL.map(InTreePlugin::driver);
+    for driver in drivers.into_iter().chain(["other"]) {
+        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false);
+        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, true);
     }
     let method = "method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
     let mut expected = vec![format!(
         "csi_sidecar_operations_seconds_count{{driver_name=\"other\",grpc_status_code=\"OK\",{method}}} 2"
     )];
-    for driver in MIGRATION_DRIVERS {
+    for driver in drivers {
         for migrated in ["true", "false"] {
             expected.push(format!(
                 "csi_sidecar_operations_seconds_count{{driver_name=\"{driver}\",grpc_status_code=\"OK\",{method},migrated=\"{migrated}\"}} 1"

@@ -58,7 +58,17 @@ impl World {
         short: &str,
         build: impl FnOnce(MockDriverBuilder) -> MockDriverBuilder,
     ) -> Result<Driver<'_>> {
-        let name = format!("{short}.csi.test");
+        self.named_driver(short, &format!("{short}.csi.test"), build).await
+    }
+
+    /// As [`World::unconfigured_driver`], with a name of its own.
+    pub async fn named_driver(
+        &self,
+        short: &str,
+        name: &str,
+        build: impl FnOnce(MockDriverBuilder) -> MockDriverBuilder,
+    ) -> Result<Driver<'_>> {
+        let name = name.to_owned();
         let mock = build(MockDriver::builder(&name).accept_any_volume())
             .start(self.socket(short))
             .await

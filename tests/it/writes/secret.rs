@@ -1,12 +1,15 @@
 //! Publish secrets, read under a Role for that one secret.
 
-use csi_attacher_operator::mock::Method;
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use super::{attached, first_finalizer, status, uid};
-use crate::rig::{NOW, World, assert_steps};
+use crate::rig::{LIMIT, NOW, World, assert_steps};
 use crate::support::Result;
 
 /// Lets the operator read the secret `publish-secret` of one namespace, as the sample in `config/samples` does.
@@ -79,8 +82,7 @@ async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Resul
 #[tokio::test]
 async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
     let world = World::shared().await?;
-    let settings = json!({ "backoff": { "initial": "200ms", "max": "200ms", "jitterPercent": 0 } });
-    let driver = world.driver("nosecret", settings).await?;
+    let driver = world.driver("nosecret", patient()).await?;
     let fixtures = &world.fixtures;
     grant(&world, "nosecret-ns").await?;
     let volume = driver
@@ -107,7 +109,7 @@ async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
         )],
     );
 
-    // The next try finds it.
+    // It is tried at once, an hour before its time.
     fixtures
         .secret("nosecret-ns", "publish-secret", &[("password", "swordfish")])
         .await?;
@@ -116,6 +118,44 @@ async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
         .call(Method::ControllerPublishVolume, "nosecret-pv", |_| true)
         .await?;
     assert_eq!(call.secret_keys, ["password"]);
+    Ok(())
+}
+
+/// Settings with which only an event can bring about a second try.
+fn patient() -> Value {
+    json!({ "backoff": { "initial": "1h", "max": "1h" } })
+}
+
+#[tokio::test]
+async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("wrong", patient()).await?;
+    let fixtures = &world.fixtures;
+    grant(&world, "wrong-ns").await?;
+    fixtures
+        .secret("wrong-ns", "publish-secret", &[("password", "sardine")])
+        .await?;
+    let rule = Rule::on(Method::ControllerPublishVolume).volume("wrong-pv").times(1);
+    driver.mock.script(rule.fail(Code::Unauthenticated, "wrong password"));
+    let volume = driver.volume("wrong-pv").publish_secret("wrong-ns", "publish-secret");
+    fixtures.persistent_volume(&volume).await?;
+    driver.attachment("wrong-va", "wrong-pv").await?;
+    fixtures.wait_for_attach_error("wrong-va").await?;
+    // What was listed is what the driver refused; what changes from then on is told.
+    world
+        .cluster
+        .wait_for_audit_event("the list of the secret", LIMIT, |event| {
+            event.is("list", "secrets") && event.namespace == "wrong-ns"
+        })
+        .await?;
+    let api: Api<Secret> = Api::namespaced(world.client.clone(), "wrong-ns");
+    let mended = json!({ "stringData": { "password": "swordfish" } });
+    let patched = api
+        .patch("publish-secret", &PatchParams::default(), &Patch::Merge(mended))
+        .await;
+    patched.expect("the secret can be changed");
+    fixtures.wait_for_attached("wrong-va").await?;
+    assert_eq!(driver.calls_for("wrong-pv").len(), 2);
     Ok(())
 }
 

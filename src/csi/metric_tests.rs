@@ -1,0 +1,75 @@
+//! What is counted of the calls.
+
+use tonic::Code;
+
+use super::client_tests::{LONG, Stage, within};
+use super::{Connection, CsiClient};
+use crate::api::validated::Endpoint;
+use crate::mock::{Method, MockDriver, Rule};
+use crate::telemetry::{Metrics, Span};
+
+#[tokio::test]
+async fn calls_before_the_name_is_known_are_counted_under_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = MockDriver::builder("client.test").start(&socket).await.unwrap();
+    let metrics = Metrics::default();
+    let client = CsiClient::new(Connection::new(&Endpoint::Unix(socket)), metrics.clone());
+    let quiet = Span::disabled();
+    assert!(within(client.probe(LONG, &quiet)).await.unwrap());
+    assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
+    let client = client.named("client.test".into());
+    driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
+    within(client.plugin_info(LONG, &quiet)).await.unwrap_err();
+    let text = metrics.encode_prometheus();
+    let count = |method: &str, code: &str| {
+        text.lines().any(|line| {
+            line.starts_with("csi_sidecar_operations_seconds_count{")
+                && line.contains("driver_name=\"client.test\"")
+                && line.contains(&format!("method_name=\"{method}\""))
+                && line.contains(&format!("grpc_status_code=\"{code}\""))
+                && line.ends_with(" 1")
+        })
+    };
+    assert!(
+        count("/csi.v1.Identity/Probe", "OK") && count("/csi.v1.Identity/GetPluginInfo", "Internal"),
+        "{text}"
+    );
+}
+
+/// TestMarkAsMigrated of the sidecar, for each call and down to the series.
+#[tokio::test]
+async fn calls_for_in_tree_volumes_are_marked_as_migrated() {
+    const DRIVER: &str = "ebs.csi.aws.com";
+    let mut stage = Stage::of(MockDriver::builder(DRIVER)).await;
+    let metrics = Metrics::default();
+    let endpoint = Endpoint::Unix(stage.folder.path().join("csi.sock"));
+    stage.client = CsiClient::new(Connection::new(&endpoint), metrics.clone()).named(DRIVER.into());
+    within(stage.client.probe(LONG, &Span::disabled())).await.unwrap();
+    stage.publish(None, LONG).await.unwrap();
+    stage.client = stage.client.migrated();
+    for _ in 0..2 {
+        stage.publish(None, LONG).await.unwrap();
+    }
+    stage
+        .driver
+        .script(Rule::on(Method::ControllerUnpublishVolume).fail(Code::Internal, "no"));
+    stage.unpublish(None).await.unwrap_err();
+    let text = metrics.encode_prometheus();
+    let count = |method: &str, migrated: &str| {
+        let counts = text.lines().filter(|line| {
+            line.starts_with("csi_sidecar_operations_seconds_count{")
+                && line.contains(&format!("/{method}\""))
+                && line.contains(&format!("migrated=\"{migrated}\""))
+        });
+        counts
+            .filter_map(|line| line.rsplit(' ').next())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    assert_eq!(count("Probe", "false"), "1", "{text}");
+    assert_eq!(count("ControllerPublishVolume", "false"), "1", "{text}");
+    assert_eq!(count("ControllerPublishVolume", "true"), "2", "{text}");
+    assert_eq!(count("ControllerUnpublishVolume", "true"), "1", "{text}");
+    assert_eq!(count("ControllerUnpublishVolume", "false"), "", "{text}");
+}

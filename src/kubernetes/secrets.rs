@@ -1,0 +1,56 @@
+//! Following one Secret without reading it.
+
+use futures::{Stream, StreamExt, future};
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+
+use super::requests::Requests;
+use crate::objects::SecretReference;
+
+/// What became of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretEvent {
+    /// It is there, in this version.
+    State(String),
+    /// It was deleted.
+    Gone,
+    /// It may not be watched.
+    Forbidden,
+}
+
+impl Requests {
+    /// Follows the metadata of a Secret. After a fault of the API server it starts over by itself.
+    pub fn watch_secret(&self, reference: &SecretReference) -> impl Stream<Item = SecretEvent> + Send + use<> {
+        // Asking for this type asks the API server for metadata alone.
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client().clone(), &reference.namespace);
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", reference.name));
+        watcher(api, only)
+            .default_backoff()
+            .filter_map(|event| future::ready(told(event)))
+    }
+}
+
+fn told(event: watcher::Result<Event<PartialObjectMeta<Secret>>>) -> Option<SecretEvent> {
+    match event {
+        Ok(Event::Apply(object) | Event::InitApply(object)) => {
+            Some(SecretEvent::State(object.resource_version().unwrap_or_default()))
+        }
+        Ok(Event::Delete(_)) => Some(SecretEvent::Gone),
+        Ok(Event::Init | Event::InitDone) => None,
+        Err(error) => is_forbidden(&error).then_some(SecretEvent::Forbidden),
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let cause = match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => cause,
+        watcher::Error::WatchError(status) => return status.code == 403,
+        watcher::Error::NoResourceVersion => return false,
+    };
+    matches!(cause, kube::Error::Api(status) if status.code == 401 || status.code == 403)
+}

@@ -1,0 +1,99 @@
+//! `gcePersistentDisk` to `pd.csi.storage.gke.io`.
+
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{InTreePlugin, Surroundings, TranslationError, source_of};
+use crate::objects::volume::{AccessModes, CsiSource};
+
+/// Looked at first: a volume that was made before 1.17 and labelled anew later has both.
+pub(super) const BETA_ZONE_LABEL: &str = "failure-domain.beta.kubernetes.io/zone";
+pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// Between the zones of a regional disk in one label.
+const ZONE_DELIMITER: &str = "__";
+/// Stands for what an in-tree volume does not say; the driver finds it out.
+pub(super) const UNSPECIFIED: &str = "UNSPECIFIED";
+
+/// `GCEPersistentDiskVolumeSource`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentDiskWire {
+    pd_name: String,
+    fs_type: String,
+    partition: i32,
+    read_only: bool,
+}
+
+impl PersistentDiskWire {
+    pub(super) fn translate(self, volume: &Surroundings<'_>) -> Result<CsiSource, TranslationError> {
+        let place = place(volume.labels)?;
+        // The driver tells "no partition" from a number by the empty value.
+        let partition = match self.partition {
+            0 => String::new(),
+            number => number.to_string(),
+        };
+        let handle = handle(UNSPECIFIED, &place, &self.pd_name);
+        Ok(CsiSource {
+            read_only: self.read_only,
+            fs_type: self.fs_type.into(),
+            attributes: BTreeMap::from([("partition".to_owned(), partition)]).into(),
+            ..source_of(InTreePlugin::GcePersistentDisk, handle)
+        })
+    }
+}
+
+/// Where a disk is.
+pub(super) enum Place {
+    Zone(String),
+    Region(String),
+}
+
+/// The handle in the driver's form.
+pub(super) fn handle(project: &str, place: &Place, disk: &str) -> String {
+    match place {
+        Place::Zone(zone) => format!("projects/{project}/zones/{zone}/disks/{disk}"),
+        Place::Region(region) => format!("projects/{project}/regions/{region}/disks/{disk}"),
+    }
+}
+
+fn place(labels: &BTreeMap<String, String>) -> Result<Place, TranslationError> {
+    let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let Some(zones) = label(BETA_ZONE_LABEL).or_else(|| label(ZONE_LABEL)) else {
+        return Ok(Place::Zone(UNSPECIFIED.to_owned()));
+    };
+    let zones: Vec<&str> = zones.split(ZONE_DELIMITER).collect();
+    match zones[..] {
+        [zone] => Ok(Place::Zone(zone.to_owned())),
+        _ => region(&zones).map(Place::Region),
+    }
+}
+
+/// The region that all zones are in: what a zone's name begins with.
+pub(super) fn region(zones: &[&str]) -> Result<String, TranslationError> {
+    let mut regions = BTreeSet::new();
+    for zone in zones {
+        let parts: Vec<&str> = zone.split('-').collect();
+        let [locale, region, _] = parts[..] else {
+            return Err(TranslationError::Zone((*zone).into()));
+        };
+        regions.insert(format!("{locale}-{region}"));
+    }
+    if regions.len() == 1
+        && let Some(region) = regions.pop_first()
+    {
+        return Ok(region);
+    }
+    let regions = regions.into_iter().map(String::into_boxed_str).collect();
+    Err(TranslationError::Regions(regions))
+}
+
+/// The in-tree plug-in attached every disk to one node for writing or to many for reading and never looked closer; the
+/// CSI driver refuses anything else.
+pub fn access_modes(modes: AccessModes) -> AccessModes {
+    let read_only = modes.read_only_many && !modes.read_write_once && !modes.read_write_many;
+    AccessModes {
+        read_only_many: read_only,
+        read_write_once: !read_only,
+        ..AccessModes::default()
+    }
+}

@@ -1,0 +1,124 @@
+//! The surroundings of the scenarios of one setup.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+
+use csi_attacher_operator::mock::{MockDriver, MockHandle};
+
+use crate::attacher::Attacher;
+use crate::command::Template;
+use crate::lane::Lane;
+use crate::scenario::{Outcome, Setup, Stop};
+use crate::support::controlplane::ports::free_port;
+use crate::support::{ControlPlane, Error, Result};
+use crate::test::Test;
+
+/// The deadline that the attacher is to give each call.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// First pause after a failure.
+pub const RETRY_START: Duration = Duration::from_millis(100);
+/// Longest pause after failures.
+pub const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// Cluster, driver and attacher.
+pub struct Env {
+    /// The control plane.
+    pub cluster: Arc<ControlPlane>,
+    /// A client for a member of `system:masters`.
+    pub client: Client,
+    /// To steer and watch the driver.
+    pub driver: MockHandle,
+    /// The driver's name.
+    pub driver_name: String,
+    /// The attacher's finalizer.
+    pub finalizer: String,
+    /// The attacher.
+    pub attacher: Attacher,
+    /// Where the attacher is told to serve metrics.
+    pub http: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Env {
+    /// Starts the driver and the attacher of a setup.
+    pub async fn start(lane: &Lane, setup: &Setup, mode: &str, template: &Template) -> Result<Arc<Self>> {
+        let driver_name = setup
+            .driver_name
+            .map_or_else(|| format!("{}.{mode}.conformance.test", setup.name), str::to_owned);
+        let folder = tempfile::tempdir_in(lane.cluster.folder()).map_err(|error| Error::Other(error.to_string()))?;
+        let socket = folder.path().join("csi.sock");
+        let builder = (setup.driver)(MockDriver::builder(&driver_name).accept_any_volume());
+        let driver = builder.start(&socket).await;
+        let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
+        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let words = template.fill(&placeholders(lane, &socket), &flags(setup, http));
+        let attacher = Attacher::start(words, &lane.log(&format!("{mode}-{}", setup.name)))?;
+        Ok(Arc::new(Self {
+            cluster: Arc::clone(&lane.cluster),
+            client: lane.client.clone(),
+            driver,
+            finalizer: finalizer_of(&driver_name),
+            driver_name,
+            attacher,
+            http,
+            _folder: folder,
+        }))
+    }
+
+    /// Waits until the attacher attaches a volume.
+    pub async fn ready(self: &Arc<Self>, id: &str) -> Outcome {
+        let test = Test::new(Arc::clone(self), id);
+        test.given_attached().await.map_err(|stop| {
+            let log = self.attacher.log_tail();
+            Stop::Failed(format!("the attacher does not attach at all: {stop}\nIts log:\n{log}"))
+        })?;
+        test.tear_down().await
+    }
+}
+
+fn placeholders(lane: &Lane, socket: &Path) -> [(&'static str, String); 3] {
+    [
+        ("{kubeconfig}", lane.kubeconfig.display().to_string()),
+        (
+            "{admin_kubeconfig}",
+            lane.cluster.admin_kubeconfig().display().to_string(),
+        ),
+        ("{socket}", socket.display().to_string()),
+    ]
+}
+
+fn flags(setup: &Setup, http: SocketAddr) -> Vec<String> {
+    let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
+    let mut flags = vec![
+        format!("--timeout={}", milliseconds(TIMEOUT)),
+        format!("--retry-interval-start={}", milliseconds(RETRY_START)),
+        format!("--retry-interval-max={}", milliseconds(RETRY_MAX)),
+        "--worker-threads=100".to_owned(),
+        "--kube-api-qps=1000".to_owned(),
+        "--kube-api-burst=1000".to_owned(),
+        format!("--http-endpoint={http}"),
+    ];
+    flags.extend(setup.flags.iter().cloned());
+    flags
+}
+
+/// `external-attacher/` and the driver's name, with a dash for everything but letters, digits and dashes, and an `X`
+/// where it would end in a dash.
+pub fn finalizer_of(driver: &str) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() {
+            character
+        } else {
+            '-'
+        }
+    };
+    let mut name: String = driver.chars().map(plain).collect();
+    if name.ends_with('-') {
+        name.push('X');
+    }
+    format!("external-attacher/{name}")
+}

@@ -1,0 +1,94 @@
+//! The scenarios, and which of them share a driver and an attacher.
+
+#![allow(
+    clippy::too_many_lines,
+    reason = "a function here is a list of scenarios, each of them short"
+)]
+
+mod access_modes;
+mod api_faults;
+mod attach;
+mod backoff;
+mod claim;
+mod codes;
+mod detach;
+mod driver_restart;
+mod errors;
+mod inline;
+mod many;
+mod metrics;
+mod migration;
+mod plain;
+mod reconcile;
+mod refusals;
+mod restart;
+mod secrets;
+mod several;
+mod timeouts;
+mod trivial;
+mod volumes;
+
+use csi_attacher_operator::mock::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder};
+
+use crate::scenario::{Scenario, Setup};
+
+/// Every setup; each inner list has a control plane of its own, and its setups take turns.
+pub fn lanes() -> Vec<Vec<Setup>> {
+    let turns = vec![
+        serial("restart", restart::scenarios(), without_lists),
+        serial("driver", driver_restart::scenarios(), without_lists),
+        plain::setup(),
+        trivial::setup(),
+        reconcile::setup(),
+        migration::gce(),
+        migration::ebs(),
+    ];
+    vec![vec![main_setup()], turns]
+}
+
+/// The driver can do everything but list what is published: a reconciler would repair what a scenario breaks.
+fn main_setup() -> Setup {
+    let scenarios = [
+        attach::scenarios(),
+        inline::scenarios(),
+        claim::scenarios(),
+        access_modes::scenarios(),
+        secrets::scenarios(),
+        refusals::scenarios(),
+        codes::scenarios(),
+        errors::scenarios(),
+        detach::scenarios(),
+        volumes::scenarios(),
+        several::scenarios(),
+        timeouts::scenarios(),
+        api_faults::scenarios(),
+        backoff::scenarios(),
+        many::scenarios(),
+        metrics::scenarios(),
+    ];
+    Setup {
+        name: "main",
+        driver_name: None,
+        driver: without_lists,
+        flags: Vec::new(),
+        parallel: 24,
+        scenarios: scenarios.into_iter().flatten().collect(),
+    }
+}
+
+/// A setup whose scenarios stop or kill what the others need, so that they take turns.
+fn serial(name: &'static str, scenarios: Vec<Scenario>, driver: fn(MockDriverBuilder) -> MockDriverBuilder) -> Setup {
+    Setup {
+        name,
+        driver_name: None,
+        driver,
+        flags: Vec::new(),
+        parallel: 1,
+        scenarios,
+    }
+}
+
+fn without_lists(driver: MockDriverBuilder) -> MockDriverBuilder {
+    let all = ALL_CAPABILITIES.into_iter();
+    driver.capabilities(all.filter(|it| *it != ControllerCapability::ListVolumesPublishedNodes))
+}

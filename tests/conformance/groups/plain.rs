@@ -1,0 +1,63 @@
+//! A driver that can attach and nothing else, and an attacher with a default file system.
+
+use serde_json::json;
+
+use csi_attacher_operator::mock::{ControllerCapability, MockDriverBuilder};
+
+use super::access_modes;
+use crate::scenario::{Group, Outcome, Setup, same};
+use crate::test::Test;
+
+const TABLE: &[(&[&str], &str)] = &[
+    (&["ReadWriteOnce"], "SINGLE_NODE_WRITER"),
+    (&["ReadWriteOncePod"], "SINGLE_NODE_WRITER"),
+    (&["ReadOnlyMany"], "MULTI_NODE_READER_ONLY"),
+    (&["ReadWriteMany"], "MULTI_NODE_MULTI_WRITER"),
+    (&["ReadWriteOnce", "ReadWriteMany"], "MULTI_NODE_MULTI_WRITER"),
+];
+
+/// The setup.
+pub fn setup() -> Setup {
+    let group = Group::new("driver without optional capabilities");
+    let scenarios = access_modes::table(group, TABLE)
+        .scenario("readOnly is not passed on without PUBLISH_READONLY", |t| async move {
+            t.given_all(|pv| pv["spec"]["csi"]["readOnly"] = json!(true)).await?;
+            t.attached().await?;
+            same("readonly", &t.published_as().await?.readonly, &Some(false))
+        })
+        .scenario(
+            "--default-fstype is the file system of volumes that name none",
+            |t| async move {
+                t.given_all(|_| {}).await?;
+                t.attached().await?;
+                fs_type(&t, Some("xfs")).await
+            },
+        )
+        .scenario("--default-fstype gives way to spec.csi.fsType", |t| async move {
+            t.given_all(|pv| pv["spec"]["csi"]["fsType"] = json!("ext3")).await?;
+            t.attached().await?;
+            fs_type(&t, Some("ext3")).await
+        })
+        .scenario("--default-fstype is nothing to a block volume", |t| async move {
+            t.given_all(|pv| pv["spec"]["volumeMode"] = json!("Block")).await?;
+            t.attached().await?;
+            fs_type(&t, None).await
+        });
+    Setup {
+        name: "plain",
+        driver_name: None,
+        driver: attaches_only,
+        flags: vec!["--default-fstype=xfs".to_owned()],
+        parallel: 12,
+        scenarios: scenarios.done(),
+    }
+}
+
+fn attaches_only(driver: MockDriverBuilder) -> MockDriverBuilder {
+    driver.capabilities([ControllerCapability::PublishUnpublishVolume])
+}
+
+async fn fs_type(t: &Test, wanted: Option<&str>) -> Outcome {
+    let capability = t.published_as().await?.capability;
+    same("file system", &capability.and_then(|it| it.fs_type).as_deref(), &wanted)
+}

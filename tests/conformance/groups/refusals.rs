@@ -1,0 +1,144 @@
+//! What cannot be attached says so on the VolumeAttachment, is never called for, and attaches once the reason is gone.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::json;
+
+use crate::scenario::{Group, Scenario, demand, offered};
+
+pub fn scenarios() -> Vec<Scenario> {
+    let group = Group::new("refusals");
+    others(waiting(group)).done()
+}
+
+fn waiting(group: Group) -> Group {
+    group
+        .scenario(
+            "an unknown PersistentVolume is named; it attaches when the volume comes",
+            |t| async move {
+                t.given_node().await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.volume).await?;
+                t.no_calls()?;
+                t.given_volume(|_| {}).await?;
+                t.attached().await.map(drop)
+            },
+        )
+        .scenario(
+            "a missing CSINode is named; it attaches when the node comes",
+            |t| async move {
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.node).await?;
+                t.no_calls()?;
+                t.given_node().await?;
+                t.attached().await.map(drop)
+            },
+        )
+        .scenario(
+            "a CSINode without the driver is named; it attaches when the driver registers",
+            |t| async move {
+                t.given_node_of(json!([{ "name": "other.test", "nodeID": "x" }]))
+                    .await?;
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.node).await?;
+                t.no_calls()?;
+                t.delete_node().await?;
+                t.given_node().await?;
+                t.attached().await.map(drop)
+            },
+        )
+        .scenario("the node id on an attachment is not used to attach", |t| async move {
+            t.given_volume(|_| {}).await?;
+            let annotation = json!({ "csi.alpha.kubernetes.io/node-id": t.node_id });
+            t.create_attachment(|va| va["metadata"]["annotations"] = annotation)
+                .await?;
+            t.attach_error(&t.node).await?;
+            t.no_calls()
+        })
+        .scenario(
+            "a PersistentVolume that is being deleted is not attached",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|pv| pv["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
+                    .await?;
+                t.delete_volume().await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.volume).await?;
+                t.no_calls()
+            },
+        )
+        .scenario(
+            "an attachment that never got anywhere is deleted without a call",
+            |t| async move {
+                t.given_node().await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.volume).await?;
+                t.detach().await?;
+                t.no_calls()
+            },
+        )
+}
+
+fn others(group: Group) -> Group {
+    group
+        .scenario(
+            "the VolumeAttachment of another attacher is left alone",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
+                    .await?;
+                t.barrier("b").await?;
+                let attachment = t.get_attachment().await?;
+                demand(t.count_finalizers(&attachment) == 0, || {
+                    "claimed another attacher's attachment".to_owned()
+                })?;
+                let status = attachment.status.unwrap_or_default();
+                demand(!status.attached && status.attach_error.is_none(), || {
+                    "wrote to another attacher's attachment".to_owned()
+                })?;
+                demand(t.count_finalizers(&t.get_volume().await?) == 0, || {
+                    "protected its volume".to_owned()
+                })?;
+                t.no_calls()
+            },
+        )
+        .scenario("a volume that is not a CSI volume is refused", |t| async move {
+            t.given_node().await?;
+            t.given_volume(|pv| {
+                pv["spec"]["csi"] = json!(null);
+                pv["spec"]["nfs"] = json!({ "server": "localhost", "path": "/" });
+            })
+            .await?;
+            t.create_attachment(|_| {}).await?;
+            t.attach_error("").await?;
+            t.no_calls()
+        })
+        .extension(
+            "a volume of another driver is refused",
+            "not supported when it is attached all the same",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|pv| pv["spec"]["csi"]["driver"] = json!("other.test"))
+                    .await?;
+                t.create_attachment(|_| {}).await?;
+                let said = |it: &_| crate::expect::is_attached(it) || crate::expect::attach_error_of(it).is_some();
+                let attachment = t
+                    .attachment_is("attached or refused", crate::expect::LIMIT, said)
+                    .await?;
+                offered(!crate::expect::is_attached(&attachment), || {
+                    "attached another driver's volume".to_owned()
+                })?;
+                t.no_calls()
+            },
+        )
+        .scenario("a PersistentVolume that nothing names is left alone", |t| async move {
+            t.given_volume(|_| {}).await?;
+            t.barrier("b").await?;
+            let volume: PersistentVolume = t.get_volume().await?;
+            demand(t.count_finalizers(&volume) == 0, || {
+                "protected a volume that is not attached".to_owned()
+            })
+        })
+}

@@ -1,0 +1,161 @@
+//! What a scenario is, and how it can end.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use csi_attacher_operator::mock::MockDriverBuilder;
+
+use crate::support;
+use crate::test::Test;
+
+/// Why a scenario ended before its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// What was demanded is not so.
+    Failed(String),
+    /// The attacher does not offer this; the scenario's criterion says how that is told from a failure.
+    NotSupported(String),
+}
+
+/// How a scenario went.
+pub type Outcome<T = ()> = Result<T, Stop>;
+
+impl From<support::Error> for Stop {
+    fn from(error: support::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<kube::Error> for Stop {
+    fn from(error: kube::Error) -> Self {
+        Self::Failed(format!("the API server refused what the scenario needs: {error}"))
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::NotSupported(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Ends the scenario as failed unless the condition holds.
+pub fn demand(condition: bool, why: impl FnOnce() -> String) -> Outcome {
+    if condition { Ok(()) } else { Err(Stop::Failed(why())) }
+}
+
+/// Ends the scenario as failed unless both are equal.
+pub fn same<T: PartialEq<U> + fmt::Debug, U: fmt::Debug>(what: &str, is: &T, wanted: &U) -> Outcome {
+    demand(is == wanted, || format!("{what} is {is:?}, want {wanted:?}"))
+}
+
+/// Ends the scenario as not supported unless the condition holds: the criterion of an extension.
+pub fn offered(condition: bool, why: impl FnOnce() -> String) -> Outcome {
+    if condition {
+        Ok(())
+    } else {
+        Err(Stop::NotSupported(why()))
+    }
+}
+
+/// Turns a failure into "not supported": for what an attacher may leave out.
+pub fn optional<T>(outcome: Outcome<T>, why: &str) -> Outcome<T> {
+    outcome.map_err(|stop| match stop {
+        Stop::Failed(_) | Stop::NotSupported(_) => Stop::NotSupported(why.to_owned()),
+    })
+}
+
+type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// One scenario.
+pub struct Scenario {
+    /// The group it is listed under.
+    pub group: &'static str,
+    /// What is demanded, in one line.
+    pub name: String,
+    /// For an extension: what tells an attacher that does not offer it from one that fails.
+    pub criterion: Option<&'static str>,
+    /// Plays it.
+    pub run: Box<dyn Fn(Test) -> Run + Send + Sync>,
+}
+
+impl Scenario {
+    /// The name, marked when it is an extension.
+    pub fn full_name(&self) -> String {
+        let mark = self.criterion.map(|_| " (extension)").unwrap_or_default();
+        format!("{}{mark}", self.name)
+    }
+}
+
+/// Makes the scenarios of one group.
+pub struct Group {
+    name: &'static str,
+    scenarios: Vec<Scenario>,
+}
+
+impl Group {
+    /// An empty group.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            scenarios: Vec::new(),
+        }
+    }
+
+    /// Adds a scenario that every attacher must pass.
+    #[must_use]
+    pub fn scenario<F, R>(self, name: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(name.into(), None, run)
+    }
+
+    /// Adds a scenario that an attacher may leave out; `criterion` says how that is told from a failure.
+    #[must_use]
+    pub fn extension<F, R>(self, name: impl Into<String>, criterion: &'static str, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(name.into(), Some(criterion), run)
+    }
+
+    fn add<F, R>(mut self, name: String, criterion: Option<&'static str>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.scenarios.push(Scenario {
+            group: self.name,
+            name,
+            criterion,
+            run: Box::new(move |test| Box::pin(run(test))),
+        });
+        self
+    }
+
+    /// The scenarios made so far.
+    pub fn done(self) -> Vec<Scenario> {
+        self.scenarios
+    }
+}
+
+/// A driver, an attacher for it, and the scenarios they play.
+pub struct Setup {
+    /// A short name, part of the names of all its objects.
+    pub name: &'static str,
+    /// The driver's name, where the scenarios need a particular one.
+    pub driver_name: Option<&'static str>,
+    /// What the driver is.
+    pub driver: fn(MockDriverBuilder) -> MockDriverBuilder,
+    /// Flags of the attacher besides those that all setups have.
+    pub flags: Vec<String>,
+    /// How many scenarios run at a time.
+    pub parallel: usize,
+    /// The scenarios.
+    pub scenarios: Vec<Scenario>,
+}

@@ -1,0 +1,200 @@
+//! The real sidecar and the operator by turns, each killed at the worst moment.
+
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt;
+use serde_json::json;
+use tonic::Code;
+
+use crate::rig::{Driver, World, operator_options};
+use crate::support::{Result, Sidecar};
+
+const PUBLISH: Method = Method::ControllerPublishVolume;
+const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
+
+impl Driver<'_> {
+    async fn sidecar(&self) -> Result<Sidecar> {
+        Sidecar::start(&self.world.cluster, &self.world.socket(&self.short), &[]).await
+    }
+
+    /// How often a volume was published and unpublished so far.
+    fn counts(&self, volume: &str) -> (usize, usize) {
+        let calls = self.calls_for(volume);
+        let of = |method| calls.iter().filter(|call| call.method == method).count();
+        (of(PUBLISH), of(UNPUBLISH))
+    }
+
+    /// Makes the driver fail the method for this volume until the rules are cleared.
+    fn fails(&self, method: Method, volume: &str) {
+        let rule = Rule::on(method).volume(volume);
+        self.mock.script(rule.fail(Code::ResourceExhausted, "no slot"));
+    }
+
+    /// Deletes an attachment and waits until it is gone, with one call for the volume on this node.
+    async fn detach(&self, name: &str) -> Result<()> {
+        let before = self.counts(name).1;
+        self.world.fixtures.delete::<VolumeAttachment>(name).await?;
+        self.world.fixtures.wait_for_attachment_gone(name).await?;
+        assert_eq!(self.counts(name).1, before + 1, "{name}: {:#?}", self.calls_for(name));
+        assert!(
+            !self.mock.published().iter().any(|(volume, _)| volume == name),
+            "{name}"
+        );
+        Ok(())
+    }
+
+    /// Brings volumes named after `turn` into every state that an attacher can be killed in. `-mid` hangs in Publish and is
+    /// attached all the same once its caller is gone.
+    async fn leave_in_the_midst(&self, turn: &str) -> Result<()> {
+        let fixtures = &self.world.fixtures;
+        let name = |suffix: &str| format!("{turn}-{suffix}");
+        for suffix in ["rests", "goes", "stuck", "last"] {
+            self.attach(&name(suffix)).await?;
+        }
+        self.fails(PUBLISH, &name("full"));
+        self.claim(&name("full")).await?;
+        let error = fixtures.wait_for_attach_error(&name("full")).await?;
+        let text = "rpc error: code = ResourceExhausted desc = no slot";
+        assert_eq!((error.message.as_deref(), error.error_code), (Some(text), Some(8)));
+        self.fails(UNPUBLISH, &name("stuck"));
+        fixtures.delete::<VolumeAttachment>(&name("stuck")).await?;
+        let error = fixtures.wait_for_detach_error(&name("stuck")).await?;
+        assert_eq!((error.message.as_deref(), error.error_code), (Some(text), None));
+        // The volume that goes with its attachment later.
+        fixtures.delete::<PersistentVolume>(&name("last")).await?;
+        self.mock.script(Rule::on(PUBLISH).volume(name("mid")).late_success());
+        self.claim(&name("mid")).await?;
+        self.call(PUBLISH, &name("mid"), |_| true).await.map(drop)
+    }
+
+    /// The follower has carried on what [`Driver::leave_in_the_midst`] left, and did nothing to what was settled.
+    async fn is_carried_on(&self, turn: &str, left: &[(usize, usize)]) -> Result<()> {
+        let fixtures = &self.world.fixtures;
+        let name = |suffix: &str| format!("{turn}-{suffix}");
+        for suffix in ["mid", "full"] {
+            let stored = fixtures.wait_for_attached(&name(suffix)).await?;
+            let status = stored.status.unwrap_or_default();
+            assert_eq!(status.attach_error, None, "{suffix}");
+            assert!(
+                status
+                    .attachment_metadata
+                    .is_some_and(|context| context.contains_key("devicePath")),
+                "{suffix}"
+            );
+        }
+        fixtures.wait_for_attachment_gone(&name("stuck")).await?;
+        for (suffix, left) in ["rests", "goes", "last"].into_iter().zip(left) {
+            assert_eq!(self.counts(&name(suffix)), *left, "{suffix}: nobody asked for a call");
+        }
+        self.detach(&name("goes")).await?;
+        self.detach(&name("last")).await?;
+        fixtures.wait_for_volume_gone(&name("last")).await
+    }
+
+    fn settled(&self, turn: &str) -> [(usize, usize); 3] {
+        ["rests", "goes", "last"].map(|suffix| self.counts(&format!("{turn}-{suffix}")))
+    }
+
+    /// Nobody called the driver twice at the same time for one volume and node.
+    fn never_overlapped(&self) {
+        let calls = self.mock.calls();
+        let overlapping: Vec<_> = calls.iter().filter(|call| call.overlap).collect();
+        assert!(overlapping.is_empty(), "{overlapping:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_operator_and_the_sidecar_follow_each_other() -> Result<()> {
+    let world = World::own().await?;
+    let driver = world.unconfigured_driver("shared", |builder| builder).await?;
+
+    let mut sidecar = driver.sidecar().await?;
+    let left = driver.leave_in_the_midst("first").await;
+    sidecar.check()?;
+    left.map_err(|error| crate::support::Error::Other(format!("{error}\n{}", sidecar.log_text())))?;
+    let settled = driver.settled("first");
+    drop(sidecar);
+    driver.mock.clear_rules();
+
+    let operator = world.operator(operator_options()).await?;
+    driver.configure(&json!({})).await?;
+    driver.is_carried_on("first", &settled).await?;
+    driver.looked_at_everything("first-more").await?;
+    untouched_by_us(&driver, "first-rests")?;
+    // Mid-attach: one call of the sidecar that it never heard of again, and one of ours.
+    assert_eq!(driver.counts("first-mid"), (2, 0));
+
+    driver.leave_in_the_midst("second").await?;
+    let settled = driver.settled("second");
+    drop(operator);
+    driver.mock.clear_rules();
+
+    let mut sidecar = driver.sidecar().await?;
+    let carried_on = driver.is_carried_on("second", &settled).await;
+    sidecar.check()?;
+    carried_on.map_err(|error| crate::support::Error::Other(format!("{error}\n{}", sidecar.log_text())))?;
+    // Attached by the sidecar, held by the operator, detached by the sidecar.
+    driver.detach("first-rests").await?;
+    driver.world.fixtures.delete::<PersistentVolume>("first-rests").await?;
+    driver.world.fixtures.wait_for_volume_gone("first-rests").await?;
+    drop(sidecar);
+
+    // And back once more: everything that is left goes.
+    let operator = world.operator(operator_options()).await?;
+    for name in [
+        "second-rests",
+        "second-mid",
+        "second-full",
+        "first-mid",
+        "first-full",
+        "first-more",
+    ] {
+        driver.detach(name).await?;
+        world.fixtures.delete::<PersistentVolume>(name).await?;
+        world.fixtures.wait_for_volume_gone(name).await?;
+    }
+    drop(operator);
+    assert!(driver.mock.published().is_empty(), "{:?}", driver.mock.published());
+    driver.never_overlapped();
+    Ok(())
+}
+
+/// The operator read and wrote nothing that names this attachment or volume.
+fn untouched_by_us(driver: &Driver<'_>, name: &str) -> Result<()> {
+    let requests = driver.world.requests(&[name])?;
+    assert!(requests.is_empty(), "{requests:#?}");
+    Ok(())
+}
+
+/// The finalizers of others, and their order, survive both.
+#[tokio::test]
+async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
+    let world = World::own().await?;
+    let driver = world.unconfigured_driver("guest", |builder| builder).await?;
+    let fixtures = &world.fixtures;
+    let volumes = fixtures.cluster::<PersistentVolume>();
+    fixtures.persistent_volume(&driver.volume("guest-va")).await?;
+    let others = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
+    let patch = kube::api::Patch::Merge(&others);
+    volumes
+        .patch("guest-va", &kube::api::PatchParams::default(), &patch)
+        .await
+        .expect("an administrator may do this");
+    let sidecar = driver.sidecar().await?;
+    driver.attachment("guest-va", "guest-va").await?;
+    fixtures.wait_for_attached("guest-va").await?;
+    drop(sidecar);
+    let operator = world.operator(operator_options()).await?;
+    driver.configure(&json!({})).await?;
+    driver.wait("Ready", "True", None).await?;
+    fixtures.delete::<PersistentVolume>("guest-va").await?;
+    driver.detach("guest-va").await?;
+    fixtures
+        .wait_for_volume_finalizer("guest-va", &driver.finalizer(), false)
+        .await?;
+    let stored = volumes.get("guest-va").await.expect("others hold it");
+    assert_eq!(stored.finalizers(), ["example.com/a", "example.com/b"]);
+    drop(operator);
+    Ok(())
+}
