@@ -25,13 +25,16 @@ pub struct Replicas {
 
 impl Replicas {
     pub fn start(world: &World, mutant: Mutant) -> Self {
-        let mut active = Replica::start(world, 1, mutant);
+        let (mut active, mut standby) = (Replica::start(world, 1, mutant), Replica::start(world, 2, mutant));
         active.lead();
+        if mutant.double {
+            standby.lead();
+        }
         Self {
             world: world.clone(),
             mutant,
             active,
-            standby: Replica::start(world, 2, mutant),
+            standby,
             count: 2,
         }
     }
@@ -66,7 +69,7 @@ pub fn set_the_stage(state: &mut State) {
     for disk in state.scenario.disks.clone() {
         create_volume(state, &disk);
         if disk.secret {
-            state.cluster.secrets.insert(disk.name.clone());
+            state.cluster.create(Kind::Secret, &disk.name, json!({"metadata": {}}));
         }
     }
     for node in 0..state.scenario.nodes {
@@ -135,10 +138,12 @@ fn change(state: &mut State, event: Event) {
             });
         }
         Event::SecretGoes(number) => {
-            state.cluster.secrets.remove(&format!("pv{number}"));
+            state.cluster.delete(Kind::Secret, &format!("pv{number}"));
         }
         Event::SecretComes(number) => {
-            state.cluster.secrets.insert(format!("pv{number}"));
+            state
+                .cluster
+                .create(Kind::Secret, &format!("pv{number}"), json!({"metadata": {}}));
         }
         // Not a matter of objects.
         Event::Crash

@@ -1,7 +1,7 @@
 //! The objects of the API server and their changes, in one order of resource versions.
 
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ pub enum Kind {
     Attachment,
     Volume,
     Node,
+    Secret,
 }
 
 /// A change as a watch tells it.
@@ -37,7 +38,6 @@ pub struct Written {
 #[derive(Default)]
 pub struct Cluster {
     objects: BTreeMap<(Kind, String), Arc<Value>>,
-    pub secrets: BTreeSet<String>,
     version: u64,
     /// All changes since the beginning; a watch remembers how far it has read.
     pub changes: Vec<Change>,
@@ -56,9 +56,18 @@ impl Cluster {
             .map(|(_, object)| object)
     }
 
+    pub fn has(&self, kind: Kind, name: &str) -> bool {
+        self.get(kind, name).is_some()
+    }
+
+    /// Version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Makes an object, unless there is one of that name.
     pub fn create(&mut self, kind: Kind, name: &str, mut object: Value) -> bool {
-        if self.get(kind, name).is_some() {
+        if self.has(kind, name) {
             return false;
         }
         self.uids += 1;

@@ -17,6 +17,7 @@ mod journal;
 mod mutants;
 mod replica;
 mod scenario;
+mod secrets;
 mod service;
 mod settle;
 mod watches;

@@ -26,6 +26,8 @@ pub struct Mutant {
     pub restless: bool,
     /// It takes over with the cache that it has.
     pub stale: bool,
+    /// Two replicas work at once.
+    pub double: bool,
 }
 
 /// All mutants with what is wrong with them.
@@ -51,7 +53,7 @@ pub fn all() -> Vec<(&'static str, Mutant)> {
         ),
         ("skips the claim", by(deciding(skip_claim))),
         ("skips protecting the PersistentVolume", by(deciding(skip_protection))),
-        ("publishes what is attached already", by(deciding(forget_attached))),
+        ("does not record what it has attached", by(settling(forget_success))),
         (
             "publishes from a PersistentVolume that is being deleted",
             by(deciding(forget_volume_deletion)),
@@ -110,6 +112,13 @@ pub fn all() -> Vec<(&'static str, Mutant)> {
                 ..Mutant::default()
             },
         ),
+        (
+            "works beside another replica",
+            Mutant {
+                double: true,
+                ..Mutant::default()
+            },
+        ),
     ]
 }
 
@@ -145,6 +154,13 @@ fn status_first(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> V
     let mut writes = decide::settle(observed, outcome, now);
     writes.reverse();
     writes
+}
+
+fn forget_success(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    match outcome {
+        Outcome::Published(_) => Vec::new(),
+        outcome => decide::settle(observed, outcome, now),
+    }
 }
 
 fn trust_status<'a>(observed: &Observed<'a>) -> Action<'a> {
@@ -208,13 +224,6 @@ fn skip_protection<'a>(observed: &Observed<'a>) -> Action<'a> {
         })),
         action => action,
     }
-}
-
-fn forget_attached<'a>(observed: &Observed<'a>) -> Action<'a> {
-    if observed.attachment.deleting.is_some() {
-        return decide::attachment(observed);
-    }
-    decide::attachment(&with_attachment(observed, |attachment| attachment.attached = false))
 }
 
 fn forget_volume_deletion<'a>(observed: &Observed<'a>) -> Action<'a> {

@@ -96,7 +96,7 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let faultless = rng.u8(0..4) == 0;
-        let volumes = rng.usize(1..=MAX_VOLUMES);
+        let volumes = rng.choice([1, 1, 2, MAX_VOLUMES]).unwrap_or(1);
         let nodes = rng.usize(1..=MAX_NODES);
         let disks: Vec<Disk> = (0..volumes).map(|number| disk(number, faultless, &mut rng)).collect();
         let faulty = if faultless {
@@ -119,11 +119,11 @@ impl Scenario {
             busy = Busy::Waits;
         }
         let concurrency = rng.choice([0, 0, 1, 2]).unwrap_or(0);
-        let count = rng.usize(3..=14);
+        let count = rng.usize(3..=18);
         let mut events: Vec<(Duration, Event)> = Vec::with_capacity(count + 1);
         events.push((Duration::ZERO, Event::Attach(0, 0)));
         for _ in 0..count {
-            let event = event(&mut rng, volumes, nodes, faultless);
+            let event = event(&mut rng, volumes, nodes);
             events.push((pause(&mut rng), event));
         }
         Self {
@@ -180,11 +180,12 @@ fn pause(rng: &mut Rng) -> Duration {
     Duration::from_millis(rng.u64(0..=scale))
 }
 
-fn event(rng: &mut Rng, volumes: usize, nodes: usize, faultless: bool) -> Event {
+fn event(rng: &mut Rng, volumes: usize, nodes: usize) -> Event {
     let (volume, node) = (rng.usize(0..volumes), rng.usize(0..nodes));
     match rng.u8(0..100) {
-        0..=21 => Event::Attach(volume, node),
-        22..=43 => Event::Detach(volume, node),
+        0..=20 => Event::Attach(volume, node),
+        21..=40 => Event::Detach(volume, node),
+        41..=43 => Event::NodeReborn(node),
         44..=48 => Event::CreateVolume(volume),
         49..=56 => Event::DeleteVolume(volume),
         57..=58 => Event::ForceVolume(volume),
@@ -194,10 +195,9 @@ fn event(rng: &mut Rng, volumes: usize, nodes: usize, faultless: bool) -> Event 
         66 => Event::RetryNow(volume, node),
         67..=69 => Event::NodeGoes(node),
         70..=74 => Event::NodeComes(node),
-        75..=76 => Event::NodeReborn(node),
-        77..=78 => Event::DriverLeaves(node),
-        79..=80 if !faultless => Event::SecretGoes(volume),
-        79..=82 => Event::SecretComes(volume),
+        75..=78 => Event::DriverLeaves(node),
+        79..=80 => Event::SecretGoes(volume),
+        81..=82 => Event::SecretComes(volume),
         83..=86 => Event::WatchBreaks(rng.usize(0..3)),
         87..=90 => Event::Crash,
         91..=93 => Event::Failover,

@@ -1,10 +1,13 @@
 //! The API server as a service under `kube::Client`, so that requests are those of production down to their headers.
 
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tower::BoxError;
@@ -12,6 +15,7 @@ use tower::BoxError;
 use super::check;
 use super::cluster::{Kind, message};
 use super::replica::Life;
+use super::secrets;
 use super::world::{State, World};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
@@ -19,7 +23,10 @@ use crate::decide::patch::{Form, Target};
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
-const SECRETS: &str = "/api/v1/namespaces/ns/secrets/";
+const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+
+/// What `kube` reads answers from.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// A client of a replica.
 pub fn client(world: &World, life: &Life) -> Client {
@@ -70,7 +77,10 @@ fn fate(state: &mut State) -> Fate {
     }
 }
 
-async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answer, BoxError> {
+    if request.uri().path() == SECRETS {
+        return secrets::serve(&world, request.uri().query().unwrap_or_default());
+    }
     let asked = asked(request).await?;
     if life.is_over() || world.is_over() {
         return std::future::pending().await;
@@ -126,7 +136,7 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
         .get(header::CONTENT_TYPE)
         .is_some_and(|form| form == "application/json-patch+json");
     let body = request.into_body().collect().await?.to_bytes();
-    if let Some(name) = path.strip_prefix(SECRETS) {
+    if let Some(name) = path.strip_prefix(SECRETS).and_then(|rest| rest.strip_prefix('/')) {
         return Ok(Asked::Secret(name.to_owned()));
     }
     let prefixes = [
@@ -156,7 +166,7 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
 /// Carries a request out; `late` when its sender does not wait for it any more.
 fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, Value) {
     match asked {
-        Asked::Secret(name) if state.cluster.secrets.contains(&name) => (200, json!({"data": {"key": "dmFsdWU="}})),
+        Asked::Secret(name) if state.cluster.has(Kind::Secret, &name) => (200, json!({"data": {"key": "dmFsdWU="}})),
         Asked::Secret(_) => (404, message("not found")),
         Asked::Read(kind, name) => match state.cluster.get(kind, &name) {
             Some(object) => (200, Value::clone(object)),
@@ -218,10 +228,12 @@ fn brief(body: &Value) -> String {
     texts.join(", ")
 }
 
-fn respond(code: u16, body: &Value) -> Result<Response<Body>, BoxError> {
+/// An answer with a body.
+pub fn respond(code: u16, body: &Value) -> Result<Answer, BoxError> {
     let mut response = Response::builder().status(StatusCode::from_u16(code)?);
     if code == 429 {
         response = response.header(header::RETRY_AFTER, "1");
     }
-    Ok(response.body(Body::from(serde_json::to_vec(body)?))?)
+    let body = Full::new(Bytes::from(serde_json::to_vec(body)?));
+    Ok(response.body(body.boxed_unsync())?)
 }

@@ -66,7 +66,7 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     let disk = disk_of(state, attachment);
     let secret = disk
         .as_ref()
-        .is_none_or(|disk| !disk.secret || state.cluster.secrets.contains(&disk.name));
+        .is_none_or(|disk| !disk.secret || state.cluster.has(Kind::Secret, &disk.name));
     if is_deleting(attachment) {
         if is_held(attachment) && secret && !shared(state, attachment) {
             state
