@@ -149,26 +149,20 @@ impl ModelDriver {
         at: Duration,
         owners: BTreeSet<Owner>,
     ) -> Result<oneshot::Receiver<Result<(), Code>>, (Code, bool)> {
-        let mut ended = self.world.ended();
-        let id = loop {
-            let accepted = self.world.with(|state| match state.backend.busy {
-                _ if !state.backend.under_way.contains_key(pair) => Some(true),
-                Busy::Supersedes => {
-                    state.backend.supersede(pair);
-                    Some(true)
-                }
-                Busy::Aborts => Some(false),
-                Busy::Waits => None,
-            });
-            match accepted {
-                Some(true) => break self.world.with(|state| state.backend.accept(pair, call, owners)),
-                Some(false) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    return Err((Code::Aborted, false));
-                }
-                None => drop(ended.changed().await),
+        let accepted = self.world.wait_for(|state| match state.backend.busy {
+            _ if !state.backend.under_way.contains_key(pair) => Some(true),
+            Busy::Supersedes => {
+                state.backend.supersede(pair);
+                Some(true)
             }
-        };
+            Busy::Aborts => Some(false),
+            Busy::Waits => None,
+        });
+        if !accepted.await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Err((Code::Aborted, false));
+        }
+        let id = self.world.with(|state| state.backend.accept(pair, call, owners));
         let (sender, receiver) = oneshot::channel();
         let (world, pair) = (self.world.clone(), pair.clone());
         tokio::spawn(async move {

@@ -80,10 +80,11 @@ impl Replica {
             store.be_deaf(ignores);
         }
         let breaker = watch::Sender::new([0; 3]);
+        let seed = world.with(|state| state.rng.u64(..u64::MAX / 2));
         let watches = [
-            watches::<VolumeAttachmentWire>(world, Kind::Attachment, &breaker, &store),
-            watches::<PersistentVolumeWire>(world, Kind::Volume, &breaker, &store),
-            watches::<CsiNodeWire>(world, Kind::Node, &breaker, &store),
+            watches::<VolumeAttachmentWire>(world, Kind::Attachment, &breaker, &store, seed + 0),
+            watches::<PersistentVolumeWire>(world, Kind::Volume, &breaker, &store, seed + 1000),
+            watches::<CsiNodeWire>(world, Kind::Node, &breaker, &store, seed + 2000),
         ];
         let context = Context {
             store,
@@ -193,9 +194,14 @@ fn watches<K: Reflected>(
     kind: Kind,
     breaker: &watch::Sender<[usize; 3]>,
     store: &Store,
+    seed: u64,
 ) -> AbortOnDropHandle<()> {
     let (world, breaker) = (world.clone(), breaker.subscribe());
-    let events = move || feed::<K>(&world, kind, breaker.clone());
+    let mut lists = seed;
+    let events = move || {
+        lists += 1;
+        feed::<K>(&world, kind, breaker.clone(), lists)
+    };
     let check = Health::new().check("watch");
     AbortOnDropHandle::new(tokio::spawn(follow_from_list(events, store.clone(), check)))
 }

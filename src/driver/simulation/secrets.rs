@@ -47,32 +47,18 @@ type Line = Result<Frame<Bytes>, std::convert::Infallible>;
 
 /// The changes of a Secret after a version.
 fn lines(world: World, name: String, since: u64) -> impl futures::Stream<Item = Line> + Send {
-    let changes = world.changes();
-    unfold(
-        (world, name, since, changes),
-        |(world, name, since, mut changes)| async move {
-            loop {
-                changes.borrow_and_update();
-                let next = world.with(|state| {
-                    state
-                        .cluster
-                        .changes
-                        .iter()
-                        .find(|change| is_next(change, &name, since))
-                        .cloned()
-                });
-                if let Some(change) = next {
-                    let kind = if change.deleted { "DELETED" } else { "MODIFIED" };
-                    let mut line = json!({"type": kind, "object": &*change.object}).to_string();
-                    line.push('\n');
-                    let line = Ok(Frame::data(Bytes::from(line)));
-                    let since = version(&change);
-                    return Some((line, (world, name, since, changes)));
-                }
-                changes.changed().await.ok()?;
-            }
-        },
-    )
+    unfold((world, name, since), |(world, name, since)| async move {
+        let next = |change: &&Change| is_next(change, &name, since);
+        let change = world
+            .wait_for(|state| state.cluster.changes.iter().find(next).cloned())
+            .await;
+        let kind = if change.deleted { "DELETED" } else { "MODIFIED" };
+        let mut line = json!({"type": kind, "object": &*change.object}).to_string();
+        line.push('\n');
+        let line = Ok(Frame::data(Bytes::from(line)));
+        let since = version(&change);
+        Some((line, (world, name, since)))
+    })
 }
 
 fn is_next(change: &Change, name: &str, since: u64) -> bool {

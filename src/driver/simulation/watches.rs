@@ -1,11 +1,13 @@
 //! The watches of a replica: each kind behind by a delay of its own, now and then broken and listed anew.
 
+use fastrand::Rng;
 use futures::Stream;
 use futures::stream::unfold;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 use super::cluster::{Change, Kind};
@@ -15,10 +17,14 @@ use crate::store::Reflected;
 /// Breaks one watch of a replica when it changes.
 pub type Breaker = watch::Receiver<[usize; 3]>;
 
+/// For how long a watch is down at most.
+const LONGEST_BREAK: Duration = Duration::from_secs(3);
+
 struct Feed<K> {
     world: World,
     kind: Kind,
-    changes: watch::Receiver<usize>,
+    /// Its own: feeds that are woken at once are woken in any order.
+    rng: Rng,
     breaker: Breaker,
     /// What was listed and is still to be told.
     told: VecDeque<watcher::Result<Event<K>>>,
@@ -33,11 +39,12 @@ pub fn watch<K: Reflected>(
     world: &World,
     kind: Kind,
     breaker: Breaker,
+    seed: u64,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K> {
     let mut feed = Feed {
         world: world.clone(),
         kind,
-        changes: world.changes(),
+        rng: Rng::with_seed(seed),
         breaker,
         told: VecDeque::new(),
         at: 0,
@@ -63,13 +70,16 @@ impl<K: Reflected> Feed<K> {
         self.told.push_back(Ok(Event::InitDone));
     }
 
+    fn millis(&mut self, longest: Duration) -> Duration {
+        let longest = u64::try_from(longest.as_millis()).unwrap_or(0);
+        Duration::from_millis(self.rng.u64(0..=longest))
+    }
+
     async fn next(&mut self) -> watcher::Result<Event<K>> {
         loop {
-            let (lag, broken) = self.world.with(|state| {
-                let longest = state.scenario.lag;
-                let lag = state.millis(0..=u64::try_from(longest.as_millis()).unwrap_or(0));
-                (lag, state.fault(state.scenario.api_faults / 10))
-            });
+            let (longest, faults) = self.world.with(|state| (state.scenario.lag, state.watch_faults()));
+            let lag = self.millis(longest);
+            let broken = self.rng.u8(0..100) < faults;
             if let Some(event) = self.told.pop_front() {
                 // A list comes in pages.
                 tokio::time::sleep(lag / 4).await;
@@ -93,7 +103,7 @@ impl<K: Reflected> Feed<K> {
                     self.breaks = breaks;
                     return self.broken().await;
                 }
-                change = change(&self.world, self.kind, &mut self.changes, &mut self.at) => {
+                change = change(&self.world, self.kind, &mut self.at) => {
                     if broken {
                         return self.broken().await;
                     }
@@ -108,10 +118,8 @@ impl<K: Reflected> Feed<K> {
 
     /// The watch is down for a while; what happens meanwhile is seen in a list only.
     async fn broken(&mut self) -> watcher::Result<Event<K>> {
-        let down = self.world.with(|state| {
-            state.journal.note("watch", || format!("{:?} breaks", self.kind));
-            state.millis(0..=3_000)
-        });
+        let down = self.millis(LONGEST_BREAK);
+        self.world.note("watch", || format!("{:?} breaks", self.kind));
         tokio::time::sleep(down).await;
         self.list();
         Err(watcher::Error::NoResourceVersion)
@@ -119,22 +127,16 @@ impl<K: Reflected> Feed<K> {
 }
 
 /// Waits for the next change of a kind.
-async fn change(world: &World, kind: Kind, changes: &mut watch::Receiver<usize>, at: &mut usize) -> Change {
-    loop {
-        changes.borrow_and_update();
-        let next = world.with(|state| {
-            let unread = state.cluster.changes.iter().enumerate().skip(*at);
-            let found = unread.into_iter().find(|(_, change)| change.kind == kind);
+async fn change(world: &World, kind: Kind, at: &mut usize) -> Change {
+    let (index, change) = world
+        .wait_for(|state| {
+            let mut unread = state.cluster.changes.iter().enumerate().skip(*at);
+            let found = unread.find(|(_, change)| change.kind == kind);
             found.map(|(index, change)| (index, change.clone()))
-        });
-        if let Some((index, change)) = next {
-            *at = index + 1;
-            return change;
-        }
-        if changes.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
+        })
+        .await;
+    *at = index + 1;
+    change
 }
 
 fn decode<K: Reflected>(object: &Value) -> Option<K> {

@@ -3,8 +3,9 @@
 use fastrand::Rng;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::backend::{Backend, Pair};
 use super::cluster::Cluster;
@@ -56,6 +57,14 @@ impl State {
         happens
     }
 
+    /// How many changes of a hundred make a watch break.
+    pub fn watch_faults(&self) -> u8 {
+        if self.calm || self.scenario.max_faults == 0 {
+            return 0;
+        }
+        self.scenario.api_faults / 10
+    }
+
     pub fn faults(&self) -> usize {
         self.faults
     }
@@ -81,10 +90,9 @@ pub struct World(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Number of changes of the cluster.
-    changes: watch::Sender<usize>,
-    /// Number of operations that ended at the backend.
-    ended: watch::Sender<usize>,
+    /// Something happened that somebody may wait for. Wakes in the order of arrival, other than a `watch` channel of
+    /// tokio, where chance decides.
+    happened: Notify,
 }
 
 impl World {
@@ -106,21 +114,34 @@ impl World {
         };
         Self(Arc::new(Shared {
             state: Mutex::new(state),
-            changes: watch::Sender::new(0),
-            ended: watch::Sender::new(0),
+            happened: Notify::new(),
         }))
     }
 
     /// Looks at or changes the state, and tells those who wait for a change.
     pub fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.0.state.lock();
+        let events = |state: &State| (state.cluster.changes.len(), state.backend.ended);
+        let before = events(&state);
         let result = act(&mut state);
-        let (changes, ended) = (state.cluster.changes.len(), state.backend.ended);
+        let happened = events(&state) != before;
         drop(state);
-        let differs = |known: &mut usize, now: usize| std::mem::replace(known, now) != now;
-        self.0.changes.send_if_modified(|known| differs(known, changes));
-        self.0.ended.send_if_modified(|known| differs(known, ended));
+        if happened {
+            self.0.happened.notify_waiters();
+        }
         result
+    }
+
+    /// Waits until there is something to be found.
+    pub async fn wait_for<R>(&self, mut found: impl FnMut(&mut State) -> Option<R>) -> R {
+        loop {
+            let mut happens = pin!(self.0.happened.notified());
+            happens.as_mut().enable();
+            if let Some(found) = self.with(&mut found) {
+                return found;
+            }
+            happens.await;
+        }
     }
 
     pub fn note(&self, who: &str, what: impl FnOnce() -> String) {
@@ -130,15 +151,5 @@ impl World {
     /// Whether the history is over because something was violated: nothing moves on then.
     pub fn is_over(&self) -> bool {
         self.with(|state| state.journal.violation.is_some())
-    }
-
-    /// Changes whenever the cluster changes.
-    pub fn changes(&self) -> watch::Receiver<usize> {
-        self.0.changes.subscribe()
-    }
-
-    /// Changes whenever the backend has finished something.
-    pub fn ended(&self) -> watch::Receiver<usize> {
-        self.0.ended.subscribe()
     }
 }
