@@ -125,19 +125,15 @@ fn shrink_faults(best: &mut Scenario, mutant: Mutant, fails: &impl Fn(&Scenario)
 }
 
 /// A failed history as people read it: what was violated, how to see it again, and what happened.
-pub fn story(seed: u64, mutant: Mutant) -> String {
-    let scenario = shrink(&Scenario::of(seed), mutant);
+pub fn story(scenario: &Scenario, mutant: Mutant) -> String {
+    let (seed, scenario) = (scenario.seed, shrink(scenario, mutant));
     let Outcome { violation, lines, .. } = run(&scenario, mutant, true);
     let mut story = String::new();
     let violated = violation.map(|violation| violation.to_string()).unwrap_or_default();
     // Writing to a String cannot fail.
     writeln!(story, "seed {seed} violates: {violated}").ok();
     writeln!(story, "see it again: make simulation SEED={seed} HISTORIES=1").ok();
-    writeln!(
-        story,
-        "keep it: add {seed} to REGRESSIONS in src/driver/simulation/mod.rs"
-    )
-    .ok();
+    writeln!(story, "keep it: add its events to src/driver/simulation/regressions.rs").ok();
     writeln!(story, "what is left of it with {} events:", scenario.events.len()).ok();
     writeln!(story, "  {}", scenario.character()).ok();
     let last = lines
