@@ -1,29 +1,34 @@
 //! Wiring: what is started in which order, and how it ends.
 //!
 //! The admin server comes first, so that the kubelet sees a process that is alive but not ready. Then the API server,
-//! the watches, the supervisor. A signal stops it in reverse: drivers finish what runs, then watches and server stop,
-//! then traces are exported. A second signal ends it at once.
+//! the watches, and the supervisor or the one driver that takes the place of a sidecar. A signal stops it in reverse:
+//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once.
 
 use kube::{Client, Config};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
-use crate::cli::Options;
+use crate::api::DriverConfig;
+use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::events::Events;
-use crate::kubernetes::{ConnectError, Requests, connect, load_config};
+use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
+use crate::lease::{self, Campaign, ElectionSettings, LeaseHealth, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, serve_one};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry};
 
@@ -40,7 +45,7 @@ pub enum StartError {
     #[error("--http-endpoint {address}: {source}")]
     Listen {
         /// The address.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         /// Why not.
         source: io::Error,
     },
@@ -52,24 +57,107 @@ pub enum StartError {
     Connect(#[from] ConnectError),
 }
 
+/// What the process as a whole is told, by either command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessOptions {
+    /// Where the cluster is found.
+    pub cluster: Cluster,
+    /// Where metrics and health are served; nowhere without.
+    pub http_endpoint: Option<SocketAddr>,
+    /// Path of the metrics.
+    pub metrics_path: String,
+    /// Level and form of the log.
+    pub log: LogOptions,
+    /// Deadline of a request to the API server.
+    pub kube_api_timeout: Duration,
+    /// Limit of the requests to the API server, except watches; none without.
+    pub kube_api_limit: Option<RateLimit>,
+    /// How long running calls may take to finish after a signal.
+    pub shutdown_grace_period: Duration,
+    /// Name of this replica; that of the host without.
+    pub identity: Option<String>,
+}
+
+/// Where the cluster is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// In this file.
+    Kubeconfig(PathBuf),
+    /// In `KUBECONFIG`, else around the pod.
+    Environment,
+    /// Around the pod.
+    Pod,
+}
+
+/// Which drivers are served.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// One for each AttacherConfig.
+    Configs,
+    /// One, in place of the sidecar.
+    One {
+        /// Its settings.
+        driver: Box<DriverConfig>,
+        /// How its Lease is competed for; without, there must be no other replica.
+        election: Option<ElectionOptions>,
+        /// What the log should say about the arguments.
+        remarks: Vec<String>,
+    },
+}
+
+/// How Leases are competed for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionOptions {
+    /// Namespace of the Leases; empty means that of the pod.
+    pub namespace: String,
+    /// Labels for the Leases.
+    pub labels: BTreeMap<String, String>,
+    /// The times.
+    pub timing: Timing,
+    /// Whether `/healthz/leader-election` is served.
+    pub health: bool,
+}
+
+impl Mode {
+    fn shows_leases(&self) -> bool {
+        matches!(self, Self::One { election: Some(election), .. } if election.health)
+    }
+}
+
+/// What the process tells of itself.
+struct Observed {
+    telemetry: Telemetry,
+    health: Health,
+    leases: LeaseHealth,
+}
+
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
-pub async fn run(options: Options) -> Result<ExitCode, StartError> {
-    let log = LogOptions {
-        format: options.log_format.into(),
-        level: options.log_level.clone(),
-    };
+pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartError> {
     let (telemetry, guard) = Telemetry::init(&telemetry::Options {
-        log,
+        log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
     })?;
     let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
     let stopped = CancellationToken::new();
-    let server = start_server(&options, &telemetry, &health, &stopped).await?;
-    info!(version = env!("CARGO_PKG_VERSION"), http_endpoint = %options.http_endpoint, "csi-attacher-operator");
-    let code = operate(&options, &telemetry, &health, &mut signals).await?;
+    let leases = LeaseHealth::default();
+    let shown = mode.shows_leases().then(|| leases.clone());
+    let server = start_server(&options, &telemetry, &health, shown, &stopped).await?;
+    let http_endpoint = options.http_endpoint.map(tracing::field::display);
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        http_endpoint, "csi-attacher-operator"
+    );
+    let observed = Observed {
+        telemetry,
+        health,
+        leases,
+    };
+    let code = operate(&options, mode, &observed, &mut signals).await?;
     stopped.cancel();
-    if let Err(error) = server.await {
+    if let Some(server) = server
+        && let Err(error) = server.await
+    {
         warn!(%error, "the HTTP server ended badly");
     }
     guard.shutdown(SHUTDOWN_CAP).await;
@@ -77,12 +165,15 @@ pub async fn run(options: Options) -> Result<ExitCode, StartError> {
 }
 
 async fn start_server(
-    options: &Options,
+    options: &ProcessOptions,
     telemetry: &Telemetry,
     health: &Health,
+    leases: Option<LeaseHealth>,
     stopped: &CancellationToken,
-) -> Result<tokio::task::JoinHandle<()>, StartError> {
-    let address = options.http_endpoint;
+) -> Result<Option<JoinHandle<()>>, StartError> {
+    let Some(address) = options.http_endpoint else {
+        return Ok(None);
+    };
     let listener = TcpListener::bind(address)
         .await
         .map_err(|source| StartError::Listen { address, source })?;
@@ -90,24 +181,30 @@ async fn start_server(
         metrics: telemetry.metrics.clone(),
         health: health.clone(),
         metrics_path: options.metrics_path.clone(),
+        leases,
     };
     let stopped = stopped.clone();
-    Ok(tokio::spawn(async move {
+    Ok(Some(tokio::spawn(async move {
         if let Err(error) = admin::serve(listener, state, stopped).await {
             error!(%error, "the HTTP server failed");
         }
-    }))
+    })))
 }
 
 /// From the API server to the drivers, and back.
 async fn operate(
-    options: &Options,
-    telemetry: &Telemetry,
-    health: &Health,
+    options: &ProcessOptions,
+    mode: Mode,
+    observed: &Observed,
     signals: &mut Signals,
 ) -> Result<ExitCode, StartError> {
+    let Observed { telemetry, health, .. } = observed;
     let api_server = health.check("apiserver");
-    let config = load_config(options.kubeconfig.as_deref()).await?;
+    let config = match &options.cluster {
+        Cluster::Kubeconfig(path) => load_config(Some(path)).await?,
+        Cluster::Environment => load_config(None).await?,
+        Cluster::Pod => load_pod_config()?,
+    };
     tokio::select! {
         () = reach(&config, &api_server) => {}
         () = signals.next() => return Ok(ExitCode::SUCCESS),
@@ -115,33 +212,34 @@ async fn operate(
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
     let (watching, writing) = (connect(&config)?, connect(&config)?);
     let store = Store::default();
-    let _watches = watch_all(&watching, &store, health);
-    let host = config
-        .cluster_url
-        .authority()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let requests = Requests::new(
-        writing.clone(),
-        host,
-        options.kube_api_timeout,
-        telemetry.metrics.clone(),
-    );
-    let events = Events::start(requests.clone(), telemetry.metrics.clone(), identity(options));
-    let context = Context {
-        store,
-        requests,
-        events,
-        metrics: telemetry.metrics.clone(),
-        tracer: telemetry.tracer.clone(),
-    };
-    let supervisor = Supervisor::new(context, writing, identity(options));
+    let _watches = watch_objects(&watching, &store, health);
+    let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
-    let configs = health.check("watch/attacherconfigs");
-    let mut supervisor = tokio::spawn(supervisor.run(watching, configs, stop.clone()));
+    let mut drivers = match mode {
+        Mode::Configs => {
+            let supervisor = Supervisor::new(context, writing, identity(options));
+            let configs = health.check("watch/attacherconfigs");
+            tokio::spawn(supervisor.run(watching, configs, stop.clone()))
+        }
+        Mode::One {
+            driver,
+            election,
+            remarks,
+        } => {
+            for remark in remarks {
+                warn!("{remark}");
+            }
+            let campaign = match election {
+                Some(election) => Some(campaign(&config, options, election, observed)?),
+                None => None,
+            };
+            let check = health.check("driver");
+            tokio::spawn(serve_one(context, Arc::from(driver), campaign, check, stop.clone()))
+        }
+    };
     tokio::select! {
         () = signals.next() => {}
-        ended = &mut supervisor => {
+        ended = &mut drivers => {
             error!(?ended, "the supervisor ended by itself");
             return Ok(ExitCode::FAILURE);
         }
@@ -151,34 +249,71 @@ async fn operate(
         "told to stop; finishing what runs"
     );
     stop.cancel();
-    Ok(finish(supervisor, options.shutdown_grace_period, signals).await)
+    Ok(finish(drivers, options.shutdown_grace_period, signals).await)
 }
 
-/// Follows the three kinds of objects until dropped.
-fn watch_all(client: &Client, store: &Store, health: &Health) -> JoinSet<()> {
+/// An election over a connection of its own: no burst of other requests may make a renewal late.
+fn campaign(
+    config: &Config,
+    options: &ProcessOptions,
+    election: ElectionOptions,
+    observed: &Observed,
+) -> Result<Campaign, ConnectError> {
+    Ok(Campaign {
+        client: connect(config)?,
+        settings: ElectionSettings {
+            namespace: lease::namespace(&election.namespace),
+            // The sidecar's rule for its host name.
+            identity: sanitise_driver_name(&identity(options)),
+            labels: election.labels,
+            timing: election.timing,
+        },
+        health: observed.leases.clone(),
+    })
+}
+
+/// The watches, which end with the returned set.
+fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()> {
     let mut watches = JoinSet::new();
+    let check = |plural: &str| health.check(format!("watch/{plural}"));
+    let (client, store) = (|| client.clone(), || store.clone());
     watches.spawn(reflect::<VolumeAttachmentWire>(
-        client.clone(),
-        store.clone(),
-        health.check("watch/volumeattachments"),
+        client(),
+        store(),
+        check("volumeattachments"),
     ));
     watches.spawn(reflect::<PersistentVolumeWire>(
-        client.clone(),
-        store.clone(),
-        health.check("watch/persistentvolumes"),
+        client(),
+        store(),
+        check("persistentvolumes"),
     ));
-    watches.spawn(reflect::<CsiNodeWire>(
-        client.clone(),
-        store.clone(),
-        health.check("watch/csinodes"),
-    ));
+    watches.spawn(reflect::<CsiNodeWire>(client(), store(), check("csinodes")));
     watches
 }
 
-async fn finish(supervisor: tokio::task::JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {
-    let abort = supervisor.abort_handle();
+/// What all drivers share.
+fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> Context {
+    let metrics = telemetry.metrics.clone();
+    let host = config.cluster_url.authority();
+    let host = host.map(ToString::to_string).unwrap_or_default();
+    let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    Context {
+        store,
+        // Events have a budget of their own: they neither wait for the limit nor use it up.
+        events: Events::start(requests.clone(), metrics.clone(), identity(options)),
+        requests: match options.kube_api_limit {
+            Some(limit) => requests.throttled(Throttle::new(limit)),
+            None => requests,
+        },
+        metrics,
+        tracer: telemetry.tracer.clone(),
+    }
+}
+
+async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {
+    let abort = drivers.abort_handle();
     tokio::select! {
-        ended = supervisor => match ended {
+        ended = drivers => match ended {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error!(%error, "the supervisor failed"),
         },
@@ -217,7 +352,7 @@ async fn reach(config: &Config, check: &CheckHandle) {
     }
 }
 
-fn identity(options: &Options) -> String {
+fn identity(options: &ProcessOptions) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
     let name = options
         .identity

@@ -1,4 +1,5 @@
-//! The command line. What an AttacherConfig can say is not said here again.
+//! The command line of the operator. What an AttacherConfig can say is not said here again. The flags of the sidecar, for
+//! one driver without an AttacherConfig, are in [`crate::dropin`].
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -6,11 +7,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::GoDuration;
-use crate::telemetry::logs::LogFormat;
+use crate::app::{Cluster, ProcessOptions};
+use crate::telemetry::logs::{LogFormat, LogOptions};
+
+const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver in \
+                            place of that sidecar; -csi-address=x -help tells its flags.";
 
 /// Attaches and detaches CSI volumes for many drivers, each configured by an AttacherConfig.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "csi-attacher-operator", version, about)]
+#[command(name = "csi-attacher-operator", version, about, after_help = DROP_IN_HELP)]
 pub struct Cli {
     /// What to do; runs the operator when nothing is said.
     #[command(subcommand)]
@@ -56,6 +61,24 @@ pub struct Options {
     pub identity: Option<String>,
 }
 
+impl From<Options> for ProcessOptions {
+    fn from(options: Options) -> Self {
+        Self {
+            cluster: options.kubeconfig.map_or(Cluster::Environment, Cluster::Kubeconfig),
+            http_endpoint: Some(options.http_endpoint),
+            metrics_path: options.metrics_path,
+            log: LogOptions {
+                format: options.log_format.into(),
+                level: options.log_level,
+            },
+            kube_api_timeout: options.kube_api_timeout,
+            kube_api_limit: None,
+            shutdown_grace_period: options.shutdown_grace_period,
+            identity: options.identity,
+        }
+    }
+}
+
 /// Form of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -75,7 +98,7 @@ impl From<Format> for LogFormat {
 }
 
 /// Reads "host:port"; as in Go, an empty host means all interfaces.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let full = if text.starts_with(':') {
         format!("0.0.0.0{text}")
     } else {

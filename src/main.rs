@@ -1,38 +1,69 @@
 //! The operator binary: arguments, runtime, exit code.
 
 use clap::Parser;
+use csi_attacher_operator::app::{Mode, ProcessOptions};
 use csi_attacher_operator::cli::{Cli, Command};
+use csi_attacher_operator::dropin::{self, ReadError, Reading};
 use csi_attacher_operator::{api, app};
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+
+/// The exit code of wrong flags, for clap as for Go.
+const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if dropin::is_asked_for(&arguments) {
+        return drop_in(&arguments);
+    }
     let cli = Cli::parse();
     match cli.command {
-        Some(Command::Crd) => print_crd(),
-        None => run(cli),
+        Some(Command::Crd) => match api::crd::crd_yaml() {
+            Ok(yaml) => print(&yaml),
+            Err(error) => failed(&error.to_string()),
+        },
+        None => run(cli.options.into(), Mode::Configs),
     }
 }
 
-fn run(cli: Cli) -> ExitCode {
+/// In the place of the sidecar.
+fn drop_in(arguments: &[OsString]) -> ExitCode {
+    match dropin::read(arguments) {
+        Ok(Reading::Help(usage)) => print(&usage),
+        Ok(Reading::Version) => print(concat!("csi-attacher-operator ", env!("CARGO_PKG_VERSION"), "\n")),
+        Ok(Reading::Serve(settings)) => {
+            let mode = Mode::One {
+                driver: Box::new(settings.driver),
+                election: settings.election,
+                remarks: settings.remarks,
+            };
+            run(settings.process, mode)
+        }
+        Err(ReadError::Flag(error)) => {
+            let _gone = write!(std::io::stderr(), "{error}\n{}", dropin::usage());
+            ExitCode::from(USAGE)
+        }
+        Err(ReadError::Settings(error)) => failed(&error.to_string()),
+    }
+}
+
+fn run(options: ProcessOptions, mode: Mode) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot start the runtime: {error}")),
     };
-    match runtime.block_on(app::run(cli.options)) {
+    match runtime.block_on(app::run(options, mode)) {
         Ok(code) => code,
         Err(error) => failed(&error.to_string()),
     }
 }
 
-fn print_crd() -> ExitCode {
-    match api::crd::crd_yaml() {
-        Ok(yaml) => match std::io::stdout().write_all(yaml.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error.to_string()),
-        },
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error.to_string()),
     }
 }

@@ -14,8 +14,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::lease::LeaseHealth;
 use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 pub use health::{CheckHandle, CheckReport, Health};
@@ -34,6 +36,8 @@ pub struct AdminState {
     pub health: Health,
     /// Path of the metrics, usually `/metrics`. One of the health paths is never taken over by it.
     pub metrics_path: String,
+    /// Served at `/healthz/leader-election` as the sidecar does, if at all.
+    pub leases: Option<LeaseHealth>,
 }
 
 /// Serves the endpoints until `shutdown` is cancelled, then lets open requests finish for two seconds.
@@ -63,12 +67,25 @@ async fn answer(State(state): State<AdminState>, request: Request) -> Result<Res
     let path = request.uri().path();
     Ok(match path {
         "/livez" | "/healthz" => health_response(path, &state.health.liveness(), &request),
+        "/healthz/leader-election" if state.leases.is_some() => leases_response(state.leases.as_ref()),
         "/readyz" => health_response(path, &state.health.readiness(), &request),
         _ if path.trim_start_matches('/') == state.metrics_path.trim_start_matches('/') => {
             metrics_response(&state.metrics, request.headers())
         }
         _ => StatusCode::NOT_FOUND.into_response(),
     })
+}
+
+/// `ok`, or the fault, in the words of the sidecar.
+fn leases_response(leases: Option<&LeaseHealth>) -> Response {
+    match leases.map_or(Ok(()), |leases| leases.check(Instant::now())) {
+        Ok(()) => "ok".into_response(),
+        Err(fault) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("internal server error: {fault}\n"),
+        )
+            .into_response(),
+    }
 }
 
 /// OpenMetrics for a scraper that names it, the classic text format for everybody else.

@@ -24,6 +24,7 @@ async fn start(metrics_path: &str) -> Server {
         metrics: Metrics::default(),
         health: health.clone(),
         metrics_path: metrics_path.to_owned(),
+        leases: None,
     };
     let task = tokio::spawn(serve(listener, state, shutdown.clone()));
     Server {

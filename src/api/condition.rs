@@ -95,6 +95,8 @@ reasons! {
     Connecting,
     /// The watches have not delivered everything yet.
     Syncing,
+    /// Another replica holds the driver's Lease; this one is ready to take over.
+    Standby,
     /// What runs is being finished before a change or the end.
     Draining,
     /// `spec.suspend` is true.

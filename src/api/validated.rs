@@ -350,6 +350,14 @@ fn is_fs_type(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
+impl std::str::FromStr for Endpoint {
+    type Err = Problem;
+
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        parse_endpoint(text)
+    }
+}
+
 fn parse_endpoint(text: &str) -> Result<Endpoint, Problem> {
     if let Some(rest) = text.strip_prefix(UNIX_SCHEME) {
         parse_unix(rest)

@@ -140,6 +140,11 @@ impl Connection {
         self.dial_error.lock().clone()
     }
 
+    /// Whether the connection was made and lost.
+    pub fn is_lost(&self) -> bool {
+        *self.link.borrow() == Link::Lost
+    }
+
     /// Resolves when the connection was lost; never while it was not made.
     ///
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would

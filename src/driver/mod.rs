@@ -9,6 +9,7 @@ mod calls;
 mod engine;
 mod flights;
 mod handshake;
+mod held;
 mod holds;
 mod lookup;
 mod observer;

@@ -19,6 +19,11 @@ pub enum Phase {
     },
     /// Connected and identified, but the watches have not delivered everything yet.
     Syncing,
+    /// Ready to work, but another replica holds the driver's Lease, or nobody yet.
+    Standby {
+        /// Who holds it, if known.
+        holder: Option<String>,
+    },
     /// At work.
     Running,
     /// Only a person can mend it.

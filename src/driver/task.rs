@@ -9,10 +9,13 @@ use tracing::{info, warn};
 use super::Context;
 use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
+use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
+use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
 use crate::csi::{Connection, CsiClient};
 use crate::decide::DriverFacts;
+use crate::lease::{Campaign, Candidate, Standing};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -24,6 +27,8 @@ pub struct DriverTask {
     pub name: Arc<str>,
     /// Its settings; endpoint and name stay the same for the life of the task.
     pub config: watch::Receiver<Arc<DriverConfig>>,
+    /// How the driver's Lease is competed for; without, the driver is worked for as soon as it answers.
+    pub campaign: Option<Campaign>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Where the state goes.
@@ -38,19 +43,30 @@ enum Event {
     Changed,
     Lost,
     Due,
+    /// The Lease is not held any more.
+    Deposed,
+}
+
+/// How a driver is served.
+fn mode(handshake: &Handshake) -> &'static str {
+    if handshake.capabilities.bits.publish_unpublish {
+        "Attach"
+    } else {
+        "Trivial"
+    }
 }
 
 impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
     pub async fn run(mut self) {
         let publisher = Publisher::new(self.status.clone());
-        let mut engine: Option<Engine> = None;
+        let mut held = Held::default();
         loop {
             if self.stop.is_cancelled() {
                 break;
             }
             if self.config.borrow_and_update().suspend {
-                self.finish(&publisher, engine.take()).await;
+                self.finish(&publisher, &mut held).await;
                 publisher.phase(Phase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
@@ -61,25 +77,31 @@ impl DriverTask {
             let shaken = tokio::select! {
                 shaken = shake(&client, &config) => shaken,
                 () = stop.cancelled() => break,
+                () = held.overdue() => {
+                    self.finish(&publisher, &mut held).await;
+                    continue;
+                }
             };
             match shaken {
                 Err(obstacle) => {
-                    self.blocked(&publisher, obstacle, &client, std::future::pending())
+                    let given_up = held.overdue();
+                    self.blocked(&publisher, obstacle, &client, given_up, std::future::pending())
                         .await;
                 }
-                Ok(handshake) => self.session(&publisher, handshake, &client, &mut engine).await,
+                Ok(handshake) => self.session(&publisher, handshake, &client, &mut held).await,
             }
         }
-        self.finish(&publisher, engine.take()).await;
+        self.finish(&publisher, &mut held).await;
     }
 
-    /// Shows why there is nothing to work with, and waits for a reason to try again; `mended` is one of them for a
-    /// driver that is stalled.
+    /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
+    /// given up, and `mended` is one for a driver that is stalled.
     async fn blocked(
         &mut self,
         publisher: &Publisher,
         obstacle: Obstacle,
         client: &CsiClient,
+        given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
         let (phase, reason, message) = match obstacle {
@@ -112,13 +134,10 @@ impl DriverTask {
         self.down();
         publisher.phase(phase);
         let lost = async {
-            if stalled {
-                tokio::select! {
-                    () = client.connection().lost() => {}
-                    () = mended => {}
-                }
-            } else {
-                std::future::pending::<()>().await;
+            tokio::select! {
+                () = given_up => {}
+                () = client.connection().lost(), if stalled => {}
+                () = mended, if stalled => {}
             }
         };
         // A driver of the wrong name is asked again when it restarts, or after a while.
@@ -127,13 +146,8 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(
-        &mut self,
-        publisher: &Publisher,
-        handshake: Handshake,
-        client: &CsiClient,
-        engine: &mut Option<Engine>,
-    ) {
+    async fn session(&mut self, publisher: &Publisher, handshake: Handshake, client: &CsiClient, held: &mut Held) {
+        held.back();
         let facts = DriverFacts::new(&handshake.plugin.name, handshake.capabilities.bits);
         let client = client.named(facts.name.clone());
         self.introduce(publisher, &handshake);
@@ -146,44 +160,104 @@ impl DriverTask {
                 () = stop.cancelled() => return,
             }
         }
-        let lost = client.connection().clone();
-        if !self.resume_or_start(publisher, engine, facts, &client).await {
-            return;
-        }
-        publisher.phase(Phase::Running);
-        self.context.metrics.driver_up(&handshake.plugin.name);
         loop {
-            match self.wait(None, lost.lost()).await {
-                Event::Stop => return,
-                Event::Changed => {
-                    let config = self.config.borrow_and_update().clone();
-                    if config.suspend {
-                        self.config.mark_changed();
-                        return;
-                    }
-                    if let Some(engine) = engine {
-                        engine.reconfigure(&config);
-                    }
-                    info!(
-                        config = &*self.name,
-                        driver = handshake.plugin.name,
-                        "settings taken over"
-                    );
-                }
+            self.announce(&handshake);
+            if !self.lead(publisher, &facts.name, &client, held).await
+                || !self.resume_or_start(publisher, held, &facts, &client).await
+            {
+                break;
+            }
+            publisher.phase(Phase::Running);
+            match self.work(&facts.name, &client, held).await {
+                Event::Stop | Event::Changed => return,
                 Event::Lost | Event::Due => break,
+                Event::Deposed => {
+                    warn!(
+                        config = &*self.name,
+                        driver = &*facts.name,
+                        "not the leader any more; working on when the Lease is ours again"
+                    );
+                    self.drain(publisher, held).await;
+                }
             }
         }
-        warn!(
-            config = &*self.name,
-            driver = handshake.plugin.name,
-            "connection to the driver lost; connecting again"
-        );
-        if let Some(engine) = engine {
-            engine.pause();
+        if client.connection().is_lost() {
+            warn!(
+                config = &*self.name,
+                driver = handshake.plugin.name,
+                "connection to the driver lost; connecting again"
+            );
+            held.away().await;
+            publisher.phase(Phase::Connecting);
+            self.down();
+            self.context.metrics.driver_reconnected(&handshake.plugin.name);
         }
-        publisher.phase(Phase::Connecting);
-        self.down();
-        self.context.metrics.driver_reconnected(&handshake.plugin.name);
+    }
+
+    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
+    async fn lead(&mut self, publisher: &Publisher, driver: &Arc<str>, client: &CsiClient, held: &mut Held) -> bool {
+        let Some(campaign) = self.campaign.clone() else {
+            return true;
+        };
+        let lease = lease_name(driver);
+        if held
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.lease() != lease)
+        {
+            // The driver came back under another name.
+            self.finish(publisher, held).await;
+        }
+        let metrics = self.context.metrics.clone();
+        let candidate = held
+            .candidate
+            .get_or_insert_with(|| Candidate::start(campaign, lease, metrics));
+        loop {
+            let standing = candidate.standing();
+            let holder = match &standing {
+                Standing::Leading => return true,
+                Standing::Waiting { holder } => holder.clone(),
+                Standing::Lost { .. } => None,
+            };
+            publisher.phase(Phase::Standby { holder });
+            let connection = client.connection();
+            let news = async {
+                tokio::select! {
+                    () = candidate.differs_from(&standing) => {}
+                    () = connection.lost() => {}
+                }
+            };
+            match self.wait(None, news).await {
+                Event::Stop => return false,
+                Event::Changed if self.config.borrow().suspend => {
+                    self.config.mark_changed();
+                    return false;
+                }
+                _ if connection.is_lost() => return false,
+                _ => {}
+            }
+        }
+    }
+
+    /// Keeps the engine's settings up to date until it has to stop.
+    async fn work(&mut self, driver: &str, client: &CsiClient, held: &mut Held) -> Event {
+        loop {
+            let deposed = held.deposed();
+            let event = tokio::select! {
+                event = self.wait(None, client.connection().lost()) => event,
+                () = deposed => Event::Deposed,
+            };
+            let Event::Changed = event else { return event };
+            let config = self.config.borrow_and_update().clone();
+            if config.suspend {
+                self.config.mark_changed();
+                return event;
+            }
+            if let Some(engine) = &held.engine {
+                engine.reconfigure(&config);
+            }
+            info!(config = &*self.name, driver, "settings taken over");
+        }
     }
 
     /// Goes on with the running engine if the driver is the same as before, else with a new one. False when it must not
@@ -191,33 +265,30 @@ impl DriverTask {
     async fn resume_or_start(
         &mut self,
         publisher: &Publisher,
-        engine: &mut Option<Engine>,
-        facts: DriverFacts,
+        held: &mut Held,
+        facts: &DriverFacts,
         client: &CsiClient,
     ) -> bool {
-        match engine.take() {
-            Some(running) if *running.facts() == facts => {
-                running.resume(Arc::new(client.clone()));
-                *engine = Some(running);
-                return true;
-            }
-            // The driver came back as another, or with other capabilities.
-            other => self.finish(publisher, other).await,
+        if let Some(running) = held.engine.as_ref().filter(|running| running.facts() == facts) {
+            running.resume(Arc::new(client.clone()));
+            return true;
         }
+        // The driver came back as another, or with other capabilities.
+        self.drain(publisher, held).await;
         // Asked for before the attempt, so that no driver ends unseen between the two.
         let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
             self.name.clone(),
-            facts,
+            facts.clone(),
             Arc::new(client.clone()),
             publisher.clone(),
         );
         match started {
             Ok(started) => {
                 *self.queue.lock() = Some(started.queue().clone());
-                *engine = Some(started);
+                held.engine = Some(started);
                 true
             }
             Err(conflict) => {
@@ -228,16 +299,15 @@ impl DriverTask {
                         std::future::pending::<()>().await;
                     }
                 };
-                self.blocked(publisher, Obstacle::Stalled { reason, message }, client, vacancy)
-                    .await;
+                let obstacle = Obstacle::Stalled { reason, message };
+                self.blocked(publisher, obstacle, client, held.overdue(), vacancy).await;
                 false
             }
         }
     }
 
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
-        let attaches = handshake.capabilities.bits.publish_unpublish;
-        let mode = if attaches { "Attach" } else { "Trivial" };
+        let mode = mode(handshake);
         let plugin = &handshake.plugin;
         info!(
             config = &*self.name,
@@ -247,13 +317,10 @@ impl DriverTask {
             capabilities = handshake.capabilities.names.join(","),
             "driver connected"
         );
-        self.context
-            .metrics
-            .driver_info(&plugin.name, &plugin.vendor_version, mode);
         publisher.plugin(Plugin {
             name: plugin.name.clone(),
             vendor_version: plugin.vendor_version.clone(),
-            publishes: attaches,
+            publishes: handshake.capabilities.bits.publish_unpublish,
             capabilities: handshake.capabilities.names.clone(),
         });
     }
@@ -265,12 +332,28 @@ impl DriverTask {
         }
     }
 
-    /// Lets running calls end, and gives up the driver.
-    async fn finish(&self, publisher: &Publisher, engine: Option<Engine>) {
-        let Some(engine) = engine else { return };
+    /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
+    fn announce(&self, handshake: &Handshake) {
+        let plugin = &handshake.plugin;
+        let mode = mode(handshake);
+        let metrics = &self.context.metrics;
+        metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
+        metrics.driver_up(&plugin.name);
+    }
+
+    /// Lets running calls end, and gives up the driver and its Lease.
+    async fn finish(&self, publisher: &Publisher, held: &mut Held) {
+        self.drain(publisher, held).await;
+        held.resign().await;
+    }
+
+    /// Lets running calls end.
+    async fn drain(&self, publisher: &Publisher, held: &mut Held) {
+        if held.engine.is_none() {
+            return;
+        }
         publisher.phase(Phase::Draining);
-        let driver = engine.facts().name.clone();
-        engine.drain().await;
+        let Some(driver) = held.drain().await else { return };
         *self.queue.lock() = None;
         self.context.metrics.forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");

@@ -42,6 +42,9 @@ pub enum ConnectError {
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: give --kubeconfig FILE, or run inside a pod with a service account ({0})")]
     NoConfiguration(kube::config::InferConfigError),
+    /// No kubeconfig was given, and there is no service account.
+    #[error("not inside a pod with a service account, and no --kubeconfig FILE is given ({0})")]
+    NotInPod(kube::config::InClusterError),
     /// TLS or credentials cannot be set up.
     #[error("cannot set up the connection to {url}: {source}")]
     Setup {
@@ -65,6 +68,11 @@ pub async fn load_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectErr
     Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .map_err(failed)
+}
+
+/// The cluster of the pod that this process runs in, and nothing else.
+pub fn load_pod_config() -> Result<Config, ConnectError> {
+    Config::incluster().map_err(ConnectError::NotInPod)
 }
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.

@@ -8,11 +8,13 @@ mod error;
 mod events;
 mod requests;
 mod secrets;
+mod throttle;
 
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectError, connect, load_config};
+pub use connect::{ConnectError, connect, load_config, load_pod_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
 pub use secrets::SecretEvent;
+pub use throttle::{RateLimit, Throttle};

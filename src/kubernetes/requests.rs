@@ -12,6 +12,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::throttle::Throttle;
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
@@ -100,6 +101,7 @@ pub struct Requests {
     /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
     server: (String, u16),
     deadline: Duration,
+    throttle: Option<Throttle>,
 }
 
 impl Requests {
@@ -112,7 +114,15 @@ impl Requests {
             server: server(&host),
             host,
             deadline,
+            throttle: None,
         }
+    }
+
+    /// The same requests, held back to a limit. The wait is not part of a request's deadline.
+    #[must_use]
+    pub fn throttled(self, throttle: Throttle) -> Self {
+        let throttle = Some(throttle);
+        Self { throttle, ..self }
     }
 
     /// The client under the requests.
@@ -207,6 +217,10 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
+        if let Some(throttle) = &self.throttle {
+            let waited = throttle.pass().await;
+            self.metrics.rest_request_held_back(method.as_str(), &self.host, waited);
+        }
         let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();

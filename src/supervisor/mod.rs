@@ -7,6 +7,7 @@
 mod gauges;
 mod plan;
 mod running;
+mod single;
 mod status;
 
 use futures::{Stream, StreamExt};
@@ -26,6 +27,8 @@ use crate::driver::Context;
 use crate::store::RECOVERED;
 use plan::{Problem, Step, Wish};
 use running::{Drivers, StatusWriter};
+
+pub use single::serve_one;
 
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);

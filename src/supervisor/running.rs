@@ -21,6 +21,7 @@ use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
 use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
+use crate::lease::Campaign;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -62,6 +63,7 @@ pub(super) struct Drivers {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
+    campaign: Option<Campaign>,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -73,9 +75,15 @@ impl Drivers {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
+            campaign: None,
             #[cfg(test)]
             handles: HashMap::new(),
         }
+    }
+
+    /// The same, of which each driver started from now on is worked for only while its Lease is held.
+    pub fn electing(self, campaign: Option<Campaign>) -> Self {
+        Self { campaign, ..self }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -114,6 +122,7 @@ impl Drivers {
             context: self.context.clone(),
             name: Name::from(name),
             config: settings_seen,
+            campaign: self.campaign.clone(),
             stop: stop.clone(),
             status,
             queue: queue.clone(),
@@ -242,6 +251,13 @@ impl Drivers {
         for (name, config, faults) in due {
             self.spawn(&name, config, faults);
         }
+    }
+
+    /// What a driver is at.
+    pub fn phase(&self, name: &str) -> Option<Phase> {
+        self.running
+            .get(name)
+            .map(|running| running.status.borrow().phase.clone())
     }
 
     /// The status that an AttacherConfig should show.

@@ -194,6 +194,13 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             let text = "connecting to the driver";
             busy(Reason::Connecting, text, (Unknown, Reason::Connecting, text))
         }
+        Phase::Standby { holder } => {
+            let text = match holder {
+                Some(holder) => format!("{holder} holds the driver's Lease; this replica is ready to take over"),
+                None => "nobody is known to hold the driver's Lease; trying to take it".to_owned(),
+            };
+            busy(Reason::Standby, &text, connected)
+        }
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),

@@ -81,7 +81,7 @@ pub enum LogError {
 }
 
 /// Logging settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// Form of a record.
     pub format: LogFormat,

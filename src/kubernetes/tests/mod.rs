@@ -1,6 +1,7 @@
 //! What must hold without an API server.
 
 mod requests;
+mod throttle;
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
 use crate::kubernetes::connect::USER_AGENT;
-use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned, connect};
+use crate::kubernetes::{ApiError, ApiErrorKind, RateLimit, Requests, Returned, Throttle, connect};
 use crate::objects::SecretReference;
 use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
 
@@ -376,4 +376,24 @@ async fn a_request_is_traced_and_counted() {
     let text = server.metrics.encode_prometheus();
     let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
     assert!(text.lines().any(counted), "{text}");
+}
+
+#[tokio::test]
+async fn requests_wait_for_their_own_limit_and_tell_it() {
+    let mut server = Server::new().await;
+    let (per_second, burst) = (20.0, 1);
+    server.requests = (server.requests.clone()).throttled(Throttle::new(RateLimit { per_second, burst }));
+    for _ in 0..3 {
+        server.answer(axum::Json(json!({"data": {}})).into_response());
+        server.secret("a", "b").await.unwrap();
+    }
+    let text = server.metrics.encode_prometheus();
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(name)).expect(name);
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let name = "rest_client_rate_limiter_duration_seconds";
+    assert!((value(&format!("{name}_count{{verb=\"GET\"")) - 3.0).abs() < f64::EPSILON);
+    let waited = value(&format!("{name}_sum"));
+    assert!((0.05..1.0).contains(&waited), "{waited}");
 }

@@ -184,6 +184,7 @@ impl ConnectionFamilies {
 pub(super) struct RestFamilies {
     pub(super) requests: Family<Labels, Counter>,
     pub(super) duration: Family<Labels, Histogram, fn() -> Histogram>,
+    pub(super) held_back: Family<Labels, Histogram, fn() -> Histogram>,
 }
 
 impl RestFamilies {
@@ -195,7 +196,32 @@ impl RestFamilies {
         let duration = Family::new_with_constructor(new);
         let help = "Request latency in seconds by verb and host";
         registry.register("rest_client_request_duration_seconds", help, duration.clone());
-        Self { requests, duration }
+        let held_back = Family::new_with_constructor(new);
+        let help = "Client side rate limiter latency in seconds by verb and host";
+        registry.register("rest_client_rate_limiter_duration_seconds", help, held_back.clone());
+        Self {
+            requests,
+            duration,
+            held_back,
+        }
+    }
+}
+
+/// Leader election, named as in client-go.
+pub(super) struct LeaseFamilies {
+    pub(super) status: Family<Labels, Gauge>,
+    pub(super) slow_path: Family<Labels, Counter>,
+}
+
+impl LeaseFamilies {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let status = Family::<Labels, Gauge>::default();
+        let help = "Whether the lease of this name is held: 1 by this process, 0 not";
+        registry.register("leader_election_master_status", help, status.clone());
+        let slow_path = Family::<Labels, Counter>::default();
+        let help = "Total number of renewals of a lease that had to read it first";
+        registry.register("leader_election_slowpath", help, slow_path.clone());
+        Self { status, slow_path }
     }
 }
 

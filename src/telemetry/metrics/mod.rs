@@ -25,7 +25,7 @@ use tonic::Code;
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
-use families::{ConnectionFamilies, OperationFamilies, QueueFamilies, RestFamilies};
+use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
 use family::{Labels, labels};
 
 /// Content type of [`Metrics::encode_openmetrics`].
@@ -48,6 +48,7 @@ struct Inner {
     operation: OperationFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
+    lease: LeaseFamilies,
 }
 
 impl fmt::Debug for Metrics {
@@ -79,6 +80,7 @@ impl Metrics {
             operation: OperationFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
+            lease: LeaseFamilies::register(&mut registry),
             callbacks: RwLock::default(),
             scrape: Mutex::new(()),
             registry,
@@ -141,6 +143,35 @@ impl Metrics {
             .duration
             .get_or_create(&duration)
             .observe(elapsed.as_secs_f64());
+    }
+
+    /// A request to the API server waited this long for the client's own limit, possibly not at all. Not called without
+    /// such a limit.
+    pub fn rest_request_held_back(&self, verb: &str, host: &str, waited: Duration) {
+        let labels = labels([("verb", verb), ("host", host)]);
+        self.0
+            .rest
+            .held_back
+            .get_or_create(&labels)
+            .observe(waited.as_secs_f64());
+    }
+
+    /// A Lease is held by this process, or is not.
+    pub fn leading(&self, lease: &str, leads: bool) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.get_or_create(&labels).set(i64::from(leads));
+    }
+
+    /// A Lease had to be read before it could be renewed.
+    pub fn lease_read_before_renewal(&self, lease: &str) {
+        self.0.lease.slow_path.get_or_create(&labels([("name", lease)])).inc();
+    }
+
+    /// Removes the series of a Lease that is not competed for any more.
+    pub fn forget_lease(&self, lease: &str) {
+        let labels = labels([("name", lease)]);
+        self.0.lease.status.remove(&labels);
+        self.0.lease.slow_path.remove(&labels);
     }
 
     /// An item was added to a work queue.

@@ -1,0 +1,126 @@
+//! A candidate for a Lease: a task that takes it when it is free, renews it, and tells where it stands.
+
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::elector::Elector;
+use super::{ElectionSettings, LeaseHealth};
+use crate::telemetry::Metrics;
+
+/// What is needed to stand for election, whatever the Lease.
+#[derive(Clone)]
+pub struct Campaign {
+    /// The client; of its own, so that no burst of other requests makes a renewal late.
+    pub client: Client,
+    /// The settings.
+    pub settings: ElectionSettings,
+    /// Where held Leases are shown.
+    pub health: LeaseHealth,
+}
+
+/// Where a candidate stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does not hold the Lease; another does, if known.
+    Waiting {
+        /// Who holds it.
+        holder: Option<String>,
+    },
+    /// It holds the Lease.
+    Leading,
+    /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
+    Lost {
+        /// When others may take it.
+        until: Instant,
+    },
+}
+
+/// A candidate at work. Dropped, it neither renews nor releases: the Lease runs out.
+#[derive(Debug)]
+pub struct Candidate {
+    lease: String,
+    standing: watch::Receiver<Standing>,
+    resign: CancellationToken,
+    patience: Duration,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Candidate {
+    /// Begins to compete for the Lease of this name.
+    pub fn start(campaign: Campaign, lease: String, metrics: Metrics) -> Self {
+        let (sender, standing) = watch::channel(Standing::Waiting { holder: None });
+        let resign = CancellationToken::new();
+        let patience = campaign.settings.timing.renew_deadline;
+        let elector = Elector::new(campaign, lease.clone(), metrics, sender);
+        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(resign.clone())));
+        Self {
+            lease,
+            standing,
+            resign,
+            patience,
+            task,
+        }
+    }
+
+    /// Name of the Lease.
+    pub fn lease(&self) -> &str {
+        &self.lease
+    }
+
+    /// Where it stands now.
+    pub fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    /// Whether it holds the Lease.
+    pub fn leads(&self) -> bool {
+        *self.standing.borrow() == Standing::Leading
+    }
+
+    /// Resolves when it stands somewhere else than `before`.
+    pub async fn differs_from(&self, before: &Standing) {
+        let mut standing = self.standing.clone();
+        // The sender lives as long as the task; without it nothing will ever be held again.
+        let _ended = standing.wait_for(|standing| standing != before).await;
+    }
+
+    /// Resolves when the Lease is not held, or not surely.
+    pub async fn not_leading(&self) {
+        let mut standing = self.standing.clone();
+        let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
+    }
+
+    /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.
+    pub async fn succeeded_by_another(&self) {
+        loop {
+            let until = match self.standing() {
+                Standing::Leading => {
+                    self.not_leading().await;
+                    continue;
+                }
+                Standing::Lost { until } => until,
+                Standing::Waiting { .. } => return,
+            };
+            let mut standing = self.standing.clone();
+            tokio::select! {
+                () = sleep_until(until) => return,
+                // Back again before anybody else took it.
+                _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}
+            }
+        }
+    }
+
+    /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or
+    /// cannot be done in time, in which case the Lease runs out.
+    pub async fn resign(self) {
+        self.resign.cancel();
+        if tokio::time::timeout(self.patience, self.task).await.is_err() {
+            tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Leader election by Leases: of all replicas that can serve a driver, the one that holds the driver's Lease does.
+//!
+//! Name, record and rules are those of client-go, so that a sidecar kubernetes-csi/external-attacher and an operator for
+//! the same driver exclude each other. [`Election`] decides, from the record that was read and from when it was seen to
+//! change by the clock of this process; the clocks of others are never believed. [`Candidate`] reads and writes.
+//!
+//! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
+
+mod candidate;
+mod election;
+mod elector;
+mod health;
+mod record;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+pub use candidate::{Campaign, Candidate, Standing};
+pub use election::{Election, Next};
+pub use health::LeaseHealth;
+pub use record::Record;
+pub use settings::{ElectionSettings, Timing, TimingError, namespace};

@@ -1,0 +1,103 @@
+//! How an election is held.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Where the namespace of a pod with a service account is found.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+const LAST_RESORT: &str = "default";
+/// client-go asks for so much between retry period and renew deadline.
+const JITTER: f64 = 1.2;
+
+/// The times of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long others leave the Lease alone after its last change; whole seconds, as the Lease counts them.
+    pub lease_duration: Duration,
+    /// How long the holder goes without a renewal before it stops working; below the lease duration.
+    pub renew_deadline: Duration,
+    /// Time between two renewals, or two looks at the Lease of another.
+    pub retry_period: Duration,
+}
+
+/// Why times do not make an election.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum TimingError {
+    /// A Lease counts whole seconds, at least one.
+    #[error("the lease duration must be at least 1s")]
+    LeaseDuration,
+    /// Without rest between losing and being succeeded, two would work at once.
+    #[error("the lease duration must be greater than the renew deadline")]
+    RenewDeadline,
+    /// Without room for a second try, one lost answer would cost the Lease.
+    #[error("the renew deadline must be greater than 1.2 times the retry period")]
+    RetryPeriod,
+    /// Never to pause would flood the API server.
+    #[error("the retry period must be greater than zero")]
+    Zero,
+}
+
+impl Timing {
+    /// Checks times by the rules of client-go. Fractions of a second of the lease duration are cut off.
+    pub fn new(
+        lease_duration: Duration,
+        renew_deadline: Duration,
+        retry_period: Duration,
+    ) -> Result<Self, TimingError> {
+        let lease_duration = Duration::from_secs(lease_duration.as_secs().min(i32::MAX.unsigned_abs().into()));
+        if lease_duration.is_zero() {
+            return Err(TimingError::LeaseDuration);
+        }
+        if renew_deadline >= lease_duration {
+            return Err(TimingError::RenewDeadline);
+        }
+        if retry_period.is_zero() {
+            return Err(TimingError::Zero);
+        }
+        if renew_deadline.as_secs_f64() <= retry_period.as_secs_f64() * JITTER {
+            return Err(TimingError::RetryPeriod);
+        }
+        Ok(Self {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        })
+    }
+
+    /// How long one request about the Lease may take: so long that a second one fits before the deadline.
+    pub fn request_deadline(&self) -> Duration {
+        self.renew_deadline / 2
+    }
+}
+
+/// Everything about an election but the driver's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionSettings {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of this candidate. No two candidates may have the same one at a time; one that starts again under its old
+    /// name has its Lease back at once.
+    pub identity: String,
+    /// Labels to put on the Lease when it is written; others on it stay.
+    pub labels: BTreeMap<String, String>,
+    /// The times.
+    pub timing: Timing,
+}
+
+/// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".
+pub fn namespace(asked_for: &str) -> String {
+    let variable = std::env::var("POD_NAMESPACE").ok();
+    let file = || std::fs::read_to_string(NAMESPACE_FILE).ok();
+    first_of(asked_for, variable, file)
+}
+
+pub(super) fn first_of(asked_for: &str, variable: Option<String>, file: impl FnOnce() -> Option<String>) -> String {
+    let used = |text: &String| !text.trim().is_empty();
+    let found = Some(asked_for.to_owned())
+        .filter(used)
+        .or_else(|| variable.filter(used))
+        .or_else(|| file().filter(used));
+    found.map_or_else(|| LAST_RESORT.to_owned(), |text| text.trim().to_owned())
+}

@@ -1,0 +1,239 @@
+//! Candidates against one Lease. The clock is paused: it moves on when all wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use tokio::time::{Instant, timeout};
+
+use super::api_server::ApiServer;
+use super::{seconds, usual};
+use crate::lease::{Campaign, Candidate, ElectionSettings, LeaseHealth, Standing};
+use crate::telemetry::Metrics;
+
+const LEASE: &str = "external-attacher-leader-d";
+
+struct World {
+    server: ApiServer,
+    metrics: Metrics,
+    health: LeaseHealth,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            server: ApiServer::default(),
+            metrics: Metrics::default(),
+            health: LeaseHealth::default(),
+        }
+    }
+
+    fn candidate(&self, identity: &str) -> Candidate {
+        let campaign = Campaign {
+            client: self.server.client(),
+            settings: ElectionSettings {
+                namespace: "default".to_owned(),
+                identity: identity.to_owned(),
+                labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
+                timing: usual(),
+            },
+            health: self.health.clone(),
+        };
+        Candidate::start(campaign, LEASE.to_owned(), self.metrics.clone())
+    }
+
+    fn master_status(&self) -> Option<String> {
+        let text = self.metrics.encode_prometheus();
+        let name = format!("leader_election_master_status{{name=\"{LEASE}\"}} ");
+        text.lines()
+            .find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+    }
+}
+
+async fn leads(candidate: &Candidate) {
+    let wait = async {
+        while !candidate.leads() {
+            candidate.differs_from(&candidate.standing()).await;
+        }
+    };
+    timeout(seconds(120), wait).await.expect("it leads");
+}
+
+/// Lets everything happen that needs no time, and so much time.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_creates_the_lease_and_renews_it_without_reading() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    assert_eq!(world.master_status().as_deref(), Some("1"));
+    let lease = world.server.lease().unwrap();
+    assert_eq!(lease.metadata.labels.unwrap()["app"], "attacher");
+    let spec = lease.spec.unwrap();
+    assert_eq!(
+        (spec.lease_duration_seconds, spec.lease_transitions),
+        (Some(15), Some(0))
+    );
+    let (reads, writes) = (world.server.reads(), world.server.writes());
+    pass(seconds(52)).await;
+    assert!(candidate.leads());
+    assert_eq!((world.server.reads() - reads, world.server.writes() - writes), (0, 10));
+    let renewed = world.server.lease().unwrap().spec.unwrap();
+    assert_eq!(
+        (&renewed.acquire_time, renewed.lease_transitions),
+        (&spec.acquire_time, Some(0))
+    );
+    assert!(renewed.renew_time > spec.renew_time);
+    assert_eq!(world.health.check(Instant::now()), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    let second = world.candidate("b");
+    pass(seconds(60)).await;
+    assert_eq!(
+        second.standing(),
+        Standing::Waiting {
+            holder: Some("a".to_owned())
+        }
+    );
+    first.resign().await;
+    let spec = world.server.lease().unwrap().spec.unwrap();
+    assert_eq!(
+        (
+            spec.holder_identity,
+            spec.lease_duration_seconds,
+            spec.lease_transitions
+        ),
+        (None, Some(1), Some(0))
+    );
+    let resigned = Instant::now();
+    leads(&second).await;
+    // Without a watch it looks once in a retry period.
+    assert!(resigned.elapsed() <= seconds(6), "{:?}", resigned.elapsed());
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_vanishes_is_succeeded_when_its_time_is_over_and_not_before() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    let second = world.candidate("b");
+    pass(seconds(33)).await;
+    drop(first);
+    let vanished = Instant::now();
+    leads(&second).await;
+    // The last renewal was seen up to a retry period and its spread late, and renewed up to a retry period before.
+    let took = vanished.elapsed();
+    assert!(took > seconds(10) && took <= seconds(22), "{took:?}");
+    assert_eq!(world.server.holder().as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_starts_again_under_its_name_leads_at_once() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    drop(first);
+    let again = Instant::now();
+    leads(&world.candidate("a")).await;
+    assert!(again.elapsed() < seconds(1), "{:?}", again.elapsed());
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let led = Instant::now();
+    // The last renewal is that after 5 s.
+    pass(seconds(7)).await;
+    world.server.set_down(true);
+    candidate.not_leading().await;
+    assert_eq!(led.elapsed().as_secs(), 15);
+    let Standing::Lost { until } = candidate.standing() else {
+        panic!("{:?}", candidate.standing());
+    };
+    assert_eq!(until.duration_since(led).as_secs(), 20);
+    assert_eq!(world.master_status().as_deref(), Some("0"));
+    candidate.succeeded_by_another().await;
+    assert_eq!(led.elapsed().as_secs(), 20);
+    // It comes back by itself.
+    world.server.set_down(false);
+    leads(&candidate).await;
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_costs_nothing() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    pass(seconds(7)).await;
+    world.server.set_down(true);
+    let deposed = candidate.not_leading();
+    assert!(timeout(seconds(7), deposed).await.is_err());
+    world.server.set_down(false);
+    assert!(timeout(seconds(60), candidate.not_leading()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    world.server.change(|lease| {
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some("sidecar".to_owned());
+    });
+    let taken = Instant::now();
+    candidate.not_leading().await;
+    assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
+    candidate.succeeded_by_another().await;
+    assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
+    // A resignation does not take it from them.
+    candidate.resign().await;
+    assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
+    assert_eq!(world.master_status(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_deleted_is_made_again() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    world.server.0.lock().lease = None;
+    assert!(timeout(seconds(30), candidate.not_leading()).await.is_err());
+    assert_eq!(world.server.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resignation_during_an_outage_does_not_take_for_ever() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    world.server.set_down(true);
+    let began = Instant::now();
+    candidate.resign().await;
+    assert!(began.elapsed() <= seconds(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn health_fails_when_a_held_lease_is_long_not_renewed() {
+    let health = LeaseHealth::default();
+    let now = Instant::now();
+    assert_eq!(health.check(now), Ok(()));
+    health.renewed("l", seconds(15), now);
+    assert_eq!(health.check(now + seconds(35)), Ok(()));
+    assert!(health.check(now + seconds(36)).unwrap_err().contains("lease l"));
+    health.gone("l");
+    assert_eq!(health.check(now + seconds(36)), Ok(()));
+}

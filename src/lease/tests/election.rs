@@ -1,0 +1,212 @@
+//! The rows of client-go's TestTryAcquireOrRenew and TestReleaseLease, as far as they are about decisions, and what the
+//! clocks of others may not do.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::super::{Election, Next, Record};
+use super::seconds;
+
+fn clock(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn held_by(holder: &str, renewed: i64) -> Record {
+    Record {
+        holder: holder.to_owned(),
+        duration_seconds: 15,
+        acquired: Some(clock(0)),
+        renewed: Some(clock(renewed)),
+        transitions: 4,
+    }
+}
+
+/// What we would write at `clock(50)`.
+fn ours(acquired: Option<i64>, transitions: i32) -> Record {
+    Record {
+        holder: "we".to_owned(),
+        duration_seconds: 15,
+        acquired: acquired.map(clock),
+        renewed: Some(clock(50)),
+        transitions,
+    }
+}
+
+/// A record, seen for so many seconds as it is, and what follows from it.
+struct Row {
+    name: &'static str,
+    seen: Option<Record>,
+    for_seconds: u64,
+    next: Result<Next, u64>,
+    renewal: Option<Record>,
+    resigns: bool,
+}
+
+/// A record that does not name us.
+fn other(name: &'static str, seen: Record, for_seconds: u64, next: Result<Next, u64>) -> Row {
+    Row {
+        name,
+        seen: Some(seen),
+        for_seconds,
+        next,
+        renewal: None,
+        resigns: false,
+    }
+}
+
+/// A record that names us.
+fn own(name: &'static str, seen: Record, for_seconds: u64, next: Record, valid: bool) -> Row {
+    Row {
+        name,
+        seen: Some(seen),
+        for_seconds,
+        renewal: valid.then(|| next.clone()),
+        next: Ok(Next::Write(next)),
+        resigns: true,
+    }
+}
+
+/// A record that lasts so long.
+fn lasting(duration_seconds: i32) -> Record {
+    Record {
+        duration_seconds,
+        ..held_by("they", 49)
+    }
+}
+
+fn rows_of_what_is_held() -> Vec<Row> {
+    let (just, far) = (held_by("they", 49), held_by("they", -9999));
+    vec![
+        other("leave alone what another holds, just seen", just.clone(), 0, Err(15)),
+        other("leave alone what another holds, to its last second", just, 14, Err(1)),
+        other("its own renew time, long past, is not believed", far, 0, Err(15)),
+        other("the duration that the other wrote counts", lasting(60), 15, Err(45)),
+    ]
+}
+
+fn rows_of_what_is_free() -> Vec<Row> {
+    let write = |acquired, transitions| Ok(Next::Write(ours(acquired, transitions)));
+    let free = write(Some(50), 5);
+    let (none, just, late) = (Record::default(), held_by("they", 49), held_by("they", 9999));
+    let released = Record {
+        holder: String::new(),
+        ..lasting(1)
+    };
+    let often = Record {
+        transitions: i32::MAX,
+        ..just.clone()
+    };
+    let create = Ok(Next::Create(ours(Some(50), 0)));
+    let absent = Row {
+        seen: None,
+        ..other("acquire from no object", none.clone(), 0, create)
+    };
+    vec![
+        absent,
+        other("acquire from no record", none, 0, write(Some(50), 1)),
+        other("acquire from a released object at once", released, 0, free.clone()),
+        other("acquire what another let run out", just, 15, free.clone()),
+        other("a renew time in the future is not believed", late, 15, free.clone()),
+        other("a duration below nothing is none", lasting(-5), 0, free),
+        other("transitions do not overflow", often, 15, write(Some(50), i32::MAX)),
+    ]
+}
+
+fn rows_of_ours() -> Vec<Row> {
+    let mine = || held_by("we", 45);
+    let timeless = Record {
+        acquired: None,
+        ..mine()
+    };
+    vec![
+        own("renew our own", mine(), 5, ours(Some(0), 4), true),
+        own(
+            "renew our own of an earlier life, at once",
+            mine(),
+            0,
+            ours(Some(0), 4),
+            true,
+        ),
+        own(
+            "our own that ran out is looked at before it is written",
+            mine(),
+            15,
+            ours(Some(0), 4),
+            false,
+        ),
+        own(
+            "our own without an acquire time keeps that",
+            timeless,
+            1,
+            ours(None, 4),
+            true,
+        ),
+    ]
+}
+
+#[test]
+fn what_follows_from_a_record() {
+    let rows = [rows_of_what_is_held(), rows_of_what_is_free(), rows_of_ours()];
+    for row in rows.into_iter().flatten() {
+        let mut election = Election::new("we".to_owned(), seconds(15));
+        let seen = Instant::now();
+        election.observe(row.seen, seen);
+        let now = seen + seconds(row.for_seconds);
+        let next = match election.next(now, clock(50)) {
+            Next::Wait { holder, until } => {
+                assert_eq!(holder, "they", "{}", row.name);
+                Err(until.duration_since(now).as_secs())
+            }
+            next => Ok(next),
+        };
+        assert_eq!(next, row.next, "{}", row.name);
+        assert_eq!(election.renewal(now, clock(50)), row.renewal, "{}", row.name);
+        let resignation = election.resignation(clock(50));
+        assert_eq!(resignation.is_some(), row.resigns, "{}", row.name);
+        assert_eq!(election.is_ours(), row.resigns, "{}", row.name);
+        if let Some(resignation) = resignation {
+            let expected = Record {
+                holder: String::new(),
+                duration_seconds: 1,
+                acquired: Some(clock(50)),
+                renewed: Some(clock(50)),
+                transitions: 4,
+            };
+            assert_eq!(resignation, expected, "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn only_a_change_of_the_record_shows_life() {
+    let mut election = Election::new("we".to_owned(), seconds(15));
+    let start = Instant::now();
+    let at = |second| start + seconds(second);
+    let is_free = |election: &Election, second| matches!(election.next(at(second), clock(0)), Next::Write(_));
+    election.observe(Some(held_by("they", 1)), at(0));
+    // Looking again and again changes nothing.
+    for second in 1..15 {
+        election.observe(Some(held_by("they", 1)), at(second));
+        assert!(!is_free(&election, second), "{second}");
+    }
+    assert!(is_free(&election, 15));
+    // A renewal starts the time anew, even one whose clock runs backwards.
+    election.observe(Some(held_by("they", 0)), at(14));
+    assert!(!is_free(&election, 28));
+    assert!(is_free(&election, 29));
+    // Gone is free.
+    election.observe(None, at(20));
+    assert!(matches!(election.next(at(20), clock(0)), Next::Create(_)));
+    assert_eq!(election.holder(), None);
+}
+
+#[test]
+fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
+    let mut election = Election::new("we".to_owned(), seconds(15));
+    let start = Instant::now();
+    election.written(held_by("we", 1), start);
+    election.written(held_by("we", 1), start + seconds(10));
+    assert!(election.renewal(start + seconds(24), clock(0)).is_some());
+    assert!(election.renewal(start + seconds(25), clock(0)).is_none());
+    assert_eq!(election.holder(), Some("we"));
+}

@@ -1,0 +1,18 @@
+mod api_server;
+mod candidate;
+mod election;
+mod record;
+mod settings;
+
+use std::time::Duration;
+
+use super::Timing;
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The sidecar's times.
+fn usual() -> Timing {
+    Timing::new(seconds(15), seconds(10), seconds(5)).unwrap()
+}

@@ -1,0 +1,50 @@
+use super::super::settings::first_of;
+use super::super::{Timing, TimingError};
+use super::seconds;
+use std::time::Duration;
+
+#[test]
+fn times_must_leave_room_for_a_second_try_and_for_the_end() {
+    let millis = Duration::from_millis;
+    let rows = [
+        (seconds(15), seconds(10), seconds(5), Ok(seconds(15))),
+        (seconds(120), seconds(60), seconds(30), Ok(seconds(120))),
+        (seconds(3), seconds(2), seconds(1), Ok(seconds(3))),
+        // The Lease counts whole seconds.
+        (millis(3900), seconds(2), seconds(1), Ok(seconds(3))),
+        (millis(900), millis(500), millis(100), Err(TimingError::LeaseDuration)),
+        (seconds(10), seconds(10), seconds(5), Err(TimingError::RenewDeadline)),
+        (
+            millis(10_900),
+            millis(10_500),
+            seconds(5),
+            Err(TimingError::RenewDeadline),
+        ),
+        (seconds(15), seconds(6), seconds(5), Err(TimingError::RetryPeriod)),
+        (seconds(15), millis(6001), seconds(5), Ok(seconds(15))),
+        (seconds(15), seconds(10), seconds(0), Err(TimingError::Zero)),
+    ];
+    for (lease, renew, retry, expected) in rows {
+        let timing = Timing::new(lease, renew, retry);
+        assert_eq!(
+            timing.map(|timing| timing.lease_duration),
+            expected,
+            "{lease:?} {renew:?} {retry:?}"
+        );
+    }
+}
+
+#[test]
+fn the_namespace_is_found_in_the_order_of_the_sidecar() {
+    let text = |text: &str| Some(text.to_owned());
+    let rows = [
+        ("asked", text("variable"), text("file"), "asked"),
+        ("", text("variable"), text("file"), "variable"),
+        ("", text(""), text("file\n"), "file"),
+        ("", None, text("file"), "file"),
+        ("", None, None, "default"),
+    ];
+    for (asked, variable, file, expected) in rows {
+        assert_eq!(first_of(asked, variable, || file), expected);
+    }
+}

@@ -1,0 +1,261 @@
+//! Replicas that take turns by the driver's Lease, on a real API server.
+
+use std::time::{Duration, Instant};
+
+use csi_attacher_operator::mock::{Method, MockDriver, Outcome, Rule};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use crate::drop_in::{ACCOUNT, DRIVER, Scene, end};
+use crate::rig::{LIMIT, within};
+use crate::support::wait::wait_for;
+use crate::support::{Error, Operator, Result};
+
+const LEASE: &str = "external-attacher-leader-drop-in-csi-test";
+const LEASE_DURATION: Duration = Duration::from_secs(4);
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// What is left of a Lease at its next renewal.
+const REST: Duration = Duration::from_secs(3);
+
+impl Scene {
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.world.client.clone(), ACCOUNT.0)
+    }
+
+    /// Starts a replica of this name and waits until it could work.
+    async fn replica(&self, name: &str) -> Result<Operator> {
+        self.replica_beside("drop-in", name).await
+    }
+
+    async fn replica_beside(&self, socket: &str, name: &str) -> Result<Operator> {
+        let identity = format!("--identity={name}");
+        let arguments = [
+            "--leader-election",
+            "--leader-election-namespace=csi-driver",
+            "--leader-election-lease-duration=4s",
+            "--leader-election-renew-deadline=3s",
+            "--leader-election-retry-period=1s",
+            "--leader-election-labels=app:attacher",
+            &identity,
+        ];
+        let operator = self.start_beside(socket, &arguments).await?;
+        operator.wait_ready().await?;
+        Ok(operator)
+    }
+
+    /// Waits until the Lease is held by this replica, or by nobody.
+    async fn holder(&self, wanted: Option<&'static str>) -> Result<Lease> {
+        let what = format!("the Lease held by {wanted:?}");
+        let lease = wait_for(self.leases(), LEASE, &what, LIMIT, move |lease| {
+            let spec = lease.and_then(|lease| lease.spec.as_ref());
+            spec.is_some_and(|spec| spec.holder_identity.as_deref() == wanted)
+        });
+        lease.await?.ok_or_else(|| Error::Other("the Lease is gone".to_owned()))
+    }
+
+    /// Gives the Lease to a sidecar, whoever holds it.
+    async fn take_the_lease_away(&self) -> Result<()> {
+        loop {
+            let mut lease = self
+                .leases()
+                .get(LEASE)
+                .await
+                .map_err(|error| Error::Other(error.to_string()))?;
+            lease.spec = of_a_sidecar().spec;
+            match self.leases().replace(LEASE, &PostParams::default(), &lease).await {
+                // It was renewed in between.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                outcome => return outcome.map(drop).map_err(|error| Error::Other(error.to_string())),
+            }
+        }
+    }
+
+    /// The calls that publish or unpublish, by volume and method.
+    fn moves(&self) -> Vec<(String, Method)> {
+        let calls = self.mock.calls().into_iter();
+        calls.filter_map(|call| Some((call.volume?, call.method))).collect()
+    }
+}
+
+async fn leads(operator: &Operator) -> Result<bool> {
+    let line = format!("leader_election_master_status{{name=\"{LEASE}\"}} 1");
+    Ok(operator.metrics().await?.lines().any(|found| found == line))
+}
+
+#[tokio::test]
+async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut first = scene.replica("first").await?;
+    let lease = scene.holder(Some("first")).await?;
+    assert_eq!(lease.metadata.labels.unwrap_or_default()["app"], "attacher");
+    let second = scene.replica("second").await?;
+    for name in ["lease-1", "lease-2"] {
+        scene.attach(name).await?;
+    }
+    assert_eq!(scene.moves().len(), 2, "{:?}", scene.moves());
+    assert!(leads(&first).await? && !leads(&second).await?);
+    for replica in [&first, &second] {
+        assert_eq!(replica.get("/healthz/leader-election").await?, (200, "ok".to_owned()));
+    }
+
+    // Told to stop during a call: the call ends and is recorded, and only then the Lease goes.
+    let slow = Rule::on(Method::ControllerPublishVolume).times(1);
+    scene.mock.script(slow.delay(Duration::from_secs(1)));
+    scene.claim("lease-3").await?;
+    let called = scene
+        .mock
+        .wait_for_call(|call| call.volume.as_deref() == Some("lease-3"));
+    within("the call", called).await?;
+    first.signal("TERM")?;
+    // This one is for the successor.
+    scene.claim("lease-4").await?;
+    let lease = scene.holder(Some("second")).await?;
+    let status = first.wait_ended(LIMIT).await?;
+    let ended = Instant::now();
+    assert_eq!(status.code(), Some(0), "{}", first.log_text());
+    assert!(first.log_text().contains("released the Lease"), "{}", first.log_text());
+    for name in ["lease-3", "lease-4"] {
+        scene.world.fixtures.wait_for_attached(name).await?;
+    }
+    let publishes: Vec<_> = scene.mock.calls_of(Method::ControllerPublishVolume);
+    assert_eq!(publishes.len(), 4, "{publishes:?}");
+    assert!(
+        publishes.iter().all(|call| call.outcome == Outcome::Answered),
+        "{publishes:?}"
+    );
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(1));
+    println!(
+        "{:?} from the end of the first replica until both volumes were attached",
+        ended.elapsed()
+    );
+    scene.detach("lease-1").await?;
+    assert!(!first.log_text().contains("lease-4"), "{}", first.log_text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_is_succeeded_when_its_lease_is_over() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut first = scene.replica("first").await?;
+    scene.attach("killed-1").await?;
+    let mut second = scene.replica("second").await?;
+    first.signal("KILL")?;
+    let killed = Instant::now();
+    first.wait_ended(LIMIT).await?;
+    scene.claim("killed-2").await?;
+    scene.holder(Some("second")).await?;
+    let took = killed.elapsed();
+    // The last renewal was up to a retry period before.
+    assert!(took >= REST, "{took:?}");
+    assert!(took <= LEASE_DURATION + RETRY_PERIOD, "{took:?}");
+    scene.world.fixtures.wait_for_attached("killed-2").await?;
+    println!("{took:?} from kill -9 until the Lease was taken, of {LEASE_DURATION:?}");
+
+    // One that starts under its old name has its Lease back at once.
+    second.signal("KILL")?;
+    second.wait_ended(LIMIT).await?;
+    let begun = Instant::now();
+    let mut second = scene.replica("second").await?;
+    scene.detach("killed-2").await?;
+    assert!(begun.elapsed() < REST, "{:?}", begun.elapsed());
+    let calls = scene.moves();
+    assert_eq!(calls.len(), 3, "{calls:?}");
+    end(&mut second).await
+}
+
+/// A Lease as a sidecar holds it, for longer than a test takes.
+fn of_a_sidecar() -> Lease {
+    let now = || Some(MicroTime(jiff::Timestamp::now()));
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(LEASE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some("csi-attacher-0".to_owned()),
+            lease_duration_seconds: Some(600),
+            lease_transitions: Some(7),
+            acquire_time: now(),
+            renew_time: now(),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+#[tokio::test]
+async fn a_lease_of_a_sidecar_keeps_us_from_working() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut held = scene
+        .leases()
+        .create(&PostParams::default(), &of_a_sidecar())
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
+    scene.claim("sidecar-1").await?;
+    let operator = scene.replica("operator").await?;
+    operator.wait_for_answer("/readyz", |status, _| status == 200).await?;
+    let has_led = || operator.log_text().contains("elector: leading");
+    assert!(!has_led(), "{}", operator.log_text());
+    assert!(scene.moves().is_empty(), "{:?}", scene.moves());
+    let untouched = scene.world.fixtures.get_attachment("sidecar-1").await?;
+    assert_eq!(untouched.metadata.finalizers, None);
+
+    // The sidecar stops and releases it.
+    if let Some(spec) = &mut held.spec {
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+    }
+    scene
+        .leases()
+        .replace(LEASE, &PostParams::default(), &held)
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
+    let released = Instant::now();
+    scene.world.fixtures.wait_for_attached("sidecar-1").await?;
+    println!(
+        "{:?} from the release until the volume was attached",
+        released.elapsed()
+    );
+    let lease = scene.holder(Some("operator")).await?;
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(8));
+
+    assert!(has_led(), "{}", operator.log_text());
+
+    // Taken from us, as by a person in need: we stop, and go on living.
+    scene.take_the_lease_away().await?;
+    let line = format!("leader_election_master_status{{name=\"{LEASE}\"}} 0");
+    operator
+        .wait_for_answer("/metrics", |_, body| body.contains(&line))
+        .await?;
+    scene
+        .world
+        .fixtures
+        .delete::<k8s_openapi::api::storage::v1::VolumeAttachment>("sidecar-1")
+        .await?;
+    operator.wait_ready().await?;
+    assert_eq!(scene.moves().len(), 1, "{:?}", scene.moves());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replica_that_lost_its_driver_leaves_the_lease_to_one_that_has_it() -> Result<()> {
+    let scene = Scene::new().await?;
+    // The same driver in another pod.
+    let other = MockDriver::builder(DRIVER).accept_any_volume();
+    let other = other.start(scene.world.socket("other")).await;
+    let other = other.map_err(|error| Error::Other(error.to_string()))?;
+    let first = scene.replica("first").await?;
+    scene.attach("left-1").await?;
+    let second = scene.replica_beside("other", "second").await?;
+    scene.mock.stop().await;
+    scene.holder(Some("second")).await?;
+    scene.attach("left-2").await?;
+    assert_eq!(other.calls_of(Method::ControllerPublishVolume).len(), 1);
+    // Its driver back, it waits for its turn.
+    let started = scene.mock.start_again().await;
+    started.map_err(|error| Error::Other(error.to_string()))?;
+    first.wait_ready().await?;
+    assert!(!leads(&first).await? && leads(&second).await?);
+    Ok(())
+}
