@@ -19,7 +19,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET
 
-.PHONY: help demo test fmt fmt-check lint unit doc-test integration conformance csi-sanity simulation bench generate doc deny chart programs \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance csi-sanity simulation bench generate doc deny chart programs \
 	controlplane need-rust clean
 
 help: ## List the targets
@@ -45,6 +45,9 @@ lint: need-rust ## Run clippy; a warning is an error
 
 unit: need-rust ## Run unit and property tests (they also compare crds/ with the types)
 	$(CARGO) test --quiet --lib
+
+tables: need-rust ## Play the tables of the Go sidecar's own tests, and count their rows
+	@CARGO='$(CARGO)' tests/sidecar-tables
 
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc

@@ -30,4 +30,6 @@ mod connection_tests;
 #[cfg(test)]
 mod metric_tests;
 #[cfg(test)]
+mod sidecar_tests;
+#[cfg(test)]
 mod tests;

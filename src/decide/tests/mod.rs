@@ -19,7 +19,7 @@ mod purity;
 mod simulation;
 mod single;
 mod strategies;
-mod table;
+pub(crate) mod table;
 mod trivial;
 mod update_filter;
 mod vocabulary;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::builders::{attachment, volume};
-use super::table::{play, row};
+use super::table::{play, row, tally};
 use super::world::{NOW, World, capable, world};
 use crate::decide::{Capabilities, Failure};
 
@@ -24,7 +24,7 @@ fn a_full_node_is_told_by_its_code() {
          | pub handle1 nodeID1 rw | ATT",
         "RF",
     )];
-    assert_eq!(play(rows, World::attempt), 1);
+    tally("8.4", "error code", play(rows, World::attempt));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn only_a_driver_that_can_is_asked_for_read_only() {
             "F",
         ),
     ];
-    assert_eq!(play(rows, World::attempt), 2);
+    tally("8.4", "read-only", play(rows, World::attempt));
 }
 
 #[test]

@@ -41,3 +41,10 @@ pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut World) -> Requeue) -> usize {
     }
     count
 }
+
+/// Says how many rows a table of the sidecar's own tests has here, for `tests/sidecar-tables`, which knows how many there
+/// should be.
+#[allow(clippy::print_stdout, reason = "read by a script")]
+pub fn tally(section: &str, table: &str, rows: usize) {
+    println!("\nsidecar table|{section}|{table}|{rows}");
+}

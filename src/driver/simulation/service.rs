@@ -42,6 +42,20 @@ enum Asked {
     Secret(String),
 }
 
+impl Asked {
+    /// Errors carry the time of the wall clock; here it is that of the history.
+    fn set_clock(&mut self, now: Duration) {
+        let Self::Write(write) = self else { return };
+        for error in ["/status/attachError/time", "/status/detachError/time"] {
+            if let Some(time) = write.body.pointer_mut(error) {
+                *time = jiff::Timestamp::UNIX_EPOCH
+                    .saturating_add(Duration::from_secs(now.as_secs()))
+                    .map_or(Value::Null, |time| time.to_string().into());
+            }
+        }
+    }
+}
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
@@ -81,12 +95,13 @@ async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answe
     if request.uri().path() == SECRETS {
         return secrets::serve(&world, request.uri().query().unwrap_or_default());
     }
-    let asked = asked(request).await?;
+    let mut asked = asked(request).await?;
     if life.is_over() || world.is_over() {
         return std::future::pending().await;
     }
     let (fate, before, after) = world.with(|state| {
         state.requests += 1;
+        asked.set_clock(state.journal.now());
         state.step();
         let fate = fate(state);
         state.journal.note(life.name(), || describe(&asked, fate));
