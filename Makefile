@@ -19,8 +19,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance csi-sanity simulation bench generate doc deny chart programs \
-	controlplane need-rust clean
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
+	generate doc deny chart programs controlplane sidecar need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -52,11 +52,15 @@ tables: need-rust ## Play the tables of the Go sidecar's own tests, and count th
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
-integration: programs controlplane ## Run the tests on real API servers
+integration: programs controlplane sidecar ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
 	$(CARGO) test --quiet --test conformance -- $(ONLY)
+
+conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conformance suite: checks what the suite demands
+	attacher=$$(tests/controlplane/build --path csi-attacher) && \
+		ATTACHER_CMD="$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CARGO) test --quiet --test conformance -- $(ONLY)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
@@ -87,6 +91,9 @@ programs: need-rust
 
 controlplane: ## Build the components of the test control plane now rather than when they are first needed
 	@tests/controlplane/build >/dev/null
+
+sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather than when it is first needed
+	@tests/controlplane/build csi-attacher >/dev/null
 
 need-rust:
 	@.ci/need-rust

@@ -121,6 +121,12 @@ pub struct AttacherConfigSpec {
     #[schemars(extend("default" = json!({})))]
     pub concurrency: ConcurrencySpec,
 
+    /// The comparison of what is attached with what the driver lists, which puts right what was changed behind the
+    /// operator's back. A change is used from the next comparison on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub reconcile_sync: ReconcileSyncSpec,
+
     /// File system type sent to the driver for a volume whose PersistentVolume names none, such as ext4. Empty: none is
     /// sent and the driver chooses.
     #[serde(default)]
@@ -157,6 +163,7 @@ impl AttacherConfigSpec {
             timeouts: TimeoutsSpec::default(),
             backoff: BackoffSpec::default(),
             concurrency: ConcurrencySpec::default(),
+            reconcile_sync: ReconcileSyncSpec::default(),
             default_fs_type: String::new(),
             orphan_policy: OrphanPolicy::default(),
         }
@@ -176,6 +183,10 @@ pub struct TimeoutsSpec {
     #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub unpublish: GoDuration,
 
+    /// Deadline of one ListVolumes call, that is of one page, from 1ms to 24h, such as 60s.
+    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
+    pub list_volumes: GoDuration,
+
     /// Deadline of one Probe call, from 1ms to 24h, such as 15s.
     #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub probe: GoDuration,
@@ -191,6 +202,7 @@ impl Default for TimeoutsSpec {
         Self {
             publish: GoDuration::from_secs(60),
             unpublish: GoDuration::from_secs(60),
+            list_volumes: GoDuration::from_secs(60),
             probe: GoDuration::from_secs(15),
             identity: GoDuration::from_secs(10),
         }
@@ -227,6 +239,48 @@ impl Default for BackoffSpec {
             max: GoDuration::from_secs(60),
             factor: 2.0,
             jitter_percent: 10,
+        }
+    }
+}
+
+/// The comparison of what is attached with what the driver lists (ListVolumes). A volume that a VolumeAttachment says is
+/// attached, but the driver says is not, is attached again once two comparisons in a row found it so. Volumes without a
+/// VolumeAttachment are never touched.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReconcileSyncSpec {
+    /// Auto: compare when the driver has the capabilities LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES. Disabled: never.
+    #[schemars(extend("default" = "Auto"))]
+    pub mode: ReconcileSyncMode,
+
+    /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m. Up to a tenth is
+    /// added at random.
+    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
+    pub interval: GoDuration,
+
+    /// Most volumes in one answer of the driver, from 1 to 1000000; 0 lets the driver choose. All answers are read to
+    /// the end either way; set it when one answer would exceed 32 MiB.
+    #[schemars(range(min = 0, max = rules::MAX_ENTRIES))]
+    pub max_entries: i64,
+}
+
+/// When the comparison is made.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ReconcileSyncMode {
+    /// When the driver can list where its volumes are.
+    #[default]
+    Auto,
+    /// Never.
+    Disabled,
+}
+
+impl Default for ReconcileSyncSpec {
+    fn default() -> Self {
+        Self {
+            mode: ReconcileSyncMode::Auto,
+            interval: GoDuration::from_secs(60),
+            max_entries: 0,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod attacher_config;
 pub mod condition;
 pub mod crd;
 pub mod duration;
+mod endpoint;
 pub mod names;
 pub mod object;
 mod rules;
@@ -18,7 +19,7 @@ pub mod validated;
 #[cfg(test)]
 mod tests;
 
-pub use attacher_config::{AttacherConfig, AttacherConfigSpec, OrphanPolicy};
+pub use attacher_config::{AttacherConfig, AttacherConfigSpec, OrphanPolicy, ReconcileSyncMode};
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;
 pub use status::AttacherConfigStatus;

@@ -17,6 +17,8 @@ pub(super) const MAX_SOCKET_PATH_BYTES: usize = 107;
 pub(super) const MAX_FS_TYPE: usize = 63;
 /// Most calls in flight or per second that can be asked for.
 pub(super) const MAX_CALLS: i64 = 10_000;
+/// Most entries of a page that can be asked for.
+pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 /// Shortest and longest duration of any setting: below a millisecond is a unit mistake, above a day a typing mistake.
 pub(super) const MIN_DURATION: Duration = Duration::from_millis(1);
 /// See [`MIN_DURATION`].
@@ -41,6 +43,7 @@ pub(super) const BACKOFF_ORDER_MESSAGE: &str = "must not be longer than backoff.
 pub(super) const FACTOR_MESSAGE: &str = "must be a number from 1 to 10";
 pub(super) const JITTER_MESSAGE: &str = "must be a whole number from 0 to 100";
 pub(super) const CALLS_MESSAGE: &str = "must be a whole number from 0 (no limit) to 10000";
+pub(super) const ENTRIES_MESSAGE: &str = "must be a whole number from 0 (the driver chooses) to 1000000";
 pub(super) const FS_TYPE_MESSAGE: &str = "must be the name of a file system such as ext4: at most 63 letters, digits, \
     '.', '_' or '-'; leave it empty to let the driver choose";
 

@@ -37,6 +37,10 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachments: Option<AttachmentsStatus>,
 
+    /// The most recent comparison with what the driver lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_reconcile_sync: Option<LastReconcileSync>,
+
     /// The most recent failure of an attach or detach; it stays after a later success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
@@ -119,6 +123,26 @@ impl AttachmentsStatus {
     }
 }
 
+/// A comparison of what is attached with what the driver lists.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastReconcileSync {
+    /// When it ended.
+    pub finished_at: Time,
+
+    /// Volumes that the driver listed; 0 when there was nothing to compare.
+    #[serde(default)]
+    pub volumes: i64,
+
+    /// VolumeAttachments that say otherwise than the driver.
+    #[serde(default)]
+    pub mismatches: i64,
+
+    /// Why it could not be made; absent when it could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// The volume that has been pending longest.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -175,6 +199,7 @@ impl AttacherConfigStatus {
             driver: take(&mut fields, "driver"),
             holder: take(&mut fields, "holder"),
             attachments: take(&mut fields, "attachments"),
+            last_reconcile_sync: take(&mut fields, "lastReconcileSync"),
             last_failure: take(&mut fields, "lastFailure"),
         }
     }

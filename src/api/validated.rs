@@ -5,16 +5,15 @@
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::attacher_config::{AttacherConfigSpec, BackoffSpec, ConcurrencySpec, OrphanPolicy, TimeoutsSpec};
+use super::attacher_config::{
+    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, OrphanPolicy, ReconcileSyncMode, ReconcileSyncSpec, TimeoutsSpec,
+};
 use super::duration::GoDuration;
+pub use super::endpoint::{Endpoint, LoopbackHost};
 use super::object::MalformedSpec;
 use super::rules;
-
-const UNIX_SCHEME: &str = "unix:";
-const HTTP_SCHEME: &str = "http://";
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,58 +30,12 @@ pub struct DriverConfig {
     pub backoff: Backoff,
     /// Limits of calls.
     pub concurrency: Concurrency,
+    /// Comparison with what the driver lists.
+    pub reconcile_sync: ReconcileSync,
     /// File system type for volumes that name none; empty sends none.
     pub default_fs_type: String,
     /// What NOT_FOUND from ControllerUnpublishVolume means.
     pub orphan_policy: OrphanPolicy,
-}
-
-/// Where a driver listens. Two spellings of one path (`//`, `/./`) are equal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// The absolute path of a unix socket, at most 107 bytes.
-    Unix(PathBuf),
-    /// Plain HTTP/2 on the loopback interface.
-    Http {
-        /// The loopback host.
-        host: LoopbackHost,
-        /// The TCP port, never 0.
-        port: u16,
-    },
-}
-
-/// The hosts that a plain http endpoint may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LoopbackHost {
-    /// `127.0.0.1`
-    Ipv4,
-    /// `[::1]`
-    Ipv6,
-    /// `localhost`
-    Localhost,
-}
-
-impl LoopbackHost {
-    const ALL: [Self; 3] = [Self::Ipv4, Self::Ipv6, Self::Localhost];
-
-    /// The host as it is written in a URL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "127.0.0.1",
-            Self::Ipv6 => "[::1]",
-            Self::Localhost => "localhost",
-        }
-    }
-}
-
-/// The form that the spec uses.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            Self::Http { host, port } => write!(f, "{HTTP_SCHEME}{}:{port}", host.as_str()),
-        }
-    }
 }
 
 /// Deadlines of calls, each from 1 ms to 24 h.
@@ -92,6 +45,8 @@ pub struct Timeouts {
     pub publish: Duration,
     /// ControllerUnpublishVolume.
     pub unpublish: Duration,
+    /// ListVolumes, each page.
+    pub list_volumes: Duration,
     /// Probe.
     pub probe: Duration,
     /// GetPluginInfo, GetPluginCapabilities and ControllerGetCapabilities, each.
@@ -109,6 +64,17 @@ pub struct Backoff {
     pub factor: f64,
     /// Share of a wait that may be added at random, from 0.0 to 1.0.
     pub jitter: f64,
+}
+
+/// Comparison with what the driver lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReconcileSync {
+    /// Whether it is made with drivers that can list.
+    pub enabled: bool,
+    /// Time from the end of one to the beginning of the next, from 1 ms to 24 h.
+    pub interval: Duration,
+    /// `max_entries` of each page; 0 lets the driver choose.
+    pub max_entries: i32,
 }
 
 /// Limits of calls; `None` is no limit.
@@ -167,6 +133,9 @@ pub enum Problem {
     /// Not from 0 to 10000.
     #[error("{}", rules::CALLS_MESSAGE)]
     Calls,
+    /// Not from 0 to 1000000.
+    #[error("{}", rules::ENTRIES_MESSAGE)]
+    Entries,
     /// Not the name of a file system.
     #[error("{}", rules::FS_TYPE_MESSAGE)]
     FsType,
@@ -236,6 +205,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let timeouts = checker.timeouts(&spec.timeouts);
         let backoff = checker.backoff(&spec.backoff);
         let concurrency = checker.concurrency(&spec.concurrency);
+        let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
         if !is_fs_type(&spec.default_fs_type) {
             checker.report("defaultFsType", Problem::FsType);
         }
@@ -247,6 +217,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 timeouts,
                 backoff,
                 concurrency,
+                reconcile_sync,
                 default_fs_type: spec.default_fs_type.clone(),
                 orphan_policy: spec.orphan_policy,
             }),
@@ -268,15 +239,14 @@ impl Checker {
     }
 
     fn endpoint(&mut self, text: &str) -> Option<Endpoint> {
-        parse_endpoint(text)
-            .map_err(|problem| self.report("endpoint", problem))
-            .ok()
+        text.parse().map_err(|problem| self.report("endpoint", problem)).ok()
     }
 
     fn timeouts(&mut self, spec: &TimeoutsSpec) -> Timeouts {
         Timeouts {
             publish: self.duration("timeouts.publish", spec.publish),
             unpublish: self.duration("timeouts.unpublish", spec.unpublish),
+            list_volumes: self.duration("timeouts.listVolumes", spec.list_volumes),
             probe: self.duration("timeouts.probe", spec.probe),
             identity: self.duration("timeouts.identity", spec.identity),
         }
@@ -309,6 +279,20 @@ impl Checker {
             detach: in_flight(self.calls("concurrency.detach", spec.detach)),
             per_node: in_flight(self.calls("concurrency.perNode", spec.per_node)),
             calls_per_second: NonZeroU32::new(self.calls("concurrency.callsPerSecond", spec.calls_per_second)),
+        }
+    }
+
+    fn reconcile_sync(&mut self, spec: &ReconcileSyncSpec) -> ReconcileSync {
+        let max_entries = i32::try_from(spec.max_entries)
+            .ok()
+            .filter(|_| (0..=rules::MAX_ENTRIES).contains(&spec.max_entries));
+        ReconcileSync {
+            enabled: spec.mode == ReconcileSyncMode::Auto,
+            interval: self.duration("reconcileSync.interval", spec.interval),
+            max_entries: max_entries.unwrap_or_else(|| {
+                self.report("reconcileSync.maxEntries", Problem::Entries);
+                0
+            }),
         }
     }
 
@@ -348,49 +332,4 @@ fn is_fs_type(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
-}
-
-impl std::str::FromStr for Endpoint {
-    type Err = Problem;
-
-    fn from_str(text: &str) -> Result<Self, Problem> {
-        parse_endpoint(text)
-    }
-}
-
-fn parse_endpoint(text: &str) -> Result<Endpoint, Problem> {
-    if let Some(rest) = text.strip_prefix(UNIX_SCHEME) {
-        parse_unix(rest)
-    } else if let Some(authority) = text.strip_prefix(HTTP_SCHEME) {
-        parse_http(authority).ok_or(Problem::HttpEndpoint)
-    } else {
-        Err(Problem::EndpointScheme)
-    }
-}
-
-/// `rest` is what follows `unix:`.
-fn parse_unix(rest: &str) -> Result<Endpoint, Problem> {
-    let path = rest
-        .strip_prefix("//")
-        .filter(|path| path.starts_with('/'))
-        .ok_or(Problem::UnixPath)?;
-    if path.ends_with('/') || path.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(Problem::UnixPath);
-    }
-    if path.len() > rules::MAX_SOCKET_PATH_BYTES {
-        return Err(Problem::UnixPathTooLong);
-    }
-    Ok(Endpoint::Unix(Path::new(path).to_owned()))
-}
-
-/// `authority` is what follows `http://`.
-fn parse_http(authority: &str) -> Option<Endpoint> {
-    let (host_text, port_text) = authority.rsplit_once(':')?;
-    let host = LoopbackHost::ALL.into_iter().find(|host| host.as_str() == host_text)?;
-    // `u16::from_str` also reads a plus sign and leading zeros, which a URL should not have.
-    if !port_text.starts_with(|c: char| matches!(c, '1'..='9')) {
-        return None;
-    }
-    let port = port_text.parse().ok()?;
-    Some(Endpoint::Http { host, port })
 }

@@ -90,11 +90,11 @@ struct Counted {
 const MAX_UNNAMED: usize = 16;
 
 /// What surrounds a call.
-struct Frame<'a> {
-    method: &'static str,
-    deadline: Duration,
-    parent: &'a Span,
-    secrets: Option<&'a SecretData>,
+pub(super) struct Frame<'a> {
+    pub method: &'static str,
+    pub deadline: Duration,
+    pub parent: &'a Span,
+    pub secrets: Option<&'a SecretData>,
 }
 
 impl CsiClient {
@@ -280,7 +280,7 @@ impl CsiClient {
 
     /// One exchange. The deadline goes to the driver as `grpc-timeout` and bounds everything here: waiting for the
     /// connection, the call and the whole answer. tonic's own timer covers less and reports CANCELLED.
-    async fn call<M, A>(
+    pub(super) async fn call<M, A>(
         &self,
         frame: &Frame<'_>,
         message: M,

@@ -5,10 +5,12 @@
 mod client;
 mod connection;
 mod convert;
+mod list;
 pub mod redact;
 
 pub use client::{CallError, CapabilityReport, CsiClient, PluginInfo};
 pub use connection::{Connection, DialError};
+pub use list::{ListedVolume, VolumePage};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.
 ///
@@ -27,6 +29,8 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 mod client_tests;
 #[cfg(test)]
 mod connection_tests;
+#[cfg(test)]
+mod list_tests;
 #[cfg(test)]
 mod metric_tests;
 #[cfg(test)]

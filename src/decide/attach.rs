@@ -11,7 +11,7 @@ use super::{patch, publication, volume};
 use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
-    if observed.attachment.attached {
+    if observed.attachment.attached && !observed.forced {
         return Action::Ignore(Ignored::AlreadyAttached);
     }
     match steps(observed) {

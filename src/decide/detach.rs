@@ -9,7 +9,7 @@ use super::observed::{Credentials, NodeEntry, Observed};
 use crate::objects::{Attachment, SecretReference, Source, Volume, VolumeSource};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
-    if !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
+    if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
         return Action::Ignore(Ignored::NothingToDetach);
     }
     match steps(observed) {
@@ -36,7 +36,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
 /// that was removed by force leaves the copy that was noted on the attachment when it was claimed. A handle never
 /// changes, so a volume with another one was made later under the same name: it is not the one that was published.
-fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
+pub(super) fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
     let attachment = observed.attachment;
     let spec = match &attachment.source {
         Source::Both(_) => return Err(Refusal::SourceTwice),

@@ -23,6 +23,7 @@ mod observed;
 pub mod patch;
 mod protect;
 mod publication;
+pub mod reconcile;
 mod settle;
 mod volume;
 

@@ -105,6 +105,8 @@ pub struct Observed<'a> {
     pub neighbours: &'a Neighbours,
     /// Whether the attach may be held back.
     pub patience: Patience,
+    /// Whether to act though the attachment looks settled: the driver lists its volume otherwise ([`super::reconcile`]).
+    pub forced: bool,
     /// Whether the publish secret is at hand.
     pub credentials: Credentials,
     /// The driver.

@@ -21,6 +21,10 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
         Outcome::Published(context) => vec![patch::attached(attachment, Some(context))],
         Outcome::Unpublished => {
             let release = patch::release(attachment, &observed.driver.finalizer);
+            if observed.forced && release.is_none() && !attachment.attached && attachment.detach_error.is_none() {
+                // The remains of a detach that is on record already.
+                return Vec::new();
+            }
             release.into_iter().chain([patch::detached(attachment)]).collect()
         }
         Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &fitting(failure), now)],

@@ -72,12 +72,13 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         (Verdict::Done, _) => {
             work.holds.end(name);
             work.secret_watches.end(name);
+            work.forced.end(name);
         }
         (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
-            let was_there = attempt.secrets.is_some();
+            let tried = attempt.secrets.as_ref().map(SecretData::version);
             let (requests, queue) = (&work.context.requests, &work.queue);
             work.secret_watches
-                .wait(requests, queue, reference, &Arc::from(name), was_there);
+                .wait(requests, queue, reference, &Arc::from(name), tried);
         }
         _ => {}
     }
@@ -104,6 +105,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         };
         let observed = Observed {
             patience: work.holds.patience(name, longest_hold),
+            forced: work.forced.contains(&snapshot.attachment),
             ..observe(&snapshot, &work.facts, &policy, credentials)
         };
         let action = (work.rules.attachment)(&observed);

@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::csi::{CallError, CsiClient};
+use crate::csi::{CallError, CsiClient, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -31,6 +31,22 @@ pub(super) trait Calls: Send + Sync {
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>>;
 
+    /// One page of ListVolumes. What stands in for a driver need not have it.
+    fn list_volumes<'a>(
+        &'a self,
+        _max_entries: i32,
+        _token: &'a str,
+        _deadline: Duration,
+        _parent: &'a Span,
+    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
+        let error = CallError {
+            code: tonic::Code::Unimplemented,
+            message: "there is no ListVolumes".to_owned(),
+            transport: false,
+        };
+        Box::pin(std::future::ready(Err(error)))
+    }
+
     /// The same, with calls that are counted as being about volumes of an in-tree plug-in; none when nothing is counted.
     fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {
         None
@@ -56,6 +72,16 @@ impl Calls for CsiClient {
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(self.unpublish(place, secrets, deadline, parent))
+    }
+
+    fn list_volumes<'a>(
+        &'a self,
+        max_entries: i32,
+        token: &'a str,
+        deadline: Duration,
+        parent: &'a Span,
+    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
+        Box::pin(self.list_volumes(max_entries, token, deadline, parent))
     }
 
     fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {

@@ -13,11 +13,11 @@ use super::observer::QueueMetrics;
 use super::rules::Rules;
 use super::secrets::SecretWatches;
 use super::status::Publisher;
-use super::{Context, attempt, release};
+use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Conflict, Registration, Route, Snapshot};
+use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -33,6 +33,8 @@ pub(super) struct Work {
     pub flights: Flights,
     pub holds: Holds,
     pub secret_watches: SecretWatches,
+    /// Attachments to be worked on though they look settled.
+    pub forced: Forced,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -57,6 +59,7 @@ impl Work {
 pub(super) struct Engine {
     work: Arc<Work>,
     runner: AbortOnDropHandle<()>,
+    reconciler: Option<AbortOnDropHandle<()>>,
     _registration: Registration,
 }
 
@@ -94,7 +97,9 @@ impl Engine {
             .limits(limits(&settings))
             .observer(Arc::new(observer))
             .build();
+        let forced = Forced::default();
         let route = Route {
+            forced: forced.clone(),
             facts: facts.clone(),
             config: config_name,
             queue: queue.clone(),
@@ -112,6 +117,7 @@ impl Engine {
             flights: Flights::default(),
             holds: Holds::default(),
             secret_watches: SecretWatches::default(),
+            forced,
             client,
         });
         let shared = work.clone();
@@ -126,9 +132,13 @@ impl Engine {
                 verdict
             }
         })));
+        let able = work.facts.capabilities;
+        let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
+        let reconciler = lists.then(|| AbortOnDropHandle::new(tokio::spawn(reconcile::run(work.clone()))));
         Ok(Self {
             work,
             runner,
+            reconciler,
             _registration: registration,
         })
     }
@@ -165,6 +175,7 @@ impl Engine {
 
     /// Starts no further runs and waits for those in flight, whose results are written as ever.
     pub async fn drain(self) {
+        drop(self.reconciler);
         self.work.queue.close();
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");

@@ -14,6 +14,7 @@ mod holds;
 mod lookup;
 mod observer;
 mod publish;
+mod reconcile;
 mod release;
 mod report;
 mod rules;
@@ -22,7 +23,7 @@ mod status;
 mod task;
 mod undo;
 
-pub use status::{DriverStatus, LastFailure, Phase, Plugin};
+pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 
 use crate::events::Events;
@@ -50,5 +51,7 @@ pub struct Context {
 mod attempt_tests;
 #[cfg(test)]
 mod handshake_tests;
+#[cfg(test)]
+mod reconcile_tests;
 #[cfg(test)]
 mod simulation;

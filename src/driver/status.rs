@@ -69,6 +69,19 @@ pub struct LastFailure {
     pub trace_id: Option<String>,
 }
 
+/// The last comparison with what the driver lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastReconcile {
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// Volumes that the driver listed; 0 when there was nothing to compare.
+    pub volumes: usize,
+    /// Attachments that say otherwise than the driver.
+    pub mismatches: usize,
+    /// Why it could not be made.
+    pub error: Option<String>,
+}
+
 /// State of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverStatus {
@@ -78,6 +91,8 @@ pub struct DriverStatus {
     pub plugin: Option<Plugin>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
+    /// The last comparison with what the driver lists.
+    pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
 }
@@ -95,6 +110,7 @@ impl DriverStatus {
             phase: Phase::Connecting,
             plugin: None,
             last_failure: None,
+            last_reconcile: None,
             attempts: 0,
         }
     }
@@ -124,6 +140,16 @@ impl Publisher {
 
     pub fn failure(&self, failure: LastFailure) {
         self.change(|status| &mut status.last_failure, Some(failure));
+    }
+
+    pub fn reconciled(&self, last: LastReconcile) {
+        self.change(|status| &mut status.last_reconcile, Some(last));
+    }
+
+    /// Whether the last comparison could not be made.
+    pub fn reconcile_failed(&self) -> bool {
+        let status = self.0.borrow();
+        status.last_reconcile.as_ref().is_some_and(|last| last.error.is_some())
     }
 
     fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::OrphanPolicy;
-use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, Timeouts};
+use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, ReconcileSync, Timeouts};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
 use crate::kubernetes::RateLimit;
@@ -88,8 +88,10 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
     let timeout = not_zero("timeout", flags.timeout)?;
     let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
     let initial = not_zero("retry-interval-start", flags.retry_interval_start)?.min(max);
-    not_zero("reconcile-sync", flags.reconcile_sync)?;
-    u32::try_from(flags.max_entries).map_err(|_| SettingsError::MaxEntries)?;
+    let interval = not_zero("reconcile-sync", flags.reconcile_sync)?;
+    if flags.max_entries < 0 {
+        return Err(SettingsError::MaxEntries);
+    }
     // One pool for both directions in the sidecar; here each has its own, so that neither starves the other.
     let workers = usize::try_from(flags.worker_threads).ok().and_then(NonZeroUsize::new);
     let workers = workers.ok_or(SettingsError::Zero("worker-threads"))?;
@@ -100,6 +102,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         timeouts: Timeouts {
             publish: timeout,
             unpublish: timeout,
+            list_volumes: timeout,
             probe: timeout,
             identity: IDENTITY_DEADLINE,
         },
@@ -114,6 +117,11 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
             detach: Some(workers),
             per_node: None,
             calls_per_second: None,
+        },
+        reconcile_sync: ReconcileSync {
+            enabled: true,
+            interval,
+            max_entries: flags.max_entries,
         },
         default_fs_type: flags.default_fs_type.clone(),
         // No error of the driver means detached, as for the sidecar.

@@ -7,12 +7,14 @@
 //!
 //! Must not decide anything and must not call anything but the watches.
 
+mod forced;
 mod index;
 mod neighbours;
 mod reflect;
 mod route;
 mod table;
 
+pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub(crate) use reflect::{RECOVERED, reflect};
@@ -125,6 +127,16 @@ impl Store {
     /// As [`Store::oldest_pending`], of one direction only.
     pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
         self.inner.index.read().oldest_pending_of(attacher, detaching)
+    }
+
+    /// Names of the attachments of a driver.
+    pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
+        self.inner.index.read().attachments_of(attacher)
+    }
+
+    /// Hands an attachment to its driver's queue, if it may need work; see [`Forced`].
+    pub fn look_at(&self, name: &str) {
+        self.look_at_attachment(name);
     }
 
     /// Takes in an attachment from the watch.
@@ -330,6 +342,7 @@ pub fn observe<'a>(
         volume: snapshot.volume.as_deref(),
         node: snapshot.node_entry(&driver.name),
         neighbours: &snapshot.neighbours,
+        forced: false,
         patience: decide::Patience::Left,
         credentials,
         driver,

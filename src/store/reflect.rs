@@ -78,6 +78,7 @@ pub(super) async fn follow<K: Reflected>(
     let mut events = pin!(events);
     let mut seen = HashSet::new();
     let mut broken = false;
+    let mut listing = false;
     loop {
         let patience = if broken { RECOVERED } else { Duration::MAX };
         let event = match timeout(patience, events.next()).await {
@@ -91,10 +92,16 @@ pub(super) async fn follow<K: Reflected>(
             }
             Ok(Some(Ok(event))) => Some(event),
             // No word is a good sign only from a watch that is resumed, not from a list that does not come.
-            Err(_) if !store.is_listed::<K>() => continue,
+            Err(_) if listing || !store.is_listed::<K>() => continue,
             Err(_) => None,
         };
-        if std::mem::take(&mut broken) {
+        match event {
+            Some(watcher::Event::Init) => listing = true,
+            Some(watcher::Event::InitDone) => listing = false,
+            _ => {}
+        }
+        // That a list begins is told before it is asked for: nothing is mended before it is complete.
+        if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
             check.set_ready(store.is_listed::<K>());
         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::{Snapshot, Store, observe};
+use super::{Forced, Snapshot, Store, observe};
 use crate::api::condition::Reason;
 use crate::decide::{self, Credentials, DriverFacts, Policy};
 use crate::objects::Volume;
@@ -37,13 +37,15 @@ pub struct Route {
     pub config: Arc<str>,
     /// Its queue.
     pub queue: Queue<AttacherKey>,
+    /// Attachments that are handed out though they look settled.
+    pub forced: Forced,
 }
 
 impl Route {
     pub(super) fn attachment(&self, snapshot: &Snapshot) {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
-        if !decide::needs_work(attachment, &self.facts) {
+        if !decide::needs_work(attachment, &self.facts) && !self.forced.contains(attachment) {
             self.queue.forget(&key);
             return;
         }

@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::plan::Problem;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
 use crate::api::status::{
-    AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, OldestPending,
+    AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
+    OldestPending,
 };
-use crate::driver::{DriverStatus, Phase, Plugin};
+use crate::driver::{DriverStatus, LastReconcile, Phase, Plugin};
 use crate::objects::Attachment;
 use crate::store::Counts;
 
@@ -35,6 +36,11 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: running.then(|| facts.holder.to_owned()),
         attachments: plugin.map(|_| attachments(facts)),
+        last_reconcile_sync: facts
+            .driver
+            .and_then(|driver| driver.last_reconcile.as_ref())
+            .map(last_reconcile_sync)
+            .or_else(|| known.last_reconcile_sync.clone()),
         last_failure: facts
             .driver
             .and_then(last_failure)
@@ -87,6 +93,16 @@ fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
         facts.failing,
         oldest,
     )
+}
+
+fn last_reconcile_sync(last: &LastReconcile) -> LastReconcileSync {
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    LastReconcileSync {
+        finished_at: whole_seconds(last.finished_at),
+        volumes: count(last.volumes),
+        mismatches: count(last.mismatches),
+        error: last.error.as_deref().map(condition::shorten_message),
+    }
 }
 
 fn last_failure(driver: &DriverStatus) -> Option<LastFailure> {

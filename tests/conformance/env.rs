@@ -18,11 +18,11 @@ use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
 /// The deadline that the attacher is to give each call.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// First pause after a failure.
-pub const RETRY_START: Duration = Duration::from_millis(100);
-/// Longest pause after failures.
-pub const RETRY_MAX: Duration = Duration::from_secs(1);
+pub const TIMEOUT: Duration = Duration::from_secs(3);
+/// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
+pub const SLOW: Duration = Duration::from_secs(2);
+/// First and longest pause after failures in most setups.
+pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Cluster, driver and attacher.
 pub struct Env {
@@ -95,8 +95,8 @@ fn flags(setup: &Setup, http: SocketAddr) -> Vec<String> {
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
     let mut flags = vec![
         format!("--timeout={}", milliseconds(TIMEOUT)),
-        format!("--retry-interval-start={}", milliseconds(RETRY_START)),
-        format!("--retry-interval-max={}", milliseconds(RETRY_MAX)),
+        format!("--retry-interval-start={}", milliseconds(setup.retry.0)),
+        format!("--retry-interval-max={}", milliseconds(setup.retry.1)),
         "--worker-threads=100".to_owned(),
         "--kube-api-qps=1000".to_owned(),
         "--kube-api-burst=1000".to_owned(),

@@ -100,5 +100,8 @@ fn spec(flags: &Flags) -> Result<Value> {
     if let Some(fs_type) = flags.get("default-fstype") {
         spec["defaultFsType"] = json!(fs_type);
     }
+    if let Some(interval) = flags.get("reconcile-sync") {
+        spec["reconcileSync"] = json!({ "interval": interval });
+    }
     Ok(spec)
 }

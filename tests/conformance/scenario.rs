@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use csi_attacher_operator::mock::MockDriverBuilder;
 
@@ -29,7 +30,11 @@ impl From<support::Error> for Stop {
 
 impl From<kube::Error> for Stop {
     fn from(error: kube::Error) -> Self {
-        Self::Failed(format!("the API server refused what the scenario needs: {error}"))
+        let text = match error {
+            kube::Error::Api(status) => status.message,
+            other => other.to_string(),
+        };
+        Self::Failed(format!("the API server refused what the scenario asked for: {text}"))
     }
 }
 
@@ -152,6 +157,8 @@ pub struct Setup {
     pub driver_name: Option<&'static str>,
     /// What the driver is.
     pub driver: fn(MockDriverBuilder) -> MockDriverBuilder,
+    /// First and longest pause after failures.
+    pub retry: (Duration, Duration),
     /// Flags of the attacher besides those that all setups have.
     pub flags: Vec<String>,
     /// How many scenarios run at a time.

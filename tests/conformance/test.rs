@@ -229,6 +229,11 @@ impl Test {
         merge::<PersistentVolume>(&self.api(), &self.volume, patch).await
     }
 
+    /// Merges into the CSINode.
+    pub async fn patch_node(&self, patch: Value) -> Outcome {
+        merge::<CSINode>(&self.api(), &self.node, patch).await
+    }
+
     /// Appends a finalizer of somebody else to an object that has some already, without touching them.
     pub async fn append_finalizer<K>(&self, name: &str, finalizer: &str) -> Outcome
     where
@@ -242,12 +247,16 @@ impl Test {
         Ok(())
     }
 
-    /// Takes all finalizers from an object, as somebody does who loses patience.
+    /// Takes all finalizers from an object, as somebody does who loses patience. That it is gone already is fine.
     pub async fn strip_finalizers<K>(&self, name: &str) -> Outcome
     where
         K: Object + kube::Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {
-        merge::<K>(&self.api(), name, json!({ "metadata": { "finalizers": null } })).await
+        let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        match self.api::<K>().patch(name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            outcome => Ok(outcome.map(drop)?),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::Result;
 use crate::support::wait::wait_for_any;
 
 /// Waits for an event with this reason on this object, whose message has this part.
-async fn event(world: &World, kind: &str, name: &str, reason: &str, part: &str) -> Result<Event> {
+pub async fn event(world: &World, kind: &str, name: &str, reason: &str, part: &str) -> Result<Event> {
     let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
     let what = format!("{reason} on {kind} {name} with {part:?}");
     wait_for_any(events, &what, LIMIT, |event| {

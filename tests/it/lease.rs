@@ -25,7 +25,7 @@ impl Scene {
     }
 
     /// Starts a replica of this name and waits until it could work.
-    async fn replica(&self, name: &str) -> Result<Operator> {
+    pub async fn replica(&self, name: &str) -> Result<Operator> {
         self.replica_beside("drop-in", name).await
     }
 
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     /// Waits until the Lease is held by this replica, or by nobody.
-    async fn holder(&self, wanted: Option<&'static str>) -> Result<Lease> {
+    pub async fn holder(&self, wanted: Option<&'static str>) -> Result<Lease> {
         let what = format!("the Lease held by {wanted:?}");
         let lease = wait_for(self.leases(), LEASE, &what, LIMIT, move |lease| {
             let spec = lease.and_then(|lease| lease.spec.as_ref());
@@ -73,7 +73,7 @@ impl Scene {
     }
 
     /// The calls that publish or unpublish, by volume and method.
-    fn moves(&self) -> Vec<(String, Method)> {
+    pub fn moves(&self) -> Vec<(String, Method)> {
         let calls = self.mock.calls().into_iter();
         calls.filter_map(|call| Some((call.volume?, call.method))).collect()
     }

@@ -55,15 +55,30 @@ pub struct World {
 impl World {
     /// The cluster that tests share, with an operator which runs until the process ends.
     pub async fn shared() -> Result<Self> {
-        static SHARED: OnceCell<std::result::Result<(Arc<ControlPlane>, Operator), String>> = OnceCell::const_new();
+        static SHARED: Pair = OnceCell::const_new();
+        Self::of(&SHARED, audited()).await
+    }
+
+    /// As [`World::shared`], another cluster with kube-controller-manager: for tests whose attachments are made by the
+    /// attach/detach controller.
+    pub async fn managed() -> Result<Self> {
+        static SHARED: Pair = OnceCell::const_new();
+        let options = Options {
+            controller_manager: true,
+            ..audited()
+        };
+        Self::of(&SHARED, options).await
+    }
+
+    async fn of(shared: &Pair, options: Options) -> Result<Self> {
         // On the heap, as it is large.
         let start = Box::pin(async {
-            let cluster = Arc::new(ControlPlane::start(audited()).await?);
+            let cluster = Arc::new(ControlPlane::start(options).await?);
             let operator = Operator::start(&cluster, operator_options()).await?;
             operator.wait_ready().await?;
             Ok::<_, Error>((cluster, operator))
         });
-        let shared = SHARED
+        let shared = shared
             .get_or_init(|| async { start.await.map_err(|error| error.to_string()) })
             .await;
         match shared {
@@ -97,6 +112,9 @@ impl World {
         Ok(operator)
     }
 }
+
+/// A cluster and the operator in it.
+type Pair = OnceCell<std::result::Result<(Arc<ControlPlane>, Operator), String>>;
 
 fn audited() -> Options {
     Options {

@@ -1,6 +1,7 @@
 //! Proves that the operator and the Go sidecar can follow each other on the same objects, in both directions: what one
 //! leaves is what the other expects, whatever state it is in.
 
+mod lease;
 mod objects;
 mod sidecar;
 mod states;

@@ -8,25 +8,26 @@ use super::controlplane::watchdog::{Output, Watched};
 use super::{ControlPlane, Error, Result};
 
 /// Namespace and name of its ServiceAccount.
-const IDENTITY: &str = "csi-attacher";
-/// What it may do, for all that it does here: no leader election, which asks for Leases as well.
+const IDENTITY: &str = "go-sidecar";
+/// What it may do. Its deployments grant the Leases in one namespace only.
 const RBAC: &str = r"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: csi-attacher}
+metadata: {name: go-sidecar}
 rules:
 - {apiGroups: [''], resources: [persistentvolumes], verbs: [get, list, watch, patch]}
 - {apiGroups: [''], resources: [secrets], verbs: [get, list]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch]}
 - {apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, watch, list, delete, update, create]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: csi-attacher}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: csi-attacher}
+metadata: {name: go-sidecar}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: go-sidecar}
 subjects:
-- {kind: ServiceAccount, name: csi-attacher, namespace: csi-attacher}
+- {kind: ServiceAccount, name: go-sidecar, namespace: go-sidecar}
 ";
 
 /// A running sidecar. Dropping it kills it, which is also how it ends in a cluster: it handles no signal.

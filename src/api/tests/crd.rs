@@ -114,9 +114,10 @@ fn the_schema_fills_in_the_same_defaults_as_the_types() {
         json!({
             "endpoint": "unix:///csi/csi.sock",
             "suspend": false,
-            "timeouts": {"publish": "60s", "unpublish": "60s", "probe": "15s", "identity": "10s"},
+            "timeouts": {"publish": "60s", "unpublish": "60s", "listVolumes": "60s", "probe": "15s", "identity": "10s"},
             "backoff": {"initial": "1s", "max": "1m", "factor": 2, "jitterPercent": 10},
             "concurrency": {"attach": 100, "detach": 100, "perNode": 0, "callsPerSecond": 0},
+            "reconcileSync": {"mode": "Auto", "interval": "1m", "maxEntries": 0},
             "defaultFsType": "",
             "orphanPolicy": "Retry",
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::api::validated::{Backoff, Concurrency, Endpoint, LoopbackHost, Problem, Timeouts};
+use crate::api::validated::{Backoff, Concurrency, Endpoint, LoopbackHost, Problem, ReconcileSync, Timeouts};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
 fn valid() -> AttacherConfigSpec {
@@ -44,6 +44,7 @@ fn the_defaults_become_these_settings() {
             timeouts: Timeouts {
                 publish: Duration::from_mins(1),
                 unpublish: Duration::from_mins(1),
+                list_volumes: Duration::from_mins(1),
                 probe: Duration::from_secs(15),
                 identity: Duration::from_secs(10),
             },
@@ -58,6 +59,11 @@ fn the_defaults_become_these_settings() {
                 detach: NonZeroUsize::new(100),
                 per_node: None,
                 calls_per_second: None,
+            },
+            reconcile_sync: ReconcileSync {
+                enabled: true,
+                interval: Duration::from_mins(1),
+                max_entries: 0,
             },
             default_fs_type: String::new(),
             orphan_policy: crate::api::OrphanPolicy::Retry,

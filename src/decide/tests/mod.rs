@@ -16,6 +16,7 @@ mod patches;
 mod properties;
 mod publications;
 mod purity;
+mod reconcile;
 mod simulation;
 mod single;
 mod strategies;

@@ -1,4 +1,4 @@
-//! Section 8.4: error code, read-only. Its rows about ListVolumes belong to the reconciler, which this version has not.
+//! Section 8.4: error code, read-only. Its rows about ListVolumes are in `reconcile.rs`.
 
 use serde_json::json;
 

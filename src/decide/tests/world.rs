@@ -32,6 +32,8 @@ pub struct World {
     pub policy: Policy,
     pub neighbours: Neighbours,
     pub patience: Patience,
+    /// Whether the driver lists the volume otherwise.
+    pub forced: bool,
     /// What the driver answers; OK when there is nothing left.
     pub answers: VecDeque<Answer>,
     /// Which patches of a VolumeAttachment and of a PersistentVolume are refused with 403, counted from 1.
@@ -87,6 +89,7 @@ pub fn world() -> World {
         },
         neighbours: Neighbours::default(),
         patience: Patience::Left,
+        forced: false,
         answers: VecDeque::new(),
         refused: Default::default(),
         patches: (0, 0),
@@ -210,6 +213,7 @@ impl World {
             };
             let observed = Observed {
                 patience: self.patience,
+                forced: self.forced,
                 ..crate::store::observe(&snapshot, &driver, &policy, credentials)
             };
             match decide::attachment(&observed) {

@@ -181,8 +181,13 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
 /// Carries a request out; `late` when its sender does not wait for it any more.
 fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, Value) {
     match asked {
-        Asked::Secret(name) if state.cluster.has(Kind::Secret, &name) => (200, json!({"data": {"key": "dmFsdWU="}})),
-        Asked::Secret(_) => (404, message("not found")),
+        Asked::Secret(name) => match state.cluster.get(Kind::Secret, &name) {
+            Some(object) => (
+                200,
+                json!({"metadata": object["metadata"], "data": {"key": "dmFsdWU="}}),
+            ),
+            None => (404, message("not found")),
+        },
         Asked::Read(kind, name) => match state.cluster.get(kind, &name) {
             Some(object) => (200, Value::clone(object)),
             None => (404, message("not found")),

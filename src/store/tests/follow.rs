@@ -174,6 +174,29 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     task.abort();
 }
 
+/// A watch that cannot be resumed is listed anew, and each try begins with the same event whether it is answered or not.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_only_begins_mends_nothing() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a"], 1)).await;
+    assert!(health.is_ready());
+    let again = vec![
+        broken::<VolumeAttachmentWire>(),
+        Ok(Event::Init),
+        broken(),
+        Ok(Event::Init),
+    ];
+    let events = stream::iter(again).chain(stream::pending());
+    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
+    tokio::time::sleep(RECOVERED * 10).await;
+    assert!(!health.is_ready());
+    task.abort();
+    let mut events = vec![broken()];
+    events.extend(listed(&["a"], 2));
+    told(&store, &health, events).await;
+    assert!(health.is_ready());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let (store, health) = (Store::default(), Health::new());

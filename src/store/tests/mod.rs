@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{AttacherKey, Registration, Route, Store};
+use super::{AttacherKey, Forced, Registration, Route, Store};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::objects::{
     Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
@@ -74,6 +74,7 @@ fn route(driver: &str) -> Route {
         facts: Arc::new(facts(driver)),
         config: format!("config-of-{driver}").into(),
         queue: Builder::new(Backoff::default()).build(),
+        forced: Forced::default(),
     }
 }
 

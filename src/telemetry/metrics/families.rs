@@ -106,6 +106,8 @@ pub(super) struct OperationFamilies {
     pub(super) attempts: DriverFamily<Histogram>,
     pub(super) oldest_pending: DriverFamily<FloatGauge>,
     pub(super) attachments: DriverFamily<Gauge>,
+    pub(super) reconcile_passes: DriverFamily<Counter>,
+    pub(super) reconcile_mismatches: DriverFamily<Gauge>,
     pub(super) events: DriverFamily<Counter>,
 }
 
@@ -135,12 +137,20 @@ impl OperationFamilies {
         let attachments = per_driver(registry, "csi_attacher_volumeattachments", help, Gauge::default);
         let help = "Events by reason and by what became of them: written, dropped for want of room, or failed";
         let events = per_driver(registry, "csi_attacher_events", help, Counter::default);
+        let help = "Comparisons of the attachments with what the driver lists";
+        let name = "csi_attacher_reconcile_sync_passes";
+        let reconcile_passes = per_driver(registry, name, help, Counter::default);
+        let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
+        let name = "csi_attacher_reconcile_sync_mismatches";
+        let reconcile_mismatches = per_driver(registry, name, help, Gauge::default);
         Self {
             csi,
             end_to_end,
             attempts,
             oldest_pending,
             attachments,
+            reconcile_passes,
+            reconcile_mismatches,
             events,
         }
     }
@@ -151,6 +161,8 @@ impl OperationFamilies {
         self.attempts.forget(driver);
         self.oldest_pending.forget(driver);
         self.attachments.forget(driver);
+        self.reconcile_passes.forget(driver);
+        self.reconcile_mismatches.forget(driver);
         self.events.forget(driver);
     }
 }

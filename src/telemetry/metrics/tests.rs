@@ -40,6 +40,8 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.operation_ended(driver, "attach", "succeeded", second, 2);
     metrics.oldest_pending(driver, "detach", second);
     metrics.volume_attachments(driver, "attached", 12);
+    metrics.reconcile_sync(driver, "succeeded", Some(3));
+    metrics.reconcile_sync(driver, "failed", None);
     metrics.driver_up(driver);
     metrics.driver_info(driver, "v1.0", "attacher");
     metrics.driver_reconnected(driver);
@@ -188,6 +190,9 @@ fn our_own_metrics_are_exactly_these() {
         "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 2.0",
         "csi_attacher_oldest_pending_seconds{driver_name=\"d\",operation=\"detach\"} 1.0",
         "csi_attacher_volumeattachments{driver_name=\"d\",state=\"attached\"} 12",
+        "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"succeeded\"} 1",
+        "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"failed\"} 1",
+        "csi_attacher_reconcile_sync_mismatches{driver_name=\"d\"} 3",
         "csi_attacher_driver_up{driver_name=\"d\"} 1",
         "csi_attacher_driver_info{driver_name=\"d\",vendor_version=\"v1.1\",mode=\"attacher\"} 1",
         "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 1",

@@ -7,6 +7,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::json;
 
+use crate::env::SLOW;
 use crate::expect::{LIMIT, NODE_ID};
 use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
 use crate::test::Test;
@@ -23,7 +24,7 @@ fn edits(group: Group) -> Group {
         .scenario(
             "a finalizer and an annotation put on the attachment while it attaches stay",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(Duration::from_millis(800)));
+                t.script(t.on_publish().times(1).delay(SLOW));
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 t.append_finalizer::<VolumeAttachment>(&t.attachment, THEIRS).await?;
@@ -105,7 +106,7 @@ fn removals(group: Group) -> Group {
             "an attachment removed by force while it attaches is detached",
             "not supported when it stays attached",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
+                t.script(t.on_publish().times(1).delay(SLOW));
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 remove_by_force(&t).await?;
@@ -116,7 +117,7 @@ fn removals(group: Group) -> Group {
                 })
                 .await?;
                 let gone = t.env.driver.wait_for_published(move |all| !all.contains(&pair));
-                let gone = tokio::time::timeout(Duration::from_secs(5), gone).await.is_ok();
+                let gone = tokio::time::timeout(Duration::from_secs(8), gone).await.is_ok();
                 if !gone {
                     t.env.driver.drift_detach(&t.handle, &t.node_id);
                 }
@@ -129,7 +130,7 @@ fn removals(group: Group) -> Group {
             "an attachment removed by force and made anew while it attaches is claimed anew",
             "not supported when the old answer is taken for the new one's",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(Duration::from_secs(1)));
+                t.script(t.on_publish().times(1).delay(SLOW));
                 t.given_all(|_| {}).await?;
                 let call = t.publish_begins().await?;
                 remove_by_force(&t).await?;
@@ -157,7 +158,7 @@ fn removals(group: Group) -> Group {
         .scenario(
             "the node id taken from the attachment during the attach does not hurt the detach",
             |t| async move {
-                t.script(t.on_publish().times(1).delay(Duration::from_millis(500)));
+                t.script(t.on_publish().times(1).delay(SLOW));
                 t.given_all(|_| {}).await?;
                 t.publish_begins().await?;
                 t.patch_attachment(json!({ "metadata": { "annotations": { NODE_ID: null } } }))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use crate::env::TIMEOUT;
 use crate::scenario::{Group, Outcome, Scenario, demand, offered, same};
 use crate::test::Test;
 
@@ -77,10 +78,10 @@ fn requests(group: Group) -> Group {
         .scenario("the call has the deadline that --timeout says", |t| async move {
             t.given_attached().await?;
             let deadline = t.published_as().await?.deadline_ms;
-            demand(
-                deadline.is_some_and(|deadline| (1000..=2000).contains(&deadline)),
-                || format!("deadline {deadline:?} ms, want 2000 at most and little less"),
-            )
+            let longest = u64::try_from(TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+            demand(deadline.is_some_and(|it| (longest / 2..=longest).contains(&it)), || {
+                format!("deadline {deadline:?} ms, want {longest} at most and little less")
+            })
         })
 }
 

@@ -7,7 +7,7 @@ use tonic::Code;
 
 use csi_attacher_operator::mock::CallRecord;
 
-use crate::env::RETRY_START;
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand};
 use crate::test::Test;
 
@@ -43,7 +43,7 @@ pub fn scenarios() -> Vec<Scenario> {
                 // The first pause may be missing: the attacher's own claim of the attachment wakes it.
                 let mut pauses: Vec<Duration> = pauses(&t.publishes()).skip(1).collect();
                 pauses.truncate(3);
-                let short = pauses.iter().find(|pause| **pause < RETRY_START * 9 / 10);
+                let short = pauses.iter().find(|pause| **pause < RETRY.0 * 9 / 10);
                 demand(short.is_none(), || format!("pauses {pauses:?}"))?;
                 let growing = pauses.windows(2).all(|pair| pair[1] > pair[0]);
                 demand(growing && pauses.len() == 3, || {

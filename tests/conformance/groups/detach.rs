@@ -1,5 +1,7 @@
 //! From the deletion of a VolumeAttachment to its end.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
@@ -193,7 +195,7 @@ fn without_volume(group: Group) -> Group {
                 t.strip_finalizers::<PersistentVolume>(&t.volume).await?;
                 t.volume_gone().await?;
                 t.delete_attachment().await?;
-                let gone = t.attachment_gone_within(std::time::Duration::from_secs(5)).await;
+                let gone = t.attachment_gone_within(Duration::from_secs(8)).await;
                 match (gone, t.get_attachment().await) {
                     (Ok(()), _) => t.not_published(),
                     (_, Ok(attachment)) => {

@@ -172,7 +172,7 @@ async fn attached_without_calls(t: &Test) -> Outcome {
 async fn leftovers_go(t: &Test) -> Outcome {
     t.delete_attachment().await?;
     optional(
-        t.attachment_gone_within(Duration::from_secs(4)).await,
+        t.attachment_gone_within(SOON).await,
         "the attachment keeps the finalizer",
     )?;
     t.delete_volume().await?;

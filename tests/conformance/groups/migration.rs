@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
+use super::reconcile;
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, same};
 use crate::test::Test;
 
@@ -16,7 +18,12 @@ const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 /// The setup for GCE PD.
 pub fn gce() -> Setup {
     let group = Group::new("migration of GCE PD");
-    setup("gce", GCE, rollback(gce_handles(group)))
+    let group = listed(rollback(gce_handles(group)));
+    Setup {
+        driver: |driver| driver,
+        flags: vec!["--reconcile-sync=1s".to_owned()],
+        ..setup("gce", GCE, group)
+    }
 }
 
 fn gce_handles(group: Group) -> Group {
@@ -82,6 +89,34 @@ fn gce_handles(group: Group) -> Group {
                 &Some("SINGLE_NODE_MULTI_WRITER"),
             )
         })
+}
+
+fn listed(group: Group) -> Group {
+    group.extension(
+        "a volume that the driver lists under its full name counts as attached",
+        reconcile::UNLESS,
+        |t| async move {
+            let t = named(t, "projects/UNSPECIFIED/zones/here/disks/{disk}");
+            let t = Test {
+                node_id: format!("projects/ours/zones/here/instances/{}", t.node),
+                ..t
+            };
+            in_tree(&t, |pv| {
+                pv["metadata"]["labels"] = json!({ "topology.kubernetes.io/zone": "here" });
+                pv["spec"]["gcePersistentDisk"] = json!({ "pdName": t.volume });
+            })
+            .await?;
+            let full_name = t.handle.replace("UNSPECIFIED", "ours");
+            t.env.driver.drift_attach(&full_name, &t.node_id);
+            reconcile::reconciles(&t).await?;
+            reconcile::passes(&t, 2).await?;
+            let before = t.publishes().len();
+            reconcile::passes(&t, 3).await?;
+            demand(t.publishes().len() == before, || "attached again and again".to_owned())?;
+            t.env.driver.drift_detach(&full_name, &t.node_id);
+            t.detach().await
+        },
+    )
 }
 
 fn rollback(group: Group) -> Group {
@@ -167,6 +202,7 @@ fn setup(name: &'static str, driver: &'static str, group: Group) -> Setup {
         name,
         driver_name: Some(driver),
         driver: super::without_lists,
+        retry: RETRY,
         flags: Vec::new(),
         parallel: 12,
         scenarios: group.done(),

@@ -14,6 +14,7 @@ mod codes;
 mod detach;
 mod driver_restart;
 mod errors;
+mod events;
 mod inline;
 mod many;
 mod metrics;
@@ -27,9 +28,11 @@ mod several;
 mod timeouts;
 mod trivial;
 mod volumes;
+mod wake;
 
 use csi_attacher_operator::mock::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder};
 
+use crate::env::RETRY;
 use crate::scenario::{Scenario, Setup};
 
 /// Every setup; each inner list has a control plane of its own, and its setups take turns.
@@ -39,6 +42,7 @@ pub fn lanes() -> Vec<Vec<Setup>> {
         serial("driver", driver_restart::scenarios(), without_lists),
         plain::setup(),
         trivial::setup(),
+        wake::setup(),
         reconcile::setup(),
         migration::gce(),
         migration::ebs(),
@@ -70,8 +74,9 @@ fn main_setup() -> Setup {
         name: "main",
         driver_name: None,
         driver: without_lists,
+        retry: RETRY,
         flags: Vec::new(),
-        parallel: 24,
+        parallel: 20,
         scenarios: scenarios.into_iter().flatten().collect(),
     }
 }
@@ -82,6 +87,7 @@ fn serial(name: &'static str, scenarios: Vec<Scenario>, driver: fn(MockDriverBui
         name,
         driver_name: None,
         driver,
+        retry: RETRY,
         flags: Vec::new(),
         parallel: 1,
         scenarios,

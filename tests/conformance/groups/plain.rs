@@ -1,11 +1,14 @@
 //! A driver that can attach and nothing else, and an attacher with a default file system.
 
+use std::time::Duration;
+
 use serde_json::json;
 
-use csi_attacher_operator::mock::{ControllerCapability, MockDriverBuilder};
+use csi_attacher_operator::mock::{ControllerCapability, Method, MockDriverBuilder};
 
-use super::access_modes;
-use crate::scenario::{Group, Outcome, Setup, same};
+use super::{access_modes, events};
+use crate::env::RETRY;
+use crate::scenario::{Group, Outcome, Setup, demand, same};
 use crate::test::Test;
 
 const TABLE: &[(&[&str], &str)] = &[
@@ -42,14 +45,25 @@ pub fn setup() -> Setup {
             t.given_all(|pv| pv["spec"]["volumeMode"] = json!("Block")).await?;
             t.attached().await?;
             fs_type(&t, None).await
-        });
+        })
+        .scenario(
+            "a driver that cannot list its volumes is not asked to",
+            |t| async move {
+                t.given_attached().await?;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let count = t.env.driver.calls_of(Method::ListVolumes).len();
+                demand(count == 0, || format!("{count} calls of ListVolumes"))
+            },
+        );
     Setup {
         name: "plain",
         driver_name: None,
         driver: attaches_only,
-        flags: vec!["--default-fstype=xfs".to_owned()],
+        retry: RETRY,
+        flags: vec!["--default-fstype=xfs".to_owned(), "--reconcile-sync=1s".to_owned()],
         parallel: 12,
-        scenarios: scenarios.done(),
+        // Events are rate-limited by right; here they are few.
+        scenarios: scenarios.done().into_iter().chain(events::scenarios()).collect(),
     }
 }
 

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use csi_attacher_operator::mock::{Method, MockDriverBuilder};
 
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Setup, Stop, demand, offered};
 use crate::test::Test;
 
 /// Many times `--reconcile-sync`.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-const UNLESS: &str = "not supported when there is no ListVolumes call";
+/// The criterion of all these scenarios.
+pub(super) const UNLESS: &str = "not supported when there is no ListVolumes call";
 
 /// The setup.
 pub fn setup() -> Setup {
@@ -19,6 +21,7 @@ pub fn setup() -> Setup {
         name: "reconcile",
         driver_name: None,
         driver: small_pages,
+        retry: RETRY,
         flags: vec!["--reconcile-sync=1s".to_owned()],
         parallel: 12,
         scenarios: scenarios(),
@@ -86,14 +89,15 @@ fn scenarios() -> Vec<Scenario> {
         .done()
 }
 
-async fn reconciles(t: &Test) -> Outcome {
+/// The attacher must list volumes at all.
+pub(super) async fn reconciles(t: &Test) -> Outcome {
     let found = t.env.driver.wait_for_call(|call| call.method == Method::ListVolumes);
     let found = tokio::time::timeout(Duration::from_secs(6), found).await;
     offered(found.is_ok(), || "no ListVolumes call".to_owned())
 }
 
 /// Waits for so many lists from the beginning on from now.
-async fn passes(t: &Test, count: usize) -> Outcome {
+pub(super) async fn passes(t: &Test, count: usize) -> Outcome {
     for _ in 0..count {
         let seen = t.env.driver.calls().last().map(|call| call.id);
         let first_page = move |call: &csi_attacher_operator::mock::CallRecord| {

@@ -69,6 +69,21 @@ fn waiting(group: Group) -> Group {
             },
         )
         .scenario(
+            "a PersistentVolume that is being deleted is not attached to a second node",
+            |t| async move {
+                t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
+                    .await?;
+                t.attached().await?;
+                t.delete_volume().await?;
+                let other = t.on_other_node("b");
+                other.given_node().await?;
+                other.create_attachment(|_| {}).await?;
+                other.attach_error(&t.volume).await?;
+                other.no_calls()?;
+                t.published()
+            },
+        )
+        .scenario(
             "an attachment that never got anywhere is deleted without a call",
             |t| async move {
                 t.given_node().await?;

@@ -1,9 +1,14 @@
 //! Several volumes and nodes that have to do with each other.
 
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
-use crate::scenario::{Group, Scenario, demand};
+use crate::env::SLOW;
+use crate::expect::{LIMIT, detach_error_of};
+use crate::scenario::{Group, Scenario, demand, offered};
+use crate::support::wait::wait_for;
+use crate::test::Test;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("several nodes")
@@ -59,8 +64,8 @@ pub fn scenarios() -> Vec<Scenario> {
             let call = t.publish_begins().await?;
             let other = t.other("b");
             other.given_attached().await?;
-            other.detach().await?;
-            t.still_runs(&call)
+            t.still_runs(&call)?;
+            other.detach().await
         })
         .scenario("calls for one volume and node never overlap", |t| async move {
             t.script(t.on_publish().times(2).hang());
@@ -80,5 +85,51 @@ pub fn scenarios() -> Vec<Scenario> {
                 "two calls ran at the same time".to_owned()
             })
         })
+        .extension(
+            "a volume for one node leaves it before it goes to the next",
+            "not supported when the ControllerPublishVolume comes first and is refused",
+            |t| async move {
+                t.given_attached().await?;
+                t.script(t.on_unpublish().delay(SLOW));
+                t.delete_attachment().await?;
+                t.unpublish_begins().await?;
+                let other = t.on_other_node("b");
+                other.given_node().await?;
+                other.create_attachment(|_| {}).await?;
+                other.attached().await?;
+                let refused = other.publishes().len() > 1;
+                offered(!refused, || {
+                    "published to the next node while it was on the last".to_owned()
+                })
+            },
+        )
+        .extension(
+            "of two PersistentVolumes with one handle on a node, the detach of one does not take it from the other",
+            "not supported when the volume is taken away",
+            |t| async move {
+                t.given_attached().await?;
+                let twin = Test {
+                    handle: t.handle.clone(),
+                    ..t.other_volume("twin")
+                };
+                twin.given_volume(|_| {}).await?;
+                twin.create_attachment(|_| {}).await?;
+                twin.attached().await?;
+                t.delete_attachment().await?;
+                let said = |it: Option<&VolumeAttachment>| it.is_none_or(|it| detach_error_of(it).is_some());
+                wait_for(
+                    t.api::<VolumeAttachment>(),
+                    &t.attachment,
+                    "detached or refused",
+                    LIMIT,
+                    said,
+                )
+                .await?;
+                let kept = t.is_published();
+                twin.detach().await?;
+                t.attachment_gone().await?;
+                offered(kept, || "the volume was taken away from the other".to_owned())
+            },
+        )
         .done()
 }

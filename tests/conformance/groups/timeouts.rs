@@ -1,7 +1,10 @@
 //! Calls that do not come back in time: nobody knows what they did.
 
+use serde_json::json;
+
+use crate::env::SLOW;
 use crate::expect::LIMIT;
-use crate::scenario::{Group, Scenario, demand};
+use crate::scenario::{Group, Scenario, demand, offered};
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("timeouts");
@@ -71,7 +74,7 @@ fn attaching(group: Group) -> Group {
         .scenario(
             "an attachment deleted while its attach succeeds in time is detached",
             |t| async move {
-                t.script(t.on_publish().delay(std::time::Duration::from_millis(700)));
+                t.script(t.on_publish().delay(SLOW));
                 t.given_all(|_| {}).await?;
                 t.publish_begins().await?;
                 t.delete_attachment().await?;
@@ -83,6 +86,27 @@ fn attaching(group: Group) -> Group {
 
 fn detaching(group: Group) -> Group {
     group
+        .extension(
+            "a node that came back with another id while its attach was in doubt is taken back too",
+            "not supported when the volume stays attached under the old id",
+            |t| async move {
+                t.script(t.on_publish().late_success());
+                t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadWriteMany"]))
+                    .await?;
+                t.publish_begins().await?;
+                let fresh = format!("{}-fresh", t.node_id);
+                t.patch_node(json!({ "spec": { "drivers": null } })).await?;
+                let drivers = json!([{ "name": t.env.driver_name, "nodeID": fresh }]);
+                t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
+                t.attached().await?;
+                t.heal();
+                t.delete_attachment().await?;
+                t.attachment_gone().await?;
+                let left = t.is_published();
+                t.env.driver.drift_detach(&t.handle, &t.node_id);
+                offered(!left, || "the volume stays attached under the old id".to_owned())
+            },
+        )
         .scenario(
             "a detach that hangs is reported, tried again and done",
             |t| async move {

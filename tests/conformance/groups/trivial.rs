@@ -8,11 +8,12 @@ use serde_json::json;
 
 use csi_attacher_operator::mock::MockDriverBuilder;
 
+use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
 use crate::test::Test;
 
 /// An attacher that takes them off does it by then.
-const SHORTLY: Duration = Duration::from_secs(4);
+const SHORTLY: Duration = Duration::from_secs(8);
 
 /// The setup.
 pub fn setup() -> Setup {
@@ -22,6 +23,7 @@ pub fn setup() -> Setup {
         name: "trivial",
         driver_name: None,
         driver: MockDriverBuilder::without_controller_service,
+        retry: RETRY,
         flags: Vec::new(),
         parallel: 12,
         scenarios: scenarios.done(),

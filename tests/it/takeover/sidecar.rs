@@ -1,6 +1,6 @@
 //! The real sidecar and the operator by turns, each killed at the worst moment.
 
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_attacher_operator::mock::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -195,6 +195,53 @@ async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
         .await?;
     let stored = volumes.get("guest-va").await.expect("others hold it");
     assert_eq!(stored.finalizers(), ["example.com/a", "example.com/b"]);
+    drop(operator);
+    Ok(())
+}
+
+/// A driver that needs no attachment any more leaves finalizers of the time before. Nobody would take them off: a sidecar
+/// that finds such a driver looks at no finalizer.
+#[tokio::test]
+async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
+    let world = World::own().await?;
+    let driver = world.unconfigured_driver("former", |builder| builder).await?;
+    let fixtures = &world.fixtures;
+    let sidecar = driver.sidecar().await?;
+    for name in ["former-stays", "former-goes", "former-gone"] {
+        driver.attach(name).await?;
+    }
+    driver.fails(UNPUBLISH, "former-gone");
+    fixtures.delete::<PersistentVolume>("former-gone").await?;
+    fixtures.delete::<VolumeAttachment>("former-gone").await?;
+    fixtures.wait_for_detach_error("former-gone").await?;
+    drop(sidecar);
+    let capability = ControllerCapability::PublishUnpublishVolume;
+    driver.mock.set_capability(capability, false);
+    let before = driver.mock.calls_of(UNPUBLISH).len();
+
+    let operator = world.operator(operator_options()).await?;
+    driver.configure(&json!({})).await?;
+    fixtures.wait_for_attachment_gone("former-gone").await?;
+    fixtures.wait_for_volume_gone("former-gone").await?;
+    driver.claim("former-new").await?;
+    let new = fixtures.wait_for_attached("former-new").await?;
+    assert!(
+        new.finalizers().is_empty() && new.annotations().is_empty(),
+        "{:?}",
+        new.metadata
+    );
+    fixtures.delete::<VolumeAttachment>("former-goes").await?;
+    fixtures.wait_for_attachment_gone("former-goes").await?;
+    fixtures.delete::<PersistentVolume>("former-goes").await?;
+    fixtures.wait_for_volume_gone("former-goes").await?;
+    let stays = fixtures.get_attachment("former-stays").await?;
+    assert!(stays.status.is_some_and(|status| status.attached));
+    untouched_by_us(&driver, "former-stays")?;
+    assert_eq!(
+        driver.mock.calls_of(UNPUBLISH).len(),
+        before,
+        "there is no such call any more"
+    );
     drop(operator);
     Ok(())
 }

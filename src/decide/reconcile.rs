@@ -1,0 +1,159 @@
+//! What is attached, compared with what the driver lists: the reconciler of the Go sidecar (`--reconcile-sync`).
+//!
+//! An attachment that the driver says otherwise about is looked at again as if it were not settled: a wanted one is
+//! published once more, the remains of a finished detach are taken back. It goes further than the sidecar in care: a
+//! mismatch must be found by two passes in a row before anything is done about it, because a listing takes time and
+//! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten.
+//!
+//! Volumes without an attachment are never touched, and `attached` is never taken from a live one.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::action::Refusal;
+use super::detach::published_volume;
+use super::observed::{NodeEntry, Observed};
+use crate::objects::{InTreePlugin, RepairError, Source, repair_volume_handle};
+
+/// What the driver should list about an attachment that is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// Name of the VolumeAttachment.
+    pub name: Arc<str>,
+    /// Its UID: one that is made anew under the same name starts without suspicion.
+    pub uid: Box<str>,
+    /// The handle under which the driver lists the volume.
+    pub handle: Box<str>,
+    /// The node's ID.
+    pub node_id: Box<str>,
+    /// Whether the volume should be at the node.
+    pub wanted: Wanted,
+}
+
+/// Where a volume should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// At the node.
+    Here,
+    /// Not at the node any more.
+    Gone,
+}
+
+/// Why an attachment is not compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Incomparable {
+    /// Its volume or node is not known.
+    #[error(transparent)]
+    Unknown(#[from] Refusal),
+    /// The driver may list its volume under another handle.
+    #[error(transparent)]
+    Handle(#[from] RepairError),
+}
+
+/// What to expect of an attachment of this driver; none while it is being worked on anyway.
+pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, Incomparable> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
+        return Ok(None);
+    }
+    let claimed = attachment.finalizers.contains(&driver.finalizer);
+    let wanted = match (attachment.deleting.is_some(), attachment.attached, claimed) {
+        (false, true, _) => Wanted::Here,
+        (true, _, false) => Wanted::Gone,
+        (false, false, _) | (true, _, true) => return Ok(None),
+    };
+    let (handle, _) = published_volume(observed)?;
+    // The sidecar's order: what the node says now, else what was noted.
+    let noted = attachment.node_id.as_deref();
+    let node_id = match (observed.node, noted) {
+        (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
+        (NodeEntry::Missing, None) => return Err(Refusal::NodeNotFound(attachment.node.clone()).into()),
+        (NodeEntry::WithoutDriver, None) => {
+            let (node, driver) = (attachment.node.clone(), driver.name.clone());
+            return Err(Refusal::DriverNotOnNode { node, driver }.into());
+        }
+    };
+    Ok(Some(Expectation {
+        name: attachment.name.clone(),
+        uid: attachment.uid.clone(),
+        handle: listed_handle(observed, handle, node_id)?.into(),
+        node_id: node_id.into(),
+        wanted,
+    }))
+}
+
+/// The handle of a volume that was translated from an in-tree source is completed as the driver completes it. In-line
+/// volumes are translated before they come here.
+fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) -> Result<Cow<'a, str>, RepairError> {
+    let inline = matches!(observed.attachment.source, Source::Inline(_));
+    let in_tree = observed.volume.is_some_and(|volume| volume.in_tree.is_some());
+    let migrates = InTreePlugin::of_driver(&observed.driver.name).is_some();
+    if migrates && (inline || in_tree) {
+        return repair_volume_handle(&observed.driver.name, handle, node_id);
+    }
+    Ok(Cow::Borrowed(handle))
+}
+
+/// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments.
+#[derive(Clone, Debug, Default)]
+pub struct Listing(HashMap<Box<str>, Places>);
+
+/// Where a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Places {
+    /// It was not listed.
+    Nowhere,
+    /// The driver listed it without saying where it is.
+    Untold,
+    /// At these nodes.
+    Nodes(HashSet<Box<str>>),
+}
+
+impl Listing {
+    /// A listing that will take in what these expectations are about.
+    pub fn about(expectations: &[Expectation]) -> Self {
+        let handles = expectations.iter().map(|expected| expected.handle.clone());
+        Self(handles.map(|handle| (handle, Places::Nowhere)).collect())
+    }
+
+    /// Takes in an entry: a volume and the nodes where it is, unless the driver did not say. The last entry for a
+    /// volume counts, as for the sidecar.
+    pub fn add(&mut self, handle: &str, nodes: Option<Vec<String>>) {
+        let Some(places) = self.0.get_mut(handle) else { return };
+        *places = match nodes {
+            Some(nodes) => Places::Nodes(nodes.into_iter().map(String::into_boxed_str).collect()),
+            None => Places::Untold,
+        };
+    }
+
+    /// Whether the driver says otherwise than expected. What it does not tell is no contradiction.
+    pub fn contradicts(&self, expected: &Expectation) -> bool {
+        let here = match self.0.get(&expected.handle) {
+            None | Some(Places::Untold) => return false,
+            Some(Places::Nowhere) => false,
+            Some(Places::Nodes(nodes)) => nodes.contains(&expected.node_id),
+        };
+        here != (expected.wanted == Wanted::Here)
+    }
+}
+
+/// The mismatches of the last pass.
+#[derive(Clone, Debug, Default)]
+pub struct Suspects(HashMap<Arc<str>, (Box<str>, Wanted)>);
+
+impl Suspects {
+    /// Takes in the mismatches of a pass that was made to its end, and answers those that the pass before found as well.
+    pub fn pass(&mut self, found: Vec<Expectation>) -> Vec<Expectation> {
+        let before = std::mem::take(&mut self.0);
+        let mut confirmed = Vec::new();
+        for expected in found {
+            let mark = (expected.uid.clone(), expected.wanted);
+            if before.get(&expected.name) == Some(&mark) {
+                confirmed.push(expected.clone());
+            }
+            self.0.insert(expected.name, mark);
+        }
+        confirmed
+    }
+}

@@ -1,0 +1,151 @@
+//! How a listing is read: all pages, and no end of them.
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::calls::Calls;
+use super::reconcile::{Limits, MAX_PAGES, list};
+use crate::csi::{CallError, ListedVolume, VolumePage};
+use crate::decide::reconcile::{Expectation, Listing, Wanted};
+use crate::decide::{Place, PublishRequest};
+use crate::kubernetes::SecretData;
+use crate::objects::StringMap;
+use crate::telemetry::Span;
+
+const LIMITS: Limits = Limits {
+    max_entries: 7,
+    deadline: Duration::from_secs(5),
+};
+
+type Answer = Result<VolumePage, CallError>;
+/// From the number of the page and the token that was sent to the page.
+type Pages = Box<dyn Fn(usize, &str) -> Answer + Send + Sync>;
+
+/// A driver that only lists.
+struct Lister {
+    pages: Pages,
+    asked: Mutex<Vec<(i32, String)>>,
+}
+
+impl Calls for Lister {
+    fn publish<'a>(
+        &'a self,
+        _: &'a PublishRequest<'_>,
+        _: Option<&'a SecretData>,
+        _: Duration,
+        _: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        unreachable!("nothing is published here")
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        _: Place<'a>,
+        _: Option<&'a SecretData>,
+        _: Duration,
+        _: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        unreachable!("nothing is unpublished here")
+    }
+
+    fn list_volumes<'a>(
+        &'a self,
+        max_entries: i32,
+        token: &'a str,
+        deadline: Duration,
+        _: &'a Span,
+    ) -> BoxFuture<'a, Answer> {
+        assert_eq!(deadline, LIMITS.deadline);
+        let mut asked = self.asked.lock();
+        let page = (self.pages)(asked.len(), token);
+        asked.push((max_entries, token.to_owned()));
+        Box::pin(std::future::ready(page))
+    }
+}
+
+fn page(volumes: &[(&str, Option<&[&str]>)], next_token: &str) -> VolumePage {
+    let volumes = volumes.iter().map(|(handle, nodes)| ListedVolume {
+        handle: (*handle).to_owned(),
+        nodes: nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect()),
+    });
+    VolumePage {
+        volumes: volumes.collect(),
+        next_token: next_token.to_owned(),
+    }
+}
+
+fn expected(handle: &str) -> Expectation {
+    Expectation {
+        name: handle.into(),
+        uid: "uid".into(),
+        handle: handle.into(),
+        node_id: "n".into(),
+        wanted: Wanted::Here,
+    }
+}
+
+/// What came of a listing, which of these volumes it contradicts, and how often the driver was asked.
+async fn listed(pages: Pages, handles: &[&str]) -> (Result<usize, String>, Vec<String>, Vec<(i32, String)>) {
+    let lister = Arc::new(Lister {
+        pages,
+        asked: Mutex::default(),
+    });
+    let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
+    let mut listing = Listing::about(&expectations);
+    let client = lister.clone();
+    let outcome = list(move || client.clone(), LIMITS, &mut listing, &Span::disabled()).await;
+    let wrong = expectations.iter().filter(|expected| listing.contradicts(expected));
+    let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
+    let asked = lister.asked.lock().clone();
+    (outcome, wrong, asked)
+}
+
+#[tokio::test]
+async fn every_page_is_asked_for_with_the_token_of_the_one_before() {
+    let pages: Pages = Box::new(|_, token| {
+        Ok(match token {
+            "" => page(&[("a", Some(&["n"])), ("stranger", Some(&["n"]))], "1"),
+            "1" => page(&[], "2"),
+            _ => page(&[("b", Some(&["m"])), ("c", None)], ""),
+        })
+    });
+    let (outcome, wrong, asked) = listed(pages, &["a", "b", "c", "d"]).await;
+    assert_eq!(outcome, Ok(4));
+    assert_eq!(wrong, ["b", "d"]);
+    let tokens: Vec<&str> = asked.iter().map(|(_, token)| token.as_str()).collect();
+    assert_eq!(tokens, ["", "1", "2"]);
+    assert!(asked.iter().all(|(max_entries, _)| *max_entries == 7));
+}
+
+#[tokio::test]
+async fn a_token_that_comes_again_ends_the_listing_with_an_error() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[], if number % 3 == 0 { "x" } else { "y" })));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    assert!(outcome.unwrap_err().contains("same next_token twice"));
+    assert_eq!(asked.len(), 3);
+}
+
+#[tokio::test]
+async fn tokens_without_end_do_not_keep_us_for_ever() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[], &number.to_string())));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    assert!(outcome.unwrap_err().contains("no end"));
+    assert_eq!(asked.len(), MAX_PAGES);
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_had_ends_the_listing() {
+    let pages: Pages = Box::new(|number, _| match number {
+        0 => Ok(page(&[("a", Some(&["n"]))], "1")),
+        _ => Err(CallError {
+            code: tonic::Code::Aborted,
+            message: "token expired".to_owned(),
+            transport: false,
+        }),
+    });
+    let (outcome, ..) = listed(pages, &["a"]).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error, "ListVolumes: rpc error: code = Aborted desc = token expired");
+}

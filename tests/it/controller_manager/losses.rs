@@ -1,0 +1,170 @@
+//! Nodes, drivers and volumes that go while a pod uses them, or come late: everything ends settled, and is told.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::events::event;
+use crate::rig::{Driver, World};
+use crate::support::Result;
+
+impl Driver<'_> {
+    /// Takes the driver from its node, as a kubelet does when the driver's pod there ends.
+    async fn unregister(&self) -> Result<()> {
+        self.set_drivers(json!(null)).await
+    }
+
+    /// Registers the driver on its node.
+    async fn register(&self) -> Result<()> {
+        self.set_drivers(json!([{ "name": self.name, "nodeID": self.node_id() }]))
+            .await
+    }
+
+    async fn set_drivers(&self, drivers: serde_json::Value) -> Result<()> {
+        let nodes = self.world.fixtures.cluster::<CSINode>();
+        let patch = json!({ "spec": { "drivers": drivers } });
+        let patched = nodes
+            .patch(&self.node(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        patched.expect("an administrator may do this");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_deleted_under_a_pod() -> Result<()> {
+    let world = World::managed().await?;
+    let driver = world.managed_driver("lost").await?;
+    let node = driver.node();
+    driver.claimed(&driver.volume("lost-pv"), "lost-pv").await?;
+    let attachment = driver.run_pod("lost-pod", &node, "lost-pv").await?;
+    world.fixtures.delete::<Node>(&node).await?;
+    world.fixtures.delete::<CSINode>(&node).await?;
+    world.fixtures.delete_pod("default", "lost-pod").await?;
+    let name = attachment.metadata.name.unwrap_or_default();
+    world.fixtures.wait_for_attachment_gone(&name).await?;
+    driver.told("lost-pv", "NodeGone", "has no CSINode any more").await?;
+    driver.told("lost-pv", "Detached", "in attempt 1").await?;
+    let id = driver.node_id();
+    assert_eq!(driver.answered("lost-pv"), [format!("pub {id}"), format!("unpub {id}")]);
+    assert!(driver.mock.published().is_empty());
+    Ok(())
+}
+
+/// The volume is with the old ID, which the CSINode does not know any more: it is taken from both.
+#[tokio::test]
+async fn a_node_comes_back_with_another_id() -> Result<()> {
+    let world = World::managed().await?;
+    let driver = world.managed_driver("again").await?;
+    let node = driver.node();
+    driver.claimed(&driver.volume("again-pv"), "again-pv").await?;
+    let attachment = driver.run_pod("again-1", &node, "again-pv").await?;
+    world.fixtures.delete::<Node>(&node).await?;
+    world.fixtures.delete::<CSINode>(&node).await?;
+    world.fixtures.csi_node(&node, &driver.name, "another-id").await?;
+    world.fixtures.node(&node).await?;
+    world.fixtures.delete_pod("default", "again-1").await?;
+    let name = attachment.metadata.name.unwrap_or_default();
+    world.fixtures.wait_for_attachment_gone(&name).await?;
+    driver
+        .told("again-pv", "NodeGone", "came back with another node ID")
+        .await?;
+    assert!(driver.mock.published().is_empty(), "{:?}", driver.mock.published());
+
+    let attachment = driver.run_pod("again-2", &node, "again-pv").await?;
+    driver.end_pod("again-2", &node, &attachment).await?;
+    let id = driver.node_id();
+    let expected = [
+        format!("pub {id}"),
+        "unpub another-id".to_owned(),
+        format!("unpub {id}"),
+        "pub another-id".to_owned(),
+        "unpub another-id".to_owned(),
+    ];
+    assert_eq!(driver.answered("again-pv"), expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_driver_is_missing_from_the_node() -> Result<()> {
+    let world = World::managed().await?;
+    let driver = world.managed_driver("absent").await?;
+    let node = driver.node();
+    driver.claimed(&driver.volume("absent-pv"), "absent-pv").await?;
+    driver.unregister().await?;
+    world
+        .fixtures
+        .pod("default", "absent-pod", &node, &["absent-pv"])
+        .await?;
+    let made = world.fixtures.wait_for_attachment_of("absent-pv", &node).await?;
+    let name = made.metadata.name.clone().unwrap_or_default();
+    let error = world.fixtures.wait_for_attach_error(&name).await?;
+    let text = format!("CSINode {node} does not contain driver {}", driver.name);
+    assert_eq!(error.message.as_deref(), Some(&*text));
+    driver.told("absent-pv", "AttachFailed", &text).await?;
+    driver.register().await?;
+    world.fixtures.wait_for_attached(&name).await?;
+    driver.told("absent-pv", "Attached", "attached to node").await?;
+    // And it goes again, with the volume still there.
+    driver.unregister().await?;
+    driver.end_pod("absent-pod", &node, &made).await?;
+    driver
+        .told("absent-pv", "NodeGone", "has no driver registered any more")
+        .await?;
+    driver.told("absent-pv", "Detached", "in attempt 1").await?;
+    assert!(driver.mock.published().is_empty());
+    Ok(())
+}
+
+/// The volume's handle and its secret are noted on the attachment: without its PersistentVolume it is detached all the
+/// same, where the sidecar fails for ever.
+#[tokio::test]
+async fn a_volume_is_removed_by_force() -> Result<()> {
+    let world = World::managed().await?;
+    let driver = world.managed_driver("forced").await?;
+    let node = driver.node();
+    driver.claimed(&driver.volume("forced-pv"), "forced-pv").await?;
+    let attachment = driver.run_pod("forced-pod", &node, "forced-pv").await?;
+    // The kubelet still unmounts while the volume goes. (Asked about a pod whose volume is gone, the controller would need
+    // a minute to find out that it is to be detached.)
+    let fixtures = &world.fixtures;
+    fixtures.mark_volume_in_use(&node, &driver.name, "forced-pv").await?;
+    fixtures.delete_pod("default", "forced-pod").await?;
+    let volumes = world.fixtures.cluster::<PersistentVolume>();
+    world.fixtures.delete::<PersistentVolume>("forced-pv").await?;
+    let freed = json!({ "metadata": { "finalizers": null } });
+    let patched = volumes
+        .patch("forced-pv", &PatchParams::default(), &Patch::Merge(&freed))
+        .await;
+    patched.expect("an administrator may do this");
+    world.fixtures.wait_for_volume_gone("forced-pv").await?;
+    fixtures.unmark_volume_in_use(&node, &driver.name, "forced-pv").await?;
+    let name = attachment.metadata.name.unwrap_or_default();
+    let patient = fixtures.clone().with_limit(Duration::from_secs(100));
+    patient.wait_for_attachment_gone(&name).await?;
+    event(&world, "VolumeAttachment", &name, "Detached", "volume forced-pv").await?;
+    assert!(driver.mock.published().is_empty());
+    Ok(())
+}
+
+/// A driver that cannot detach is told of until it can.
+#[tokio::test]
+async fn a_detach_fails_for_a_while() -> Result<()> {
+    use csi_attacher_operator::mock::{Method, Rule};
+    let world = World::managed().await?;
+    let driver = world.managed_driver("busy").await?;
+    let node = driver.node();
+    driver.claimed(&driver.volume("busy-pv"), "busy-pv").await?;
+    let attachment = driver.run_pod("busy-pod", &node, "busy-pv").await?;
+    let rule = Rule::on(Method::ControllerUnpublishVolume).volume("busy-pv").times(2);
+    driver.mock.script(rule.fail(tonic::Code::Internal, "still mounted"));
+    driver.end_pod("busy-pod", &node, &attachment).await?;
+    driver.told("busy-pv", "DetachFailed", "still mounted").await?;
+    driver.told("busy-pv", "Detached", "in attempt 3").await?;
+    let id = driver.node_id();
+    assert_eq!(driver.answered("busy-pv"), [format!("pub {id}"), format!("unpub {id}")]);
+    Ok(())
+}
