@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::index::Index;
 use crate::decide::{DriverFacts, Neighbours, Place};
-use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSpec};
+use crate::objects::{Attachment, CsiSource, Source, VolumeSpec};
 
-/// How many PersistentVolumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
+/// How many PersistentVolumes and in-line volumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
 /// a look that finds nothing.
 #[derive(Default)]
 pub(super) struct Handles(HashMap<u64, u32>);
@@ -22,14 +22,14 @@ impl Handles {
         self.0.get(&Self::hash(source)).copied().unwrap_or_default()
     }
 
-    pub fn add(&mut self, volume: &Volume) {
-        if let Some(source) = volume.spec.csi() {
+    pub fn add(&mut self, volume: &VolumeSpec) {
+        if let Some(source) = volume.csi() {
             *self.0.entry(Self::hash(source)).or_default() += 1;
         }
     }
 
-    pub fn remove(&mut self, volume: &Volume) {
-        let Some(source) = volume.spec.csi() else { return };
+    pub fn remove(&mut self, volume: &VolumeSpec) {
+        let Some(source) = volume.csi() else { return };
         let hash = Self::hash(source);
         if let Some(count) = self.0.get_mut(&hash) {
             *count -= 1;
@@ -83,10 +83,7 @@ impl Index {
     /// attachments of the node need not be gone through.
     fn shares_handle(&self, attachment: &Attachment) -> bool {
         match self.source_of(attachment) {
-            Some(source) => {
-                let inline = attachment.volume_name().is_none();
-                self.handles.count(source) > u32::from(!inline)
-            }
+            Some(source) => self.handles.count(source) > 1,
             None => false,
         }
     }
