@@ -7,10 +7,11 @@ use super::report;
 use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
 use crate::kubernetes::ApiErrorKind;
+use crate::objects::Volume;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot};
-use crate::telemetry::SpanKind;
 use crate::telemetry::names::{attr, span};
+use crate::telemetry::{Span, SpanKind};
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
@@ -100,21 +101,11 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         }
         Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done.into(),
         Err(error) => {
-            if error.kind == ApiErrorKind::Stale {
-                let read = work
-                    .context
-                    .requests
-                    .read(&Target::Volume(volume.name.clone()), &span)
-                    .await;
-                if take_in(store, &write.target, &volume.uid, read).is_err() {
-                    tracing::debug!(PersistentVolume = name, "could not read the volume again");
-                }
-                if store.version(&write.target) != Some(volume.resource_version) {
-                    return Tried {
-                        verdict: Verdict::FailedWith { fingerprint },
-                        outdated: true,
-                    };
-                }
+            if error.kind == ApiErrorKind::Stale && is_outdated(work, &volume, &write.target, &span).await {
+                return Tried {
+                    verdict: Verdict::FailedWith { fingerprint },
+                    outdated: true,
+                };
             }
             span.fail("_OTHER", &error.message);
             tracing::warn!(
@@ -124,4 +115,14 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
             Verdict::FailedWith { fingerprint }.into()
         }
     }
+}
+
+/// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.
+async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span) -> bool {
+    let store = &work.context.store;
+    let read = work.context.requests.read(target, span).await;
+    if take_in(store, target, &volume.uid, read).is_err() {
+        tracing::debug!(PersistentVolume = &*volume.name, "could not read the volume again");
+    }
+    store.version(target) != Some(volume.resource_version)
 }

@@ -48,7 +48,7 @@ struct Inner {
     vacancies: watch::Sender<()>,
     /// What a test of the tests makes the store forget to tell.
     #[cfg(test)]
-    deaf: parking_lot::Mutex<Option<fn(&Change) -> bool>>,
+    deaf: parking_lot::Mutex<Option<Ignores>>,
 }
 
 /// In which round each kind was last listed completely; none before the first time.
@@ -322,10 +322,14 @@ impl Store {
     }
 }
 
+/// Picks changes.
+#[cfg(test)]
+pub(crate) type Ignores = fn(&Change) -> bool;
+
 #[cfg(test)]
 impl Store {
     /// Makes the store tell nobody of the changes that `ignores` picks.
-    pub(crate) fn be_deaf(&self, ignores: fn(&Change) -> bool) {
+    pub(crate) fn be_deaf(&self, ignores: Ignores) {
         *self.inner.deaf.lock() = Some(ignores);
     }
 }

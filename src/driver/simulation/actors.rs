@@ -134,7 +134,7 @@ fn change(state: &mut State, event: Event) {
         }
         Event::DriverLeaves(number) => {
             state.cluster.edit(Kind::Node, &node(number), |object| {
-                object["spec"]["drivers"] = json!([])
+                object["spec"]["drivers"] = json!([]);
             });
         }
         Event::SecretGoes(number) => {
@@ -262,7 +262,7 @@ fn force_volume(state: &mut State, number: usize) {
     }
     state.forced_volumes.insert(name.clone());
     state.cluster.edit(Kind::Volume, &name, |object| {
-        object["metadata"]["finalizers"] = json!([])
+        object["metadata"]["finalizers"] = json!([]);
     });
 }
 

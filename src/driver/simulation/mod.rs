@@ -44,9 +44,12 @@ fn what_went_wrong_once_does_not_again() {
                 seed,
                 ..scenario.clone()
             };
-            if run(&scenario, Mutant::default(), false).violation.is_some() {
-                panic!("{name}\n{}", story(&scenario, Mutant::default()));
-            }
+            let outcome = run(&scenario, Mutant::default(), false);
+            assert!(
+                outcome.violation.is_none(),
+                "{name}\n{}",
+                story(&scenario, Mutant::default())
+            );
         }
     }
 }

@@ -32,12 +32,15 @@ pub struct Mutant {
 
 /// All mutants with what is wrong with them.
 pub fn all() -> Vec<(&'static str, Mutant)> {
+    let mut all = mistaken();
+    all.extend(careless());
+    all
+}
+
+/// Those that decide wrongly.
+fn mistaken() -> Vec<(&'static str, Mutant)> {
     let by = |rules: Rules| Mutant {
         rules,
-        ..Mutant::default()
-    };
-    let deaf = |ignores: fn(&Change) -> bool| Mutant {
-        deaf: Some(ignores),
         ..Mutant::default()
     };
     vec![
@@ -79,6 +82,16 @@ pub fn all() -> Vec<(&'static str, Mutant)> {
             "replaces the finalizers by what it knows of them",
             by(settling(replace_finalizers)),
         ),
+    ]
+}
+
+/// Those whose decisions are right.
+fn careless() -> Vec<(&'static str, Mutant)> {
+    let deaf = |ignores: fn(&Change) -> bool| Mutant {
+        deaf: Some(ignores),
+        ..Mutant::default()
+    };
+    vec![
         (
             "forgets to look again when a CSINode changes",
             deaf(|change| matches!(change, Change::Node { .. })),

@@ -82,7 +82,7 @@ impl Replica {
         let breaker = watch::Sender::new([0; 3]);
         let seed = world.with(|state| state.rng.u64(..u64::MAX / 2));
         let watches = [
-            watches::<VolumeAttachmentWire>(world, Kind::Attachment, &breaker, &store, seed + 0),
+            watches::<VolumeAttachmentWire>(world, Kind::Attachment, &breaker, &store, seed),
             watches::<PersistentVolumeWire>(world, Kind::Volume, &breaker, &store, seed + 1000),
             watches::<CsiNodeWire>(world, Kind::Node, &breaker, &store, seed + 2000),
         ];

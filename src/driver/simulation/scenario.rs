@@ -142,21 +142,25 @@ impl Scenario {
     }
 }
 
+impl Disk {
+    fn character(&self) -> String {
+        let traits = [
+            (self.single_writer, "single writer"),
+            (self.secret, "secret"),
+            (self.inline, "in line"),
+        ];
+        let traits: Vec<&str> = traits.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+        format!("{} is {} ({})", self.name, self.handle, traits.join(", "))
+    }
+}
+
 impl Scenario {
     /// What is special about the world of this scenario.
     pub fn character(&self) -> String {
-        let mut disks = String::new();
-        for disk in &self.disks {
-            let traits = [
-                (disk.single_writer, "single writer"),
-                (disk.secret, "secret"),
-                (disk.inline, "in line"),
-            ];
-            let traits: Vec<&str> = traits.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
-            disks += &format!("{} is {} ({}); ", disk.name, disk.handle, traits.join(", "));
-        }
+        let disks: Vec<String> = self.disks.iter().map(Disk::character).collect();
+        let disks = disks.join("; ");
         format!(
-            "{disks}{} nodes; faults of requests {} %, of calls {} %, at most {}; watches up to {:?} behind; a busy backend {:?}",
+            "{disks}; {} nodes; faults of requests {} %, of calls {} %, at most {}; watches up to {:?} behind; a busy backend {:?}",
             self.nodes, self.api_faults, self.call_faults, self.max_faults, self.lag, self.busy
         )
     }

@@ -18,7 +18,7 @@ pub fn patience(faultless: bool) -> Duration {
 }
 
 /// For how long it is then watched that nothing more happens than must.
-pub const QUIET: Duration = Duration::from_secs(60);
+pub const QUIET: Duration = Duration::from_mins(1);
 
 /// Requests and calls that one attempt at most takes.
 const STEPS_OF_AN_ATTEMPT: usize = 6;
