@@ -311,9 +311,7 @@ impl Index {
             .entry(record.node.clone())
             .or_default()
             .push(record.name.clone());
-        if let Source::Inline(spec) = &record.source {
-            self.handles.add(spec);
-        }
+        self.handles.add_inline(record);
         self.count(record);
     }
 
@@ -322,9 +320,7 @@ impl Index {
             drop_from(&mut self.by_volume, volume, &record.name);
         }
         drop_from(&mut self.by_node, &record.node, &record.name);
-        if let Source::Inline(spec) = &record.source {
-            self.handles.remove(spec);
-        }
+        self.handles.remove_inline(record);
         self.uncount(record);
     }
 

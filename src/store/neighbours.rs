@@ -28,6 +28,20 @@ impl Handles {
         }
     }
 
+    /// Counts the volume of an attachment that describes it itself.
+    pub fn add_inline(&mut self, attachment: &Attachment) {
+        if let Source::Inline(spec) = &attachment.source {
+            self.add(spec);
+        }
+    }
+
+    /// Undoes [`Handles::add_inline`].
+    pub fn remove_inline(&mut self, attachment: &Attachment) {
+        if let Source::Inline(spec) = &attachment.source {
+            self.remove(spec);
+        }
+    }
+
     pub fn remove(&mut self, volume: &VolumeSpec) {
         let Some(source) = volume.csi() else { return };
         let hash = Self::hash(source);

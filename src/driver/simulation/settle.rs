@@ -102,7 +102,8 @@ fn shared(state: &State, attachment: &Value) -> bool {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
-        let same = claim_of(other).is_some_and(|(claimed, other)| claimed == pair && other != owner);
+        let same = claim_of(other).is_some_and(|(claimed, other)| claimed.volume == pair.volume && other != owner)
+            && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
         same && !is_deleting(other) && other["status"]["attached"] == true
     })
 }
