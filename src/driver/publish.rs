@@ -79,6 +79,10 @@ impl Attempt<'_> {
     /// gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
     /// for the detach.
     async fn retract(&self, snapshot: &Snapshot, place: Place<'_>) {
+        // Another PersistentVolume of the same handle may be attached there.
+        if self.work.context.store.is_claimed(&self.work.facts, snapshot, place) {
+            return;
+        }
         let Ok(_flight) = self.work.flights.begin(place) else {
             return;
         };

@@ -114,9 +114,9 @@ impl Scenario {
         let mut busy = rng
             .choice([Busy::Aborts, Busy::Waits, Busy::Supersedes])
             .unwrap_or(Busy::Waits);
-        if faultless && busy == Busy::Aborts {
-            // After a crash that would be a fault.
-            busy = Busy::Waits;
+        if faultless {
+            // After a crash, an answer that is ABORTED or too late would be a fault.
+            busy = Busy::Supersedes;
         }
         let concurrency = rng.choice([0, 0, 1, 2]).unwrap_or(0);
         let count = rng.usize(3..=18);
