@@ -242,7 +242,13 @@ fn unpublished(state: &mut State, pair: &Pair) {
     let attachments = state.cluster.all(Kind::Attachment);
     let claims = attachments.filter(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair));
     let (deleting, live): (Vec<_>, Vec<_>) = claims.partition(|object| is_deleting(object));
-    let used = live.iter().find(|object| object["status"]["attached"] == true);
+    let forced = |object: &Value| {
+        let volume = text(object, "/spec/source/persistentVolumeName");
+        state.forced_volumes.contains(volume)
+    };
+    let used = live
+        .iter()
+        .find(|object| object["status"]["attached"] == true && !forced(object));
     if let (true, Some(used)) = (deleting.is_empty(), used) {
         let detail = format!("{pair} is attached for {}", text(used, "/metadata/name"));
         state

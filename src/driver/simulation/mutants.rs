@@ -79,8 +79,8 @@ fn mistaken() -> Vec<(&'static str, Mutant)> {
             }),
         ),
         (
-            "replaces the finalizers by what it knows of them",
-            by(settling(replace_finalizers)),
+            "takes the finalizers of others off with its own",
+            by(settling(take_all_finalizers)),
         ),
     ]
 }
@@ -313,19 +313,12 @@ fn without_uid(mut write: Write) -> Write {
     write
 }
 
-fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+fn take_all_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let mut writes = decide::settle(observed, outcome, now);
     for write in &mut writes {
         if matches!(write.target, Target::Attachment(_)) {
-            let ours = &*observed.driver.finalizer;
-            let left: Vec<&str> = observed
-                .attachment
-                .finalizers
-                .iter()
-                .filter(|entry| *entry != ours)
-                .collect();
             write.form = Form::Merge;
-            write.body = json!({"metadata": {"uid": &*observed.attachment.uid, "finalizers": left}});
+            write.body = json!({"metadata": {"uid": &*observed.attachment.uid, "finalizers": null}});
         }
     }
     writes

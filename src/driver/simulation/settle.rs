@@ -78,7 +78,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     let attached = attachment["status"]["attached"] == true;
     let owner = owner(attachment);
     let published = state.backend.published.values().any(|owners| owners.contains(&owner));
-    if attached && !published && !state.forced.contains(&owner.uid) {
+    // Whose PersistentVolume was removed by force may share its volume with another, which nobody can know any more.
+    let known = !state.forced.contains(&owner.uid) && !state.forced_volumes.contains(&owner.volume);
+    if attached && !published && known {
         state
             .journal
             .violated("what is attached is published", || name.to_owned());
