@@ -12,12 +12,14 @@ CARGO ?= cargo
 # No more than what the tests and the demonstration run: the dev profile builds several times faster than release, and
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
+HISTORIES ?= 100000
+SEED ?= 1
 target := $(or $(CARGO_TARGET_DIR),target)
 
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	generate doc deny chart programs controlplane sidecar need-rust clean
 
 help: ## List the targets
@@ -62,6 +64,11 @@ conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conform
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
+
+# Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
+simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
+	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
+		driver::simulation -- --include-ignored --nocapture --test-threads=1
 
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster

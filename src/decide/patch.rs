@@ -80,6 +80,10 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
+        if let Some(old) = &attachment.node_id {
+            // A claim that was given up and comes late must not bring back what it was made from.
+            operations.push(json!({"op": "test", "path": annotation_path(NODE_ID_ANNOTATION), "value": old}));
+        }
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
             operations.push(json!({"op": "add", "path": annotation_path(key), "value": value}));
         }
@@ -96,18 +100,16 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
 }
 
 /// Where the volume may be from earlier tries, other than where it is going now: the node came back with another ID, or the
-/// PersistentVolume with another handle, while a call was in doubt.
+/// PersistentVolume with another handle, after a call that may have been made.
 fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Vec<FormerPlace> {
-    let publication = publication(attachment, driver);
-    if publication == Publication::Never {
+    if publication(attachment, driver) == Publication::Never {
         // Whatever is noted there, we did not write it.
         return Vec::new();
     }
     let noted = attachment.volume_note.as_deref();
     let mut places = noted.map(|note| note.former.clone()).unwrap_or_default();
-    if let Some(old) = &attachment.node_id
-        && publication.is_possible()
-    {
+    // A refusal of the last call says nothing of the calls before it, of which an operator that ended may have made one.
+    if let Some(old) = &attachment.node_id {
         places.push(FormerPlace {
             handle: noted.map_or_else(|| source.handle.clone(), |note| note.handle.clone()),
             node_id: old.clone(),

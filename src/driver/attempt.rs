@@ -41,6 +41,8 @@ pub(super) struct Attempt<'w> {
     asked_for_volume: bool,
     /// The same, for the CSINode.
     asked_for_node: bool,
+    /// Whether the volume was taken back from where earlier tries may have left it.
+    pub retracted: bool,
 }
 
 /// How a step went.
@@ -63,6 +65,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         needed_secret: None,
         asked_for_volume: false,
         asked_for_node: false,
+        retracted: false,
     };
     let verdict = to_its_end(&mut attempt, name).await;
     match (verdict, &attempt.needed_secret) {
@@ -72,10 +75,10 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
             work.forced.end(name);
         }
         (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
-            let was_there = attempt.secrets.is_some();
+            let tried = attempt.secrets.as_ref().map(SecretData::version);
             let (requests, queue) = (&work.context.requests, &work.queue);
             work.secret_watches
-                .wait(requests, queue, reference, &Arc::from(name), was_there);
+                .wait(requests, queue, reference, &Arc::from(name), tried);
         }
         _ => {}
     }
@@ -105,7 +108,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
             forced: work.forced.contains(&snapshot.attachment),
             ..observe(&snapshot, &work.facts, &policy, credentials)
         };
-        let action = decide::attachment(&observed);
+        let action = (work.rules.attachment)(&observed);
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
             let rest = work.holds.hold(&snapshot.attachment.name, longest_hold, exists);
@@ -206,8 +209,9 @@ impl Attempt<'_> {
     }
 
     pub(super) async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
+        let rules = self.work.rules;
         self.record(snapshot, observed, |observed| {
-            decide::settle(observed, outcome, clock::now())
+            (rules.settle)(observed, outcome, clock::now())
         })
         .await
     }
@@ -304,7 +308,7 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        for write in decide::settle(observed, &outcome, clock::now()) {
+        for write in (self.work.rules.settle)(observed, &outcome, clock::now()) {
             if let Err(error) = self.write(snapshot, &write).await {
                 let name = &*snapshot.attachment.name;
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");

@@ -10,6 +10,7 @@ use super::calls::Calls;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
+use super::rules::Rules;
 use super::secrets::SecretWatches;
 use super::status::Publisher;
 use super::{Context, attempt, reconcile, release};
@@ -26,6 +27,7 @@ pub(super) struct Work {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
     pub publisher: Publisher,
+    pub rules: Rules,
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
     pub flights: Flights,
@@ -71,6 +73,19 @@ impl Engine {
         client: Arc<dyn Calls>,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
+        Self::start_by(Rules::default(), context, config, config_name, facts, client, publisher)
+    }
+
+    /// As [`Engine::start`], by these rules.
+    pub fn start_by(
+        rules: Rules,
+        context: Context,
+        config: watch::Receiver<Arc<DriverConfig>>,
+        config_name: Arc<str>,
+        facts: DriverFacts,
+        client: Arc<dyn Calls>,
+        publisher: Publisher,
+    ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
         let observer = QueueMetrics {
@@ -97,6 +112,7 @@ impl Engine {
             config,
             queue: queue.clone(),
             publisher,
+            rules,
             live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
             holds: Holds::default(),

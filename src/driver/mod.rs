@@ -17,6 +17,7 @@ mod publish;
 mod reconcile;
 mod release;
 mod report;
+mod rules;
 mod secrets;
 mod status;
 mod task;
@@ -52,3 +53,5 @@ mod attempt_tests;
 mod handshake_tests;
 #[cfg(test)]
 mod reconcile_tests;
+#[cfg(test)]
+mod simulation;

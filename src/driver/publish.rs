@@ -16,8 +16,12 @@ impl Attempt<'_> {
         observed: &Observed<'_>,
         plan: &PublishRequest<'_>,
     ) -> Step {
-        for place in &plan.former {
-            self.retract(snapshot, *place).await;
+        if !plan.former.is_empty() && !std::mem::replace(&mut self.retracted, true) {
+            for place in &plan.former {
+                self.retract(snapshot, *place).await;
+            }
+            // That took a while; the attachment may be one to be detached by now.
+            return Step::Again;
         }
         let place = Place {
             volume_id: plan.volume_id,
@@ -75,6 +79,10 @@ impl Attempt<'_> {
     /// gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
     /// for the detach.
     async fn retract(&self, snapshot: &Snapshot, place: Place<'_>) {
+        // Another PersistentVolume of the same handle may be attached there.
+        if self.work.context.store.is_claimed(&self.work.facts, snapshot, place) {
+            return;
+        }
         let Ok(_flight) = self.work.flights.begin(place) else {
             return;
         };

@@ -7,10 +7,14 @@ use super::report;
 use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
 use crate::kubernetes::ApiErrorKind;
+use crate::objects::Volume;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot};
-use crate::telemetry::SpanKind;
 use crate::telemetry::names::{attr, span};
+use crate::telemetry::{Span, SpanKind};
+
+/// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
+const MAX_TRIES: usize = 4;
 
 /// Whether the volume of an attachment was released after it was looked at. Only one whose in-tree plug-in is not migrated
 /// (any more) is released while it lives; from now on the attachment, which is in the cache, keeps it from being released.
@@ -25,8 +29,37 @@ pub(super) async fn overtook(work: &Work, snapshot: &Snapshot) -> bool {
     known.map(|volume| volume.resource_version) != volume.map(|volume| volume.resource_version)
 }
 
-/// Runs one attempt.
+/// Runs one attempt. A write that was made from a stale copy is made anew from what the volume is now: no watch will tell
+/// of a copy that is known already, so that waiting for one would be waiting for the next try.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
+    let mut verdict = Verdict::Done;
+    for _ in 0..MAX_TRIES {
+        let tried = try_once(work, run, name).await;
+        verdict = tried.verdict;
+        if !tried.outdated {
+            break;
+        }
+    }
+    verdict
+}
+
+/// How one write went.
+struct Tried {
+    verdict: Verdict,
+    /// It was made from a copy that is replaced by a newer one now.
+    outdated: bool,
+}
+
+impl From<Verdict> for Tried {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            outdated: false,
+        }
+    }
+}
+
+async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
     let store = &work.context.store;
     // Taken before looking, so that an attempt that finds it free is seen here, or sees here what was released.
     let is_live = store.volume(name).is_some_and(|(volume, _)| !volume.deleting);
@@ -36,13 +69,13 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         None
     };
     let Some((volume, attachments)) = store.volume(name) else {
-        return Verdict::Done;
+        return Verdict::Done.into();
     };
     if !volume.deleting && !is_live {
         // Another object by the same name.
-        return Verdict::Failed;
+        return Verdict::Failed.into();
     }
-    let write = match decide::volume(&volume, attachments, &work.facts) {
+    let write = match (work.rules.volume)(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
             tracing::debug!(
                 driver = &*work.facts.name,
@@ -50,7 +83,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
                 ?reason,
                 "volume kept"
             );
-            return Verdict::Done;
+            return Verdict::Done.into();
         }
         VolumeAction::Release(write) => write,
     };
@@ -64,26 +97,32 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             tracing::info!(driver = &*work.facts.name, PersistentVolume = name, "volume released");
-            Verdict::Done
+            Verdict::Done.into()
         }
-        Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done,
+        Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done.into(),
         Err(error) => {
-            if error.kind == ApiErrorKind::Stale {
-                let read = work
-                    .context
-                    .requests
-                    .read(&Target::Volume(volume.name.clone()), &span)
-                    .await;
-                if take_in(store, &write.target, &volume.uid, read).is_err() {
-                    tracing::debug!(PersistentVolume = name, "could not read the volume again");
-                }
+            if error.kind == ApiErrorKind::Stale && is_outdated(work, &volume, &write.target, &span).await {
+                return Tried {
+                    verdict: Verdict::FailedWith { fingerprint },
+                    outdated: true,
+                };
             }
             span.fail("_OTHER", &error.message);
             tracing::warn!(
                 driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
                 next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"
             );
-            Verdict::FailedWith { fingerprint }
+            Verdict::FailedWith { fingerprint }.into()
         }
     }
+}
+
+/// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.
+async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span) -> bool {
+    let store = &work.context.store;
+    let read = work.context.requests.read(target, span).await;
+    if take_in(store, target, &volume.uid, read).is_err() {
+        tracing::debug!(PersistentVolume = &*volume.name, "could not read the volume again");
+    }
+    store.version(target) != Some(volume.resource_version)
 }

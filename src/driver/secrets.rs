@@ -6,52 +6,74 @@
 
 use futures::StreamExt;
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::kubernetes::{Requests, SecretEvent};
-use crate::objects::SecretReference;
+use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
 /// The Secrets that attachments wait for.
-#[derive(Clone, Default)]
-pub(super) struct SecretWatches(Arc<Mutex<HashMap<SecretReference, Waiting>>>);
+#[derive(Default)]
+pub(super) struct SecretWatches(Arc<Mutex<All>>);
+
+type All = HashMap<SecretReference, Waiting>;
 
 struct Waiting {
-    names: HashSet<Arc<str>>,
+    /// Who waits, with the newest version of the Secret that it was tried with or woken for. In an order, so that a
+    /// simulation can be repeated.
+    names: BTreeMap<Arc<str>, ResourceVersion>,
+    /// The newest version that the watch has told of.
+    known: ResourceVersion,
     _watch: AbortOnDropHandle<()>,
 }
 
+impl Waiting {
+    /// Lets everything be tried at once that was not tried with the newest version; what the queue does not know any more
+    /// is forgotten.
+    fn wake(&mut self, queue: &Queue<AttacherKey>) {
+        let known = self.known;
+        self.names.retain(|name, tried| {
+            *tried >= known || {
+                *tried = known;
+                queue.wake(&AttacherKey::Attachment(name.clone()))
+            }
+        });
+    }
+}
+
 impl SecretWatches {
-    /// An attachment failed with this Secret, which was there or not.
+    /// An attachment failed with this version of a Secret, or without it.
     pub fn wait(
         &self,
         requests: &Requests,
         queue: &Queue<AttacherKey>,
         reference: &SecretReference,
         name: &Arc<str>,
-        was_there: bool,
+        tried: Option<ResourceVersion>,
     ) {
+        let tried = tried.unwrap_or_default();
         let mut all = self.0.lock();
-        if let Some(waiting) = all.get_mut(reference) {
-            waiting.names.insert(name.clone());
-            return;
-        }
-        let watch = follow(
-            self.clone(),
-            requests.clone(),
-            queue.clone(),
-            reference.clone(),
-            was_there,
-        );
-        let waiting = Waiting {
-            names: HashSet::from([name.clone()]),
-            _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
-        };
-        all.insert(reference.clone(), waiting);
+        let waiting = all.entry(reference.clone()).or_insert_with(|| {
+            let watch = follow(
+                Arc::downgrade(&self.0),
+                requests.clone(),
+                queue.clone(),
+                reference.clone(),
+            );
+            Waiting {
+                names: BTreeMap::new(),
+                known: ResourceVersion::default(),
+                _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
+            }
+        });
+        let newest = waiting.names.entry(name.clone()).or_default();
+        *newest = tried.max(*newest);
+        // The watch may have told of a mended Secret while the attempt was on its way.
+        waiting.wake(queue);
     }
 
     /// An attachment is settled, or gone. The watch of a Secret ends with the last one that waits for it.
@@ -61,37 +83,22 @@ impl SecretWatches {
             !waiting.names.is_empty()
         });
     }
-
-    /// Lets everything that waits for this Secret be tried at once; what the queue does not know any more is forgotten.
-    fn wake(&self, queue: &Queue<AttacherKey>, reference: &SecretReference) {
-        if let Some(waiting) = self.0.lock().get_mut(reference) {
-            waiting
-                .names
-                .retain(|name| queue.wake(&AttacherKey::Attachment(name.clone())));
-        }
-    }
 }
 
-async fn follow(
-    watches: SecretWatches,
-    requests: Requests,
-    queue: Queue<AttacherKey>,
-    reference: SecretReference,
-    was_there: bool,
-) {
+/// The watches are held weakly: they hold this task, and must end with the engine.
+async fn follow(watches: Weak<Mutex<All>>, requests: Requests, queue: Queue<AttacherKey>, reference: SecretReference) {
     let mut events = pin!(requests.watch_secret(&reference));
-    // The state that the first list shows is the one the attempt failed with, unless it failed for want of the Secret.
-    let mut known = was_there.then(String::new);
     while let Some(event) = events.next().await {
         match event {
             SecretEvent::State(version) => {
-                let first = known.as_ref().is_some_and(String::is_empty);
-                if !first && known.as_ref() != Some(&version) {
-                    watches.wake(&queue, &reference);
+                let Some(watches) = watches.upgrade() else { return };
+                if let Some(waiting) = watches.lock().get_mut(&reference) {
+                    waiting.known = version.max(waiting.known);
+                    waiting.wake(&queue);
                 }
-                known = Some(version);
             }
-            SecretEvent::Gone => known = None,
+            // One that comes back has a newer version.
+            SecretEvent::Gone => {}
             SecretEvent::Forbidden => {
                 let SecretReference { namespace, name } = &reference;
                 tracing::debug!(

@@ -275,6 +275,9 @@ impl DriverTask {
         }
         // The driver came back as another, or with other capabilities.
         self.drain(publisher, held).await;
+        if self.campaign.is_some() && !self.catch_up(publisher, client, held).await {
+            return false;
+        }
         // Asked for before the attempt, so that no driver ends unseen between the two.
         let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
@@ -303,6 +306,17 @@ impl DriverTask {
                 self.blocked(publisher, obstacle, client, held.overdue(), vacancy).await;
                 false
             }
+        }
+    }
+
+    /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
+    async fn catch_up(&self, publisher: &Publisher, client: &CsiClient, held: &Held) -> bool {
+        publisher.phase(Phase::Syncing);
+        tokio::select! {
+            () = self.context.store.listed_anew() => true,
+            () = self.stop.cancelled() => false,
+            () = held.deposed() => false,
+            () = client.connection().lost() => false,
         }
     }
 

@@ -13,16 +13,22 @@ use crate::store::Snapshot;
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes the volume back from the node when the attachment is gone. An attachment that came back under the same name,
-/// which is made of volume and node, wants the volume where it is.
+/// Takes the volume back from the node when the attachment is gone, unless another one is claimed for that very place. One
+/// that came back under the same name is not: it waits for this attempt to end, and may never get as far as its claim.
 pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
     let name = &*snapshot.attachment.name;
-    let is_there = || attempt.work.context.store.attachment(name).is_some();
+    let uid = &snapshot.attachment.uid;
+    let store = &attempt.work.context.store;
+    let is_wanted = || {
+        let known = store.attachment(name);
+        known.is_some_and(|known| known.attachment.uid == *uid)
+            || store.is_claimed(&attempt.work.facts, snapshot, place)
+    };
     let driver = &*attempt.work.facts.name;
     let deadline = attempt.config.timeouts.unpublish;
     let mut pause = FIRST_PAUSE;
     for _ in 0..TRIES {
-        if is_there() {
+        if is_wanted() {
             return;
         }
         // Not the attempt's own client: its connection may be the one whose loss started this.

@@ -3,6 +3,7 @@
 use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
@@ -18,7 +19,8 @@ use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
 use crate::error_chain::chain;
 use crate::objects::{
-    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire,
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
+    VolumeAttachmentWire,
 };
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
@@ -63,23 +65,34 @@ impl Resource {
 
 /// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData(BTreeMap<String, String>);
+pub struct SecretData {
+    data: BTreeMap<String, String>,
+    version: ResourceVersion,
+}
 
 impl SecretData {
     /// Wraps contents.
     pub fn new(data: BTreeMap<String, String>) -> Self {
-        Self(data)
+        Self {
+            data,
+            version: ResourceVersion::default(),
+        }
+    }
+
+    /// The version that was read.
+    pub fn version(&self) -> ResourceVersion {
+        self.version
     }
 
     /// The contents, for the one call that they are for.
     pub fn expose(&self) -> &BTreeMap<String, String> {
-        &self.0
+        &self.data
     }
 }
 
 impl fmt::Debug for SecretData {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "<{} redacted>", self.0.len())
+        write!(formatter, "<{} redacted>", self.data.len())
     }
 }
 
@@ -189,6 +202,8 @@ impl Requests {
         #[derive(Deserialize)]
         struct Wire {
             #[serde(default)]
+            metadata: ObjectMeta,
+            #[serde(default)]
             data: BTreeMap<String, k8s_openapi::ByteString>,
         }
         // Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
@@ -203,9 +218,10 @@ impl Requests {
             .send(Request::get(url).body(Body::empty()), SECRETS, parent)
             .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
-        Ok(SecretData(
-            wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
-        ))
+        Ok(SecretData {
+            data: wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
+            version: ResourceVersion::of(&wire.metadata),
+        })
     }
 
     pub(super) async fn send<T: DeserializeOwned>(

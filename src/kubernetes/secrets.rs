@@ -2,19 +2,19 @@
 
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
 
 use super::requests::Requests;
-use crate::objects::SecretReference;
+use crate::objects::{ResourceVersion, SecretReference};
 
 /// What became of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretEvent {
     /// It is there, in this version.
-    State(String),
+    State(ResourceVersion),
     /// It was deleted.
     Gone,
     /// It may not be watched.
@@ -36,7 +36,7 @@ impl Requests {
 fn told(event: watcher::Result<Event<PartialObjectMeta<Secret>>>) -> Option<SecretEvent> {
     match event {
         Ok(Event::Apply(object) | Event::InitApply(object)) => {
-            Some(SecretEvent::State(object.resource_version().unwrap_or_default()))
+            Some(SecretEvent::State(ResourceVersion::of(&object.metadata)))
         }
         Ok(Event::Delete(_)) => Some(SecretEvent::Gone),
         Ok(Event::Init | Event::InitDone) => None,

@@ -224,9 +224,9 @@ impl Index {
             return Change::None;
         };
         if let Some(previous) = previous {
-            self.handles.remove(&previous);
+            self.handles.remove(&previous.spec);
         }
-        self.handles.add(&current);
+        self.handles.add(&current.spec);
         self.volume_changed(&current.name)
     }
 
@@ -311,6 +311,7 @@ impl Index {
             .entry(record.node.clone())
             .or_default()
             .push(record.name.clone());
+        self.handles.add_inline(record);
         self.count(record);
     }
 
@@ -319,6 +320,7 @@ impl Index {
             drop_from(&mut self.by_volume, volume, &record.name);
         }
         drop_from(&mut self.by_node, &record.node, &record.name);
+        self.handles.remove_inline(record);
         self.uncount(record);
     }
 
@@ -356,7 +358,7 @@ impl Index {
 
     fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> Change {
         let Some(record) = taken else { return Change::None };
-        self.handles.remove(&record);
+        self.handles.remove(&record.spec);
         self.volume_changed(&record.name)
     }
 
@@ -384,7 +386,7 @@ fn settled(record: &Attachment) -> bool {
 
 /// Whether two copies of an attachment are found in the same places of the index.
 fn same_place(one: &Attachment, other: &Attachment) -> bool {
-    one.node == other.node && one.volume_name() == other.volume_name()
+    one.node == other.node && one.source == other.source
 }
 
 fn drop_from(map: &mut HashMap<Arc<str>, Vec<Arc<str>>>, key: &Arc<str>, name: &Arc<str>) {

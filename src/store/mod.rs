@@ -15,8 +15,11 @@ mod route;
 mod table;
 
 pub use forced::Forced;
+pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub(crate) use reflect::{RECOVERED, patient, reflect};
+#[cfg(test)]
+pub(crate) use reflect::{Reflected, follow_from_list};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
 
 use parking_lot::RwLock;
@@ -26,7 +29,7 @@ use tokio::sync::watch;
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
-use index::{Change, Index};
+use index::Index;
 use route::Routes;
 
 /// Handle to the cache.
@@ -40,39 +43,70 @@ struct Inner {
     index: RwLock<Index>,
     routes: RwLock<Routes>,
     synced: watch::Sender<Synced>,
+    /// How often everything was asked to be listed anew.
+    rounds: watch::Sender<u64>,
     vacancies: watch::Sender<()>,
+    /// What a test of the tests makes the store forget to tell.
+    #[cfg(test)]
+    deaf: parking_lot::Mutex<Option<Ignores>>,
 }
 
-/// Which kinds were listed completely at least once.
+/// In which round each kind was last listed completely; none before the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Synced {
-    attachments: bool,
-    volumes: bool,
-    nodes: bool,
+    attachments: Option<u64>,
+    volumes: Option<u64>,
+    nodes: Option<u64>,
 }
 
 impl Synced {
-    fn all(self) -> bool {
-        self.attachments && self.volumes && self.nodes
+    /// Whether all kinds were listed in this round or a later one.
+    fn since(self, round: u64) -> bool {
+        [self.attachments, self.volumes, self.nodes]
+            .iter()
+            .all(|listed| *listed >= Some(round))
     }
 }
 
 impl Store {
     /// Resolves when all three kinds were listed. Before that a missing object means nothing.
     pub async fn wait_synced(&self) {
+        self.listed_since(0).await;
+    }
+
+    /// Lists everything anew; resolves when that is done.
+    ///
+    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
+    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
+    /// it. What a list shows that begins now is at least as new as everything the other one did.
+    pub async fn listed_anew(&self) {
+        let mut round = 0;
+        self.inner.rounds.send_modify(|rounds| {
+            *rounds += 1;
+            round = *rounds;
+        });
+        self.listed_since(round).await;
+    }
+
+    async fn listed_since(&self, round: u64) {
         let mut synced = self.inner.synced.subscribe();
         // The sender lives in `self`, so this cannot fail.
-        let _all = synced.wait_for(|synced| synced.all()).await;
+        let _all = synced.wait_for(|synced| synced.since(round)).await;
     }
 
     /// Whether all three kinds were listed.
     pub fn is_synced(&self) -> bool {
-        self.inner.synced.borrow().all()
+        self.inner.synced.borrow().since(0)
     }
 
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
+    }
+
+    /// Whether an attachment other than that of `snapshot`, on the same node, is claimed for a place.
+    pub fn is_claimed(&self, driver: &DriverFacts, snapshot: &Snapshot, place: decide::Place<'_>) -> bool {
+        self.inner.index.read().is_claimed(&snapshot.attachment, driver, place)
     }
 
     /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
@@ -197,6 +231,10 @@ impl Store {
     }
 
     fn react(&self, change: Change) {
+        #[cfg(test)]
+        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
+            return;
+        }
         match change {
             Change::None => {}
             Change::Attachment { name, replaced } => {
@@ -281,6 +319,18 @@ impl Store {
         for route in self.inner.routes.read().iter() {
             route.volume(&volume, attachments);
         }
+    }
+}
+
+/// Picks changes.
+#[cfg(test)]
+pub(crate) type Ignores = fn(&Change) -> bool;
+
+#[cfg(test)]
+impl Store {
+    /// Makes the store tell nobody of the changes that `ignores` picks.
+    pub(crate) fn be_deaf(&self, ignores: Ignores) {
+        *self.inner.deaf.lock() = Some(ignores);
     }
 }
 

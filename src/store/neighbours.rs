@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use super::index::Index;
-use crate::decide::Neighbours;
-use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSpec};
+use crate::decide::{DriverFacts, Neighbours, Place};
+use crate::objects::{Attachment, CsiSource, Source, VolumeSpec};
 
-/// How many PersistentVolumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
+/// How many PersistentVolumes and in-line volumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
 /// a look that finds nothing.
 #[derive(Default)]
 pub(super) struct Handles(HashMap<u64, u32>);
@@ -22,14 +22,28 @@ impl Handles {
         self.0.get(&Self::hash(source)).copied().unwrap_or_default()
     }
 
-    pub fn add(&mut self, volume: &Volume) {
-        if let Some(source) = volume.spec.csi() {
+    pub fn add(&mut self, volume: &VolumeSpec) {
+        if let Some(source) = volume.csi() {
             *self.0.entry(Self::hash(source)).or_default() += 1;
         }
     }
 
-    pub fn remove(&mut self, volume: &Volume) {
-        let Some(source) = volume.spec.csi() else { return };
+    /// Counts the volume of an attachment that describes it itself.
+    pub fn add_inline(&mut self, attachment: &Attachment) {
+        if let Source::Inline(spec) = &attachment.source {
+            self.add(spec);
+        }
+    }
+
+    /// Undoes [`Handles::add_inline`].
+    pub fn remove_inline(&mut self, attachment: &Attachment) {
+        if let Source::Inline(spec) = &attachment.source {
+            self.remove(spec);
+        }
+    }
+
+    pub fn remove(&mut self, volume: &VolumeSpec) {
+        let Some(source) = volume.csi() else { return };
         let hash = Self::hash(source);
         if let Some(count) = self.0.get_mut(&hash) {
             *count -= 1;
@@ -62,14 +76,28 @@ impl Index {
         Neighbours { elsewhere, here }
     }
 
+    /// Whether another attachment on the same node is claimed for a place, so that the volume is not to be taken from there.
+    pub fn is_claimed(&self, attachment: &Attachment, driver: &DriverFacts, place: Place<'_>) -> bool {
+        let names = self.by_node.get(&attachment.node).into_iter().flatten();
+        let mut records = names.filter_map(|name| self.attachments.get(name));
+        records.any(|other| {
+            let at_place = other.node_id.as_deref() == Some(place.node_id)
+                && other
+                    .volume_note
+                    .as_ref()
+                    .is_some_and(|note| &*note.handle == place.volume_id);
+            at_place
+                && other.uid != attachment.uid
+                && other.deleting.is_none()
+                && other.finalizers.contains(&driver.finalizer)
+        })
+    }
+
     /// Whether more than one PersistentVolume has the handle of this attachment's volume. Almost none do, and then the
     /// attachments of the node need not be gone through.
     fn shares_handle(&self, attachment: &Attachment) -> bool {
         match self.source_of(attachment) {
-            Some(source) => {
-                let inline = attachment.volume_name().is_none();
-                self.handles.count(source) > u32::from(!inline)
-            }
+            Some(source) => self.handles.count(source) > 1,
             None => false,
         }
     }

@@ -41,7 +41,7 @@ pub(crate) trait Reflected:
     #[doc(hidden)]
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change;
     #[doc(hidden)]
-    fn mark(synced: &mut Synced);
+    fn slot(synced: &mut Synced) -> &mut Option<u64>;
 }
 
 /// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
@@ -87,15 +87,34 @@ impl Backoff for Pauses {
 ///
 /// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
 pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
-    let config = watcher::Config::default().page_size(PAGE_SIZE);
-    let events = patient(watcher(Api::<K>::all(client), config));
-    follow(events, store, check).await;
+    let api = Api::<K>::all(client);
+    let events = || patient(watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE)));
+    follow_from_list(events, store, check).await;
+}
+
+/// Follows what `watch` starts, and starts it again whenever a fresh list is asked for ([`Store::listed_anew`]).
+pub(crate) async fn follow_from_list<K: Reflected, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
+    mut watch: impl FnMut() -> S,
+    store: Store,
+    check: CheckHandle,
+) {
+    let mut rounds = store.inner.rounds.subscribe();
+    loop {
+        let round = *rounds.borrow_and_update();
+        tokio::select! {
+            biased;
+            // The sender lives in the store.
+            _ = rounds.changed() => {}
+            () = follow(watch(), store.clone(), check.clone(), round) => return,
+        }
+    }
 }
 
 pub(super) async fn follow<K: Reflected>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store,
     check: CheckHandle,
+    round: u64,
 ) {
     let mut events = pin!(events);
     let mut seen = HashSet::new();
@@ -128,7 +147,7 @@ pub(super) async fn follow<K: Reflected>(
             check.set_ready(store.is_listed::<K>());
         }
         if let Some(event) = event {
-            take_in(event, &store, &mut seen, &check);
+            take_in(event, &store, &mut seen, &check, round);
         }
     }
 }
@@ -138,6 +157,7 @@ pub(super) fn take_in<K: Reflected>(
     store: &Store,
     seen: &mut HashSet<Arc<str>>,
     check: &CheckHandle,
+    round: u64,
 ) {
     match event {
         watcher::Event::Init => {
@@ -153,7 +173,7 @@ pub(super) fn take_in<K: Reflected>(
                 store.react(change);
             }
             *seen = HashSet::new();
-            store.inner.synced.send_modify(K::mark);
+            store.inner.synced.send_modify(|synced| *K::slot(synced) = Some(round));
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
@@ -173,10 +193,8 @@ pub(super) fn take_in<K: Reflected>(
 
 impl Store {
     fn is_listed<K: Reflected>(&self) -> bool {
-        let mut wanted = Synced::default();
-        K::mark(&mut wanted);
-        let have = *self.inner.synced.borrow();
-        (!wanted.attachments || have.attachments) && (!wanted.volumes || have.volumes) && (!wanted.nodes || have.nodes)
+        let mut synced = *self.inner.synced.borrow();
+        K::slot(&mut synced).is_some()
     }
 }
 
@@ -197,8 +215,8 @@ impl Reflected for VolumeAttachmentWire {
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
         index.remove_attachment(name, uid)
     }
-    fn mark(synced: &mut Synced) {
-        synced.attachments = true;
+    fn slot(synced: &mut Synced) -> &mut Option<u64> {
+        &mut synced.attachments
     }
 }
 
@@ -219,8 +237,8 @@ impl Reflected for PersistentVolumeWire {
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
         index.remove_volume(name, uid)
     }
-    fn mark(synced: &mut Synced) {
-        synced.volumes = true;
+    fn slot(synced: &mut Synced) -> &mut Option<u64> {
+        &mut synced.volumes
     }
 }
 
@@ -241,7 +259,7 @@ impl Reflected for CsiNodeWire {
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
         index.remove_node(name, uid)
     }
-    fn mark(synced: &mut Synced) {
-        synced.nodes = true;
+    fn slot(synced: &mut Synced) -> &mut Option<u64> {
+        &mut synced.nodes
     }
 }

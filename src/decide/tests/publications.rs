@@ -87,9 +87,9 @@ fn moved() -> Vec<Row> {
             "F",
         ),
         row(
-            "a place where the driver refused it is none",
+            "a place where the driver refused it last may be one from an earlier call",
             ready().va(noted(failed_with(5))),
-            "NOTE | pub handle1 nodeID2 rw | ATT",
+            "NOTE former handle1@nodeID1 | unpub handle1 nodeID1 | pub handle1 nodeID2 rw | ATT",
             "F",
         ),
         row(

@@ -74,9 +74,14 @@ impl World {
 
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
     fn note(&self, former: &[FormerPlace]) -> Value {
+        let path_of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
         let mut operations = vec![same(ATTACHMENT_UID)];
+        let noted = self.snapshot().and_then(|snapshot| snapshot.attachment.node_id.clone());
+        if let Some(noted) = noted {
+            operations.push(json!({"op": "test", "path": path_of(NODE_ID_ANNOTATION), "value": noted}));
+        }
         for (key, value) in self.annotations(former) {
-            let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+            let path = path_of(key);
             operations.push(json!({"op": "add", "path": path, "value": value}));
         }
         operations.into()

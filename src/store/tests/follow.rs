@@ -3,19 +3,21 @@
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::reflect::{RECOVERED, Reflected, follow, patient};
-use crate::store::{Store, Synced};
+use crate::store::Store;
+use crate::store::reflect::{RECOVERED, Reflected, follow, follow_from_list, patient};
 
 type Events<K> = Vec<watcher::Result<Event<K>>>;
 
 /// Follows a watch until it has told all this.
 async fn told<K: Reflected>(store: &Store, health: &Health, events: Events<K>) {
-    follow(stream::iter(events), store.clone(), health.check("watch")).await;
+    follow(stream::iter(events), store.clone(), health.check("watch"), 0).await;
 }
 
 fn broken<K>() -> watcher::Result<Event<K>> {
@@ -106,16 +108,36 @@ async fn the_cache_is_whole_when_all_three_kinds_were_listed() {
     told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::InitDone)]).await;
     waiting.await;
     assert!(store.is_synced());
-    let mut all = Synced::default();
-    for mark in [
-        VolumeAttachmentWire::mark,
-        PersistentVolumeWire::mark,
-        CsiNodeWire::mark,
-    ] {
-        assert!(!all.all());
-        mark(&mut all);
+}
+
+/// What was listed before somebody asked does not count, whatever is told of it later.
+#[tokio::test(start_paused = true)]
+async fn everything_is_listed_anew_for_who_takes_over() {
+    fn lists<K: Reflected>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let (counter, store, check) = (count.clone(), store.clone(), health.check(K::PLURAL));
+        let watch = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            stream::iter([Ok(Event::<K>::Init), Ok(Event::InitDone)]).chain(stream::pending())
+        };
+        (tokio::spawn(follow_from_list(watch, store, check)), count)
     }
-    assert!(all.all());
+    let (store, health) = (Store::default(), Health::new());
+    let tasks = [
+        lists::<VolumeAttachmentWire>(&store, &health),
+        lists::<PersistentVolumeWire>(&store, &health),
+        lists::<CsiNodeWire>(&store, &health),
+    ];
+    store.wait_synced().await;
+    for round in 1..=3 {
+        for (_, count) in &tasks {
+            assert_eq!(count.load(Ordering::Relaxed), round);
+        }
+        store.listed_anew().await;
+    }
+    for (task, _) in tasks {
+        task.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +167,7 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     let mut events = listed(&["a"], 1);
     events.push(broken());
     let events = stream::iter(events).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch")));
+    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
     tokio::time::sleep(RECOVERED / 2).await;
     assert!(!health.is_ready());
     tokio::time::sleep(RECOVERED).await;
@@ -166,7 +188,7 @@ async fn a_list_that_only_begins_mends_nothing() {
         Ok(Event::Init),
     ];
     let events = stream::iter(again).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch")));
+    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
     tokio::time::sleep(RECOVERED * 10).await;
     assert!(!health.is_ready());
     task.abort();
@@ -180,7 +202,7 @@ async fn a_list_that_only_begins_mends_nothing() {
 async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let (store, health) = (Store::default(), Health::new());
     let events = stream::iter(vec![broken::<VolumeAttachmentWire>()]).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store, health.check("watch")));
+    let task = tokio::spawn(follow(events, store, health.check("watch"), 0));
     tokio::time::sleep(RECOVERED * 10).await;
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch"), "{reason}");

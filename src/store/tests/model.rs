@@ -159,7 +159,7 @@ impl Model {
             Event::InitDone => self.ended.extend(&self.missing),
             _ => {}
         }
-        take_in(event, &self.store, &mut self.seen, &self.health.check("watch"));
+        take_in(event, &self.store, &mut self.seen, &self.health.check("watch"), 0);
         true
     }
 

@@ -1,0 +1,161 @@
+//! Many histories on all cores, and what is left of one that failed.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::history::{Outcome, run};
+use super::journal::Violation;
+use super::mutants::Mutant;
+use super::scenario::Scenario;
+
+/// Lines of a failed history that are shown after faults have stopped, from each end.
+const TAIL: usize = 25;
+
+/// What many histories came to.
+#[derive(Debug, Default)]
+pub struct Summary {
+    pub histories: u64,
+    pub faults: usize,
+    pub requests: usize,
+    pub calls: usize,
+    pub took: Duration,
+    /// The first seed that failed.
+    pub failed: Option<(u64, Violation)>,
+}
+
+/// Runs histories until one fails. Which one is found does not depend on the number of cores.
+pub fn search(seeds: Range<u64>, mutant: Mutant) -> Summary {
+    let started = Instant::now();
+    let next = AtomicU64::new(seeds.start);
+    let end = AtomicU64::new(seeds.end);
+    let summary = Mutex::new(Summary::default());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let outcome = run(&Scenario::of(seed), mutant, false);
+                    if outcome.violation.is_some() {
+                        end.fetch_min(seed, Ordering::Relaxed);
+                    }
+                    summary.lock().add(seed, outcome);
+                }
+            });
+        }
+    });
+    let mut summary = summary.into_inner();
+    summary.took = started.elapsed();
+    summary
+}
+
+impl Summary {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.histories += 1;
+        self.faults += outcome.faults;
+        self.requests += outcome.requests;
+        self.calls += outcome.calls;
+        if let Some(violation) = outcome.violation
+            && self.failed.as_ref().is_none_or(|(known, _)| seed < *known)
+        {
+            self.failed = Some((seed, violation));
+        }
+    }
+}
+
+/// Makes a failing scenario smaller: fewer faults, fewer events.
+pub fn shrink(scenario: &Scenario, mutant: Mutant) -> Scenario {
+    let mut best = scenario.clone();
+    let Some(violation) = run(&best, mutant, false).violation else {
+        return best;
+    };
+    let fails = |candidate: &Scenario| {
+        let found = run(candidate, mutant, false).violation;
+        found.is_some_and(|found| found.invariant == violation.invariant)
+    };
+    loop {
+        let before = (best.events.len(), best.max_faults);
+        shrink_faults(&mut best, mutant, &fails);
+        let mut at = best.events.len();
+        while at > 0 {
+            at -= 1;
+            let mut candidate = best.clone();
+            candidate.events.remove(at);
+            if fails(&candidate) {
+                best = candidate;
+            }
+        }
+        if (best.events.len(), best.max_faults) == before {
+            return best;
+        }
+    }
+}
+
+fn shrink_faults(best: &mut Scenario, mutant: Mutant, fails: &impl Fn(&Scenario) -> bool) {
+    let mut faults = run(best, mutant, false).faults;
+    best.max_faults = best.max_faults.min(faults);
+    for candidate in [0, 1, 2, 4, 8, 16, 32] {
+        let candidate = Scenario {
+            max_faults: candidate,
+            ..best.clone()
+        };
+        if candidate.max_faults < faults && fails(&candidate) {
+            *best = candidate;
+            return;
+        }
+    }
+    while faults > 0 {
+        faults -= 1;
+        let candidate = Scenario {
+            max_faults: faults,
+            ..best.clone()
+        };
+        if !fails(&candidate) {
+            return;
+        }
+        *best = candidate;
+    }
+}
+
+/// A failed history as people read it: what was violated, how to see it again, and what happened.
+pub fn story(scenario: &Scenario, mutant: Mutant) -> String {
+    let (seed, scenario) = (scenario.seed, shrink(scenario, mutant));
+    let Outcome { violation, lines, .. } = run(&scenario, mutant, true);
+    let mut story = String::new();
+    let violated = violation.map(|violation| violation.to_string()).unwrap_or_default();
+    // Writing to a String cannot fail.
+    writeln!(story, "seed {seed} violates: {violated}").ok();
+    writeln!(story, "see it again: make simulation SEED={seed} HISTORIES=1").ok();
+    writeln!(story, "keep it: add its events to src/driver/simulation/regressions.rs").ok();
+    writeln!(story, "what is left of it with {} events:", scenario.events.len()).ok();
+    writeln!(story, "  {}", scenario.character()).ok();
+    let last = lines
+        .iter()
+        .position(|line| line.contains("VIOLATION"))
+        .map_or(lines.len(), |at| at + 1);
+    let calm = lines
+        .iter()
+        .position(|line| line.contains("faults stop"))
+        .unwrap_or(last)
+        .min(last);
+    let (events, tail) = lines[..last].split_at(calm);
+    let cut = tail.len().saturating_sub(2 * TAIL);
+    let shown = events.iter().chain(&tail[..tail.len().min(TAIL)]);
+    for line in shown {
+        writeln!(story, "{line}").ok();
+    }
+    if cut > 0 {
+        writeln!(story, "           ... {cut} lines ...").ok();
+    }
+    for line in &tail[tail.len().min(TAIL).max(tail.len().saturating_sub(TAIL))..] {
+        writeln!(story, "{line}").ok();
+    }
+    story
+}

@@ -1,0 +1,167 @@
+//! The objects of the API server and their changes, in one order of resource versions.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+use crate::decide::Write;
+use crate::decide::patch::{Form, Target};
+use crate::decide::tests::api_server::{apply, is_gone};
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Attachment,
+    Volume,
+    Node,
+    Secret,
+}
+
+/// A change as a watch tells it.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub kind: Kind,
+    pub deleted: bool,
+    pub at: Instant,
+    pub object: Arc<Value>,
+}
+
+/// What a write did.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub before: Arc<Value>,
+    pub after: Arc<Value>,
+}
+
+/// The objects.
+#[derive(Default)]
+pub struct Cluster {
+    objects: BTreeMap<(Kind, String), Arc<Value>>,
+    version: u64,
+    /// All changes since the beginning; a watch remembers how far it has read.
+    pub changes: Vec<Change>,
+    uids: u64,
+}
+
+impl Cluster {
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&Arc<Value>> {
+        self.objects.get(&(kind, name.to_owned()))
+    }
+
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
+        self.objects
+            .iter()
+            .filter(move |((of, _), _)| *of == kind)
+            .map(|(_, object)| object)
+    }
+
+    pub fn has(&self, kind: Kind, name: &str) -> bool {
+        self.get(kind, name).is_some()
+    }
+
+    /// Version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Makes an object, unless there is one of that name.
+    pub fn create(&mut self, kind: Kind, name: &str, mut object: Value) -> bool {
+        if self.has(kind, name) {
+            return false;
+        }
+        self.uids += 1;
+        object["metadata"]["name"] = name.into();
+        object["metadata"]["uid"] = format!("u{}", self.uids).into();
+        object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.put(kind, object);
+        true
+    }
+
+    /// Changes an object as its owner or a user does; it goes when it is deleted and nobody holds it.
+    pub fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) -> bool {
+        let Some(object) = self.get(kind, name) else {
+            return false;
+        };
+        let mut edited = Value::clone(object);
+        change(&mut edited);
+        if edited["metadata"]["finalizers"] == json!([]) {
+            edited["metadata"]
+                .as_object_mut()
+                .map(|metadata| metadata.remove("finalizers"));
+        }
+        self.put(kind, edited);
+        true
+    }
+
+    /// Asks for the deletion of an object.
+    pub fn delete(&mut self, kind: Kind, name: &str) -> bool {
+        let deleting = |object: &Arc<Value>| !object["metadata"]["deletionTimestamp"].is_null();
+        if self.get(kind, name).is_none_or(deleting) {
+            return false;
+        }
+        self.edit(kind, name, |object| {
+            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        })
+    }
+
+    /// Carries out a write of an attacher: the HTTP status, the body, and what changed.
+    pub fn write(&mut self, write: &Write) -> (u16, Value, Option<Written>) {
+        let (kind, name) = match &write.target {
+            Target::Volume(name) => (Kind::Volume, name),
+            Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
+        };
+        let Some(before) = self.get(kind, name).cloned() else {
+            return (404, message("not found"), None);
+        };
+        let refused = if write.form == Form::Json { 422 } else { 409 };
+        match apply(&before, write) {
+            Err(error) => (refused, message(&error), None),
+            Ok(patched) if patched == *before => (200, patched, None),
+            Ok(patched) => {
+                let after = self.put(kind, patched);
+                (200, Value::clone(&after), Some(Written { before, after }))
+            }
+        }
+    }
+
+    fn put(&mut self, kind: Kind, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let key = (kind, text(&object, "/metadata/name").to_owned());
+        let deleted = is_gone(&object);
+        let object = Arc::new(object);
+        if deleted {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key, object.clone());
+        }
+        self.changes.push(Change {
+            kind,
+            deleted,
+            at: Instant::now(),
+            object: object.clone(),
+        });
+        object
+    }
+}
+
+/// A `metav1.Status` as far as it is read.
+pub fn message(text: &str) -> Value {
+    json!({"kind": "Status", "message": text})
+}
+
+/// A text inside an object; empty when there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The finalizers of an object.
+pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    let list = object["metadata"]["finalizers"].as_array();
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+pub fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}

@@ -1,0 +1,99 @@
+//! Proof by simulation: the store, the queue, the engine and the requests of production, in a world that is a model.
+//!
+//! The API server, the watches, the driver and everybody else are played; time is virtual, each history has a thread to
+//! itself, and all chance comes from one seed, so that a seed is a history. What must hold is checked at every write and
+//! every call ([`check`]), and at the end ([`settle`]). Wrong operators ([`mutants`]) show that the checks find something.
+//!
+//! `SIMULATION_HISTORIES` histories are run, from `SIMULATION_SEED` on; docs/TESTING.md tells more.
+
+mod actors;
+mod backend;
+mod calls;
+mod campaign;
+mod check;
+mod cluster;
+mod history;
+mod journal;
+mod mutants;
+mod regressions;
+mod replica;
+mod scenario;
+mod secrets;
+mod service;
+mod settle;
+mod watches;
+mod world;
+
+use campaign::{search, story};
+use history::run;
+use mutants::Mutant;
+use scenario::Scenario;
+
+fn number(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is no number")),
+        Err(_) => default,
+    }
+}
+
+#[test]
+fn what_went_wrong_once_does_not_again() {
+    for (name, scenario) in regressions::all() {
+        for seed in 0..regressions::WAYS {
+            let scenario = Scenario {
+                seed,
+                ..scenario.clone()
+            };
+            let outcome = run(&scenario, Mutant::default(), false);
+            assert!(
+                outcome.violation.is_none(),
+                "{name}\n{}",
+                story(&scenario, Mutant::default())
+            );
+        }
+    }
+}
+
+#[test]
+fn no_history_violates_anything() {
+    let start = number("SIMULATION_SEED", 1);
+    let summary = search(start..start + number("SIMULATION_HISTORIES", 1_000), Mutant::default());
+    println!(
+        "{} histories in {:.1} s: {} requests, {} calls, {} faults",
+        summary.histories,
+        summary.took.as_secs_f64(),
+        summary.requests,
+        summary.calls,
+        summary.faults
+    );
+    if let Some((seed, _)) = summary.failed {
+        panic!("{}", story(&Scenario::of(seed), Mutant::default()));
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    let lines = |seed| run(&Scenario::of(seed), Mutant::default(), true).lines;
+    for seed in 0..50 {
+        for (first, second) in lines(seed).iter().zip(&lines(seed)) {
+            assert_eq!(first, second, "seed {seed} takes two courses");
+        }
+    }
+}
+
+/// The proof of the proof, by `make simulation`: each wrong operator is found, and soon enough for a test.
+#[test]
+#[ignore = "takes a minute"]
+fn every_mutant_is_caught() {
+    const ENOUGH: u64 = 20_000;
+    let mut missed = Vec::new();
+    println!("{:<58} | {:>9} | violated", "mutant", "histories");
+    for (name, mutant) in mutants::all() {
+        let summary = search(1..1 + ENOUGH, mutant);
+        match summary.failed {
+            Some((seed, violation)) => println!("{name:<58} | {seed:>9} | {}", violation.invariant),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "not caught within {ENOUGH} histories: {missed:?}");
+}

@@ -1,0 +1,144 @@
+//! The watches of a replica: each kind behind by a delay of its own, now and then broken and listed anew.
+
+use fastrand::Rng;
+use futures::Stream;
+use futures::stream::unfold;
+use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+use super::cluster::{Change, Kind};
+use super::world::World;
+use crate::store::Reflected;
+
+/// Breaks one watch of a replica when it changes.
+pub type Breaker = watch::Receiver<[usize; 3]>;
+
+/// For how long a watch is down at most.
+const LONGEST_BREAK: Duration = Duration::from_secs(3);
+
+struct Feed<K> {
+    world: World,
+    kind: Kind,
+    /// Its own: feeds that are woken at once are woken in any order.
+    rng: Rng,
+    breaker: Breaker,
+    /// What was listed and is still to be told.
+    told: VecDeque<watcher::Result<Event<K>>>,
+    /// How many changes are behind us.
+    at: usize,
+    /// How often the watch was broken on purpose.
+    breaks: usize,
+}
+
+/// The events of a kind, from a list on.
+pub fn watch<K: Reflected>(
+    world: &World,
+    kind: Kind,
+    breaker: Breaker,
+    seed: u64,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K> {
+    let mut feed = Feed {
+        world: world.clone(),
+        kind,
+        rng: Rng::with_seed(seed),
+        breaker,
+        told: VecDeque::new(),
+        at: 0,
+        breaks: 0,
+    };
+    feed.list();
+    unfold(feed, |mut feed| async move {
+        let event = feed.next().await;
+        Some((event, feed))
+    })
+}
+
+impl<K: Reflected> Feed<K> {
+    fn list(&mut self) {
+        let (objects, at) = self.world.with(|state| {
+            let objects: Vec<Arc<Value>> = state.cluster.all(self.kind).cloned().collect();
+            (objects, state.cluster.changes.len())
+        });
+        self.at = at;
+        self.told.push_back(Ok(Event::Init));
+        let objects = objects.iter().filter_map(|object| decode(object));
+        self.told.extend(objects.map(|object| Ok(Event::InitApply(object))));
+        self.told.push_back(Ok(Event::InitDone));
+    }
+
+    fn millis(&mut self, longest: Duration) -> Duration {
+        let longest = u64::try_from(longest.as_millis()).unwrap_or(0);
+        Duration::from_millis(self.rng.u64(0..=longest))
+    }
+
+    async fn next(&mut self) -> watcher::Result<Event<K>> {
+        loop {
+            let (longest, faults) = self.world.with(|state| (state.scenario.lag, state.watch_faults()));
+            let lag = self.millis(longest);
+            let broken = self.rng.u8(0..100) < faults;
+            if let Some(event) = self.told.pop_front() {
+                // A list comes in pages.
+                tokio::time::sleep(lag / 4).await;
+                return event;
+            }
+            let (number, before) = (self.kind as usize, self.breaks);
+            let breaker = &mut self.breaker;
+            let breaks = async {
+                let found = breaker
+                    .wait_for(|breaks| breaks[number] != before)
+                    .await
+                    .map(|breaks| breaks[number]);
+                match found {
+                    Ok(breaks) => breaks,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                breaks = breaks => {
+                    self.breaks = breaks;
+                    return self.broken().await;
+                }
+                change = change(&self.world, self.kind, &mut self.at) => {
+                    if broken {
+                        return self.broken().await;
+                    }
+                    tokio::time::sleep_until(change.at + lag).await;
+                    if let Some(object) = decode(&change.object) {
+                        return Ok(if change.deleted { Event::Delete(object) } else { Event::Apply(object) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The watch is down for a while; what happens meanwhile is seen in a list only.
+    async fn broken(&mut self) -> watcher::Result<Event<K>> {
+        let down = self.millis(LONGEST_BREAK);
+        self.world.note("watch", || format!("{:?} breaks", self.kind));
+        tokio::time::sleep(down).await;
+        self.list();
+        Err(watcher::Error::NoResourceVersion)
+    }
+}
+
+/// Waits for the next change of a kind.
+async fn change(world: &World, kind: Kind, at: &mut usize) -> Change {
+    let (index, change) = world
+        .wait_for(|state| {
+            let mut unread = state.cluster.changes.iter().enumerate().skip(*at);
+            let found = unread.find(|(_, change)| change.kind == kind);
+            found.map(|(index, change)| (index, change.clone()))
+        })
+        .await;
+    *at = index + 1;
+    change
+}
+
+fn decode<K: Reflected>(object: &Value) -> Option<K> {
+    K::deserialize(object).ok()
+}
