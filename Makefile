@@ -30,7 +30,7 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, KUBECONFIG_
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
 
-test: fmt-check lint unit doc-test integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, conformance
+test: fmt-check lint unit tables doc-test integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, conformance
 
 fmt: need-rust ## Format the sources
 	$(CARGO) fmt

@@ -5,50 +5,52 @@ use std::time::Duration;
 use serde_json::json;
 use tonic::Code;
 
-use csi_attacher_operator::mock::CallRecord;
+use csi_attacher_operator::mock::{CallRecord, Method};
 
 use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand};
 use crate::test::Test;
 
-/// With pauses of 0.1, 0.2, 0.4, 0.8 and then 1 second there are six tries in it; some more are no harm.
+/// With pauses of 0.1, 0.2, 0.4, 0.8 and then 1 second there are six tries in it; some more are no harm. What is demanded
+/// are bounds that a busy machine, which makes pauses longer, cannot break.
 const WINDOW: Duration = Duration::from_millis(3500);
-const FEWEST: usize = 3;
 const MOST: usize = 10;
 
 pub fn scenarios() -> Vec<Scenario> {
     Group::new("retry")
-        .scenario("a failing attach is tried 3 to 10 times in 3.5 s", |t| async move {
-            t.script(t.on_publish().fail(Code::Internal, "no"));
-            t.given_all(|_| {}).await?;
-            t.publish_begins().await?;
-            tokio::time::sleep(WINDOW).await;
-            tries(&t.publishes())
-        })
-        .scenario("a failing detach is tried 3 to 10 times in 3.5 s", |t| async move {
-            t.given_attached().await?;
-            t.script(t.on_unpublish().fail(Code::Internal, "no"));
-            t.delete_attachment().await?;
-            t.unpublish_begins().await?;
-            tokio::time::sleep(WINDOW).await;
-            tries(&t.unpublishes())
-        })
         .scenario(
-            "the pause of a failing attach grows from --retry-interval-start",
+            "a failing attach is tried again and again, in 3.5 s not more than 10 times",
             |t| async move {
                 t.script(t.on_publish().fail(Code::Internal, "no"));
                 t.given_all(|_| {}).await?;
                 t.publish_begins().await?;
                 tokio::time::sleep(WINDOW).await;
+                tries(&t, Method::ControllerPublishVolume, 3).await.map(drop)
+            },
+        )
+        .scenario(
+            "a failing detach is tried again and again, in 3.5 s not more than 10 times",
+            |t| async move {
+                t.given_attached().await?;
+                t.script(t.on_unpublish().fail(Code::Internal, "no"));
+                t.delete_attachment().await?;
+                t.unpublish_begins().await?;
+                tokio::time::sleep(WINDOW).await;
+                tries(&t, Method::ControllerUnpublishVolume, 3).await.map(drop)
+            },
+        )
+        .scenario(
+            "the pause of a failing attach grows from --retry-interval-start",
+            |t| async move {
+                t.script(t.on_publish().fail(Code::Internal, "no"));
+                t.given_all(|_| {}).await?;
+                let calls = tries(&t, Method::ControllerPublishVolume, 6).await?;
                 // The first pause may be missing: the attacher's own claim of the attachment wakes it.
-                let mut pauses: Vec<Duration> = pauses(&t.publishes()).skip(1).collect();
-                pauses.truncate(3);
+                let pauses: Vec<Duration> = pauses(&calls).skip(1).collect();
                 let short = pauses.iter().find(|pause| **pause < RETRY.0 * 9 / 10);
                 demand(short.is_none(), || format!("pauses {pauses:?}"))?;
-                let growing = pauses.windows(2).all(|pair| pair[1] > pair[0]);
-                demand(growing && pauses.len() == 3, || {
-                    format!("pauses {pauses:?} do not grow")
-                })
+                let grown = pauses.last().is_some_and(|pause| *pause > RETRY.0 * 4);
+                demand(grown, || format!("pauses {pauses:?} do not grow"))
             },
         )
         .scenario(
@@ -107,11 +109,19 @@ pub fn scenarios() -> Vec<Scenario> {
         .done()
 }
 
-fn tries(calls: &[CallRecord]) -> Outcome {
-    let count = calls.len();
-    demand((FEWEST..=MOST).contains(&count), || {
-        format!("{count} calls in {WINDOW:?}")
-    })
+/// Waits until there are so many calls; too many in a short time are wrong.
+async fn tries(t: &Test, method: Method, wanted: usize) -> Outcome<Vec<CallRecord>> {
+    let mut calls = t.calls(method);
+    while calls.len() < wanted {
+        let seen = calls.last().map(|call| call.id);
+        t.call(method, "again", move |call| Some(call.id) > seen).await?;
+        calls = t.calls(method);
+    }
+    let since_first = |call: &CallRecord| Duration::try_from(call.started.duration_since(calls[0].started));
+    let early = |call: &&CallRecord| since_first(call).is_ok_and(|since| since < WINDOW);
+    let count = calls.iter().filter(early).count();
+    demand(count <= MOST, || format!("{count} calls in {WINDOW:?}"))?;
+    Ok(calls)
 }
 
 /// From the end of one call to the start of the next.
