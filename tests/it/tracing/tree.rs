@@ -9,6 +9,27 @@ pub fn in_order(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
     sorted
 }
 
+/// Takes out the traces of comparisons with ListVolumes, which are made now and then and are about no volume; each has
+/// one page here.
+pub fn without_comparisons(spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
+    let is_comparison = |span: &&ReceivedSpan| span.name == "VolumeAttachment.reconcile_sync";
+    let traces: Vec<_> = spans
+        .iter()
+        .filter(is_comparison)
+        .map(|span| span.trace_id.clone())
+        .collect();
+    let (comparisons, rest) = spans
+        .into_iter()
+        .partition::<Vec<_>, _>(|span| traces.contains(&span.trace_id));
+    for comparison in render(&comparisons) {
+        assert_eq!(
+            comparison,
+            "INTERNAL VolumeAttachment.reconcile_sync\n  CLIENT csi.v1.Controller/ListVolumes"
+        );
+    }
+    rest
+}
+
 /// The spans without a parent, by their start.
 pub fn roots(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
     let sorted = in_order(spans).into_iter();
