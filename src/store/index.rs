@@ -1,6 +1,6 @@
 //! The three tables and the ways between them: which attachments name a volume, which are on a node.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::neighbours::Handles;
@@ -335,30 +335,12 @@ impl Index {
         }
     }
 
-    pub fn finish_attachment_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        let gone = self.attachments.finish_list(seen);
-        gone.iter()
-            .map(|record| self.remove_attachment(&record.name, &record.uid))
-            .collect()
-    }
-
-    pub fn finish_volume_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        let gone = self.volumes.finish_list(seen);
-        gone.iter()
-            .map(|record| self.remove_volume(&record.name, &record.uid))
-            .collect()
-    }
-
-    pub fn finish_node_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        let gone = self.nodes.finish_list(seen);
-        gone.iter()
-            .map(|record| self.remove_node(&record.name, &record.uid))
-            .collect()
-    }
-
     fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> Change {
         let Some(record) = taken else { return Change::None };
-        self.handles.remove(&record.spec);
+        // What is still attached though its volume is gone keeps the handle counted: it may be a neighbour.
+        if !self.by_volume.contains_key(&record.name) {
+            self.handles.remove(&record.spec);
+        }
         self.volume_changed(&record.name)
     }
 

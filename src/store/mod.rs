@@ -9,6 +9,7 @@
 
 mod forced;
 mod index;
+mod listed;
 mod neighbours;
 mod reflect;
 mod route;

@@ -8,23 +8,33 @@ use super::index::Index;
 use crate::decide::{DriverFacts, Neighbours, Place};
 use crate::objects::{Attachment, CsiSource, Source, VolumeSpec};
 
-/// How many PersistentVolumes and in-line volumes have a handle, by its hash: a few bytes for each volume. Two handles of one hash only cost
-/// a look that finds nothing.
+/// How many PersistentVolumes and in-line volumes have a handle, by its hash: a few bytes for each volume. It may be too
+/// high, as when two handles have one hash: that only costs a look that finds nothing.
 #[derive(Default)]
 pub(super) struct Handles(HashMap<u64, u32>);
 
 impl Handles {
-    fn hash(source: &CsiSource) -> u64 {
-        BuildHasherDefault::<DefaultHasher>::default().hash_one((&source.driver, &source.handle))
+    fn hash(driver: &str, handle: &str) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((driver, handle))
     }
 
-    fn count(&self, source: &CsiSource) -> u32 {
-        self.0.get(&Self::hash(source)).copied().unwrap_or_default()
+    fn count(&self, driver: &str, handle: &str) -> u32 {
+        self.0.get(&Self::hash(driver, handle)).copied().unwrap_or_default()
     }
 
     pub fn add(&mut self, volume: &VolumeSpec) {
         if let Some(source) = volume.csi() {
-            *self.0.entry(Self::hash(source)).or_default() += 1;
+            *self.0.entry(Self::hash(&source.driver, &source.handle)).or_default() += 1;
+        }
+    }
+
+    /// Counts the volume of an attachment whose PersistentVolume is gone by force.
+    pub fn add_noted(&mut self, attachment: &Attachment) {
+        if let Some(note) = &attachment.volume_note {
+            *self
+                .0
+                .entry(Self::hash(&attachment.attacher, &note.handle))
+                .or_default() += 1;
         }
     }
 
@@ -44,7 +54,7 @@ impl Handles {
 
     pub fn remove(&mut self, volume: &VolumeSpec) {
         let Some(source) = volume.csi() else { return };
-        let hash = Self::hash(source);
+        let hash = Self::hash(&source.driver, &source.handle);
         if let Some(count) = self.0.get_mut(&hash) {
             *count -= 1;
             if *count == 0 {
@@ -93,13 +103,18 @@ impl Index {
         })
     }
 
-    /// Whether more than one PersistentVolume has the handle of this attachment's volume. Almost none do, and then the
-    /// attachments of the node need not be gone through.
+    /// Whether more than one volume has the handle of this attachment's. Almost none do, and then the attachments of the
+    /// node need not be gone through.
     fn shares_handle(&self, attachment: &Attachment) -> bool {
-        match self.source_of(attachment) {
-            Some(source) => self.handles.count(source) > 1,
-            None => false,
-        }
+        let itself = u32::from(self.source_of(attachment).is_some());
+        let handle = self.handle_of(attachment);
+        handle.is_some_and(|handle| self.handles.count(&attachment.attacher, handle) > itself)
+    }
+
+    /// The handle of an attachment's volume: that of its PersistentVolume or, when that was removed by force, what was noted.
+    fn handle_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a str> {
+        let described = self.source_of(attachment).map(|source| &*source.handle);
+        described.or_else(|| attachment.volume_note.as_ref().map(|note| &*note.handle))
     }
 
     fn source_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a CsiSource> {
@@ -112,8 +127,8 @@ impl Index {
     }
 
     fn same_volume(&self, one: &Attachment, other: &Attachment) -> bool {
-        match (self.source_of(one), self.source_of(other)) {
-            (Some(one), Some(other)) => one.handle == other.handle,
+        match (self.handle_of(one), self.handle_of(other)) {
+            (Some(one), Some(other)) => one == other,
             _ => one.volume_name().is_some() && one.volume_name() == other.volume_name(),
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct Table<R> {
     ghosts: HashMap<Box<str>, u64>,
     /// Number of the list that is running or ran last.
     list: u64,
+    /// Whether there was a complete list.
+    listed: bool,
 }
 
 impl<R> Default for Table<R> {
@@ -30,6 +32,7 @@ impl<R> Default for Table<R> {
             records: HashMap::new(),
             ghosts: HashMap::new(),
             list: 0,
+            listed: false,
         }
     }
 }
@@ -86,12 +89,17 @@ impl<R: Record> Table<R> {
         self.records.remove(name)
     }
 
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
     pub fn start_list(&mut self) {
         self.list += 1;
     }
 
     /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
+        self.listed = true;
         let list = self.list;
         self.ghosts.retain(|_, marked| *marked == list);
         let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));

@@ -61,6 +61,16 @@ pub fn claim_of(object: &Value) -> Option<(Pair, Owner)> {
     Some((pair, owner(object)))
 }
 
+/// Whether a place is noted on a claimed attachment as one where the volume may be from before.
+fn is_former(object: &Value, pair: &Pair) -> bool {
+    let annotation = object["metadata"]["annotations"][VOLUME_ANNOTATION].as_str();
+    let note: Option<Value> = annotation.and_then(|text| serde_json::from_str(text).ok());
+    let former = note.as_ref().and_then(|note| note["former"].as_array());
+    let mut places = former.into_iter().flatten();
+    claim_of(object).is_some()
+        && places.any(|place| place["handle"] == pair.volume.as_str() && place["nodeID"] == pair.node.as_str())
+}
+
 pub fn owner(object: &Value) -> Owner {
     Owner {
         uid: text(object, "/metadata/uid").to_owned(),
@@ -174,10 +184,13 @@ pub fn called(state: &mut State, store: &Store, replica: usize, call: Call, pair
 
 fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
     let attachments = state.cluster.all(Kind::Attachment);
-    let claims = attachments
-        .filter_map(|object| claim_of(object))
-        .filter(|(claimed, _)| claimed == pair);
-    let owners: BTreeSet<Owner> = claims.map(|(_, owner)| owner).collect();
+    let noted = attachments.filter(|object| {
+        let claimed = claim_of(object).is_some_and(|(claimed, _)| claimed == *pair);
+        // A claim whose answer was lost may have noted another place since. This one is kept beside it, so that it is
+        // taken back with the rest.
+        claimed || is_former(object, pair)
+    });
+    let owners: BTreeSet<Owner> = noted.map(|object| owner(object)).collect();
     if owners.is_empty() {
         let known = state.claims.get(pair).cloned().unwrap_or_default();
         let forced: BTreeSet<Owner> = known

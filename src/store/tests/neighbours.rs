@@ -60,11 +60,32 @@ fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
         index.snapshot("b").unwrap().neighbours.here.is_empty(),
         "asked only of what is being deleted"
     );
-    index.remove_volume("pv2", "pv2-uid");
-    assert!(
-        index.snapshot("a").unwrap().neighbours.here.is_empty(),
-        "forgotten with the volume"
-    );
+}
+
+/// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts
+/// after that.
+#[test]
+fn a_volume_that_is_gone_is_known_by_the_note() {
+    let mut twin = of_volume(attachment("b", 1), "pv2");
+    twin.volume_note = Some(Box::new(crate::objects::VolumeNote {
+        handle: "h".into(),
+        secret: None,
+        former: Vec::new(),
+    }));
+    let mut seen = Index::default();
+    let mut started = Index::default();
+    for index in [&mut seen, &mut started] {
+        index.apply_volume(with_handle("pv1", "h"));
+        index.apply_attachment(detaching("a", 1));
+        index.apply_attachment(twin.clone());
+    }
+    seen.apply_volume(with_handle("pv2", "h"));
+    seen.remove_volume("pv2", "pv2-uid");
+    started.finish_volume_list(&std::iter::once("pv1".into()).collect());
+    started.finish_attachment_list(&["a".into(), "b".into()].into());
+    for index in [seen, started] {
+        assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    }
 }
 
 fn removed(store: &Store, name: &str) {
