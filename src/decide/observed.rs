@@ -78,7 +78,8 @@ pub enum Credentials {
 pub struct Neighbours {
     /// Those that name the same PersistentVolume, on other nodes.
     pub elsewhere: Vec<Arc<Attachment>>,
-    /// Those of the same volume handle on the same node; looked for only when the attachment is being deleted.
+    /// Those of the same volume handle on the same node, or on one that has the same ID; looked for only when the attachment
+    /// is being deleted.
     pub here: Vec<Arc<Attachment>>,
 }
 

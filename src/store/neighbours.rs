@@ -83,12 +83,25 @@ impl Index {
             here.retain(|other| self.same_volume(attachment, other));
         }
         elsewhere.retain(|other| other.node != attachment.node);
+        if attachment.deleting.is_some() {
+            // A machine that was registered anew under another name keeps its ID.
+            let same_machine =
+                |other: &&Arc<Attachment>| other.node_id.is_some() && other.node_id == attachment.node_id;
+            here.extend(elsewhere.iter().filter(same_machine).cloned());
+        }
         Neighbours { elsewhere, here }
     }
 
-    /// Whether another attachment on the same node is claimed for a place, so that the volume is not to be taken from there.
+    /// Whether another attachment on the same node or of the same volume is claimed for a place, so that the volume is not
+    /// to be taken from there.
     pub fn is_claimed(&self, attachment: &Attachment, driver: &DriverFacts, place: Place<'_>) -> bool {
-        let names = self.by_node.get(&attachment.node).into_iter().flatten();
+        let of_volume = attachment.volume_name().and_then(|volume| self.by_volume.get(volume));
+        let names = self
+            .by_node
+            .get(&attachment.node)
+            .into_iter()
+            .chain(of_volume)
+            .flatten();
         let mut records = names.filter_map(|name| self.attachments.get(name));
         records.any(|other| {
             let at_place = other.node_id.as_deref() == Some(place.node_id)

@@ -62,6 +62,24 @@ fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
     );
 }
 
+/// A machine whose Node was deleted and registered under another name: the detach from the old one must not take away what
+/// the new one has.
+#[test]
+fn two_nodes_of_one_id_are_one_machine() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    let with_id = |mut record: Attachment, id: &str| {
+        record.node_id = Some(id.into());
+        record
+    };
+    index.apply_attachment(with_id(detaching("old", 1), "machine-1"));
+    index.apply_attachment(with_id(on_node(attachment("renamed", 1), "n2"), "machine-1"));
+    index.apply_attachment(with_id(on_node(attachment("other", 1), "n3"), "machine-3"));
+    let neighbours = index.snapshot("old").unwrap().neighbours;
+    assert_eq!(names(&neighbours.here), ["renamed"]);
+    assert_eq!(names(&neighbours.elsewhere), ["renamed", "other"]);
+}
+
 /// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts
 /// after that.
 #[test]
