@@ -87,6 +87,16 @@ fn served() -> (Store, Queue<AttacherKey>, Registration) {
     (store, queue, registration)
 }
 
+/// As when the watch tells that an attachment is gone.
+fn removed(store: &Store, name: &str) {
+    let change = store
+        .inner
+        .index
+        .write()
+        .remove_attachment(name, &format!("{name}-uid"));
+    store.react(change);
+}
+
 fn next(queue: &Queue<AttacherKey>) -> Option<Ticket<AttacherKey>> {
     tokio::task::unconstrained(queue.next()).now_or_never().flatten()
 }

@@ -1,8 +1,7 @@
 //! Attachments of one volume, and who is woken when one of them leaves.
 
-use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, served, volume, woken};
+use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
 use crate::objects::{Attachment, Finalizers, VolumeSource};
-use crate::store::Store;
 use crate::store::index::Index;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
@@ -104,15 +103,6 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
     for index in [seen, started] {
         assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     }
-}
-
-fn removed(store: &Store, name: &str) {
-    let change = store
-        .inner
-        .index
-        .write()
-        .remove_attachment(name, &format!("{name}-uid"));
-    store.react(change);
 }
 
 #[tokio::test(start_paused = true)]

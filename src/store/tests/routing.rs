@@ -3,20 +3,13 @@
 use serde_json::json;
 use std::time::Duration;
 
-use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, label, next, node, route, served, volume, woken};
+use super::{
+    DRIVER, FINALIZER, attachment, detaching, fail_next, label, next, node, removed, route, served, volume, woken,
+};
 use crate::decide::patch::Target;
 use crate::objects::{Finalizers, PersistentVolumeWire, Source, Volume};
 use crate::queue::Verdict;
 use crate::store::{AttacherKey, Conflict, DETACH, Store};
-
-fn removed(store: &Store, name: &str) {
-    let change = store
-        .inner
-        .index
-        .write()
-        .remove_attachment(name, &format!("{name}-uid"));
-    store.react(change);
-}
 
 fn deleted_volume(version: u64, finalizers: &[&str]) -> Volume {
     let mut record = volume("pv1", version);
