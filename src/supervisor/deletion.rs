@@ -11,7 +11,8 @@ use crate::api::{AttacherConfigObject, DeletionPolicy};
 
 /// Whether an object is served: one that is being deleted only while it waits for its volumes.
 pub(super) fn is_served(object: &AttacherConfigObject) -> bool {
-    object.metadata.deletion_timestamp.is_none() || (is_kept(&object.metadata) && policy(object) != Some(DeletionPolicy::Orphan))
+    object.metadata.deletion_timestamp.is_none()
+        || (is_kept(&object.metadata) && policy(object) != Some(DeletionPolicy::Orphan))
 }
 
 /// Whether an object waits to be deleted until its volumes are detached.

@@ -25,7 +25,15 @@ fn the_finalizer_is_there_while_it_is_needed() {
     // policy, being deleted, finalizers, claimed attachments | finalizers written, served, waiting
     let rows: &[(&Value, bool, &[&str], Option<usize>, Option<&[&str]>, bool, bool)] = &[
         (&orphan, false, &[], Some(3), None, true, false),
-        (&orphan, false, &["a/b", OURS, "c/d"], Some(3), Some(&["a/b", "c/d"]), true, false),
+        (
+            &orphan,
+            false,
+            &["a/b", OURS, "c/d"],
+            Some(3),
+            Some(&["a/b", "c/d"]),
+            true,
+            false,
+        ),
         (&orphan, true, &["a/b"], Some(3), None, false, false),
         (&orphan, true, &[OURS], Some(3), Some(&[]), false, false),
         (&wait, false, &[], Some(0), Some(&[OURS]), true, false),
@@ -43,7 +51,8 @@ fn the_finalizer_is_there_while_it_is_needed() {
     ];
     for (policy, deleting, finalizers, claimed, written, served, waiting) in rows {
         let object = object(policy, *deleting, finalizers);
-        let expected = written.map(|list| json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": list}}));
+        let expected =
+            written.map(|list| json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": list}}));
         let row = format!("{policy} {deleting} {finalizers:?} {claimed:?}");
         assert_eq!(patch(&object, *claimed), expected, "{row}");
         assert_eq!((is_served(&object), is_waiting(&object)), (*served, *waiting), "{row}");
