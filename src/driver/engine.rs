@@ -94,7 +94,7 @@ impl Engine {
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
         let queue = Builder::new(backoff(&settings))
-            .limits(limits(&settings))
+            .limits(limits(&settings, &facts))
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
@@ -168,7 +168,7 @@ impl Engine {
     /// Takes changed settings into use; calls that run keep theirs. What failed is tried at once: the change may be the
     /// cure.
     pub fn reconfigure(&self, config: &DriverConfig) {
-        self.work.queue.set_limits(limits(config));
+        self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.work.queue.wake_all();
     }
@@ -191,11 +191,15 @@ fn backoff(config: &DriverConfig) -> Backoff {
     Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
-fn limits(config: &DriverConfig) -> Limits {
+///
+/// A run keeps its slot until its end: the call together with the writes before and after it. What waits for something
+/// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
+pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
     let limits = &config.concurrency;
     let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
         max_running: max.map_or(0, std::num::NonZeroUsize::get),
-        rate_limited: true,
+        // A driver that is served without calls has no calls to be limited.
+        rate_limited: facts.capabilities.publish_unpublish,
     };
     let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     Limits {
