@@ -16,6 +16,7 @@ use super::status::Publisher;
 use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
+use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
 
@@ -60,6 +61,8 @@ pub(super) struct Engine {
     work: Arc<Work>,
     runner: AbortOnDropHandle<()>,
     reconciler: Option<AbortOnDropHandle<()>>,
+    /// That of the requests to the API server.
+    api_limit: Throttle,
     _registration: Registration,
 }
 
@@ -105,6 +108,11 @@ impl Engine {
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
+        let api_limit = Throttle::new(api_limit(&settings));
+        let context = Context {
+            requests: context.requests.for_driver(facts.name.clone(), api_limit.clone()),
+            ..context
+        };
         let client = RwLock::new(client);
         let work = Arc::new(Work {
             context,
@@ -139,6 +147,7 @@ impl Engine {
             work,
             runner,
             reconciler,
+            api_limit,
             _registration: registration,
         })
     }
@@ -170,17 +179,27 @@ impl Engine {
     pub fn reconfigure(&self, config: &DriverConfig) {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
+        self.api_limit.set(api_limit(config));
         self.work.queue.wake_all();
     }
 
-    /// Starts no further runs and waits for those in flight, whose results are written as ever.
+    /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the
+    /// driver's own limit of requests: there is a deadline for this, and what is in flight is bounded.
     pub async fn drain(self) {
         drop(self.reconciler);
         self.work.queue.close();
+        self.api_limit.set(None);
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
     }
+}
+
+fn api_limit(config: &DriverConfig) -> Option<RateLimit> {
+    config.kubernetes_api.map(|limit| RateLimit {
+        per_second: f64::from(limit.qps.get()),
+        burst: limit.burst.get(),
+    })
 }
 
 /// Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.

@@ -96,8 +96,9 @@ pub struct LaneStats<K> {
     pub unfinished: Duration,
 }
 
-impl<K> LaneStats<K> {
-    pub(super) const fn empty() -> Self {
+/// A lane that nothing is in.
+impl<K> Default for LaneStats<K> {
+    fn default() -> Self {
         Self {
             ready: 0,
             running: 0,
@@ -112,7 +113,9 @@ impl<K> LaneStats<K> {
             unfinished: Duration::ZERO,
         }
     }
+}
 
+impl<K> LaneStats<K> {
     /// Counts one key; `blocked` is whether its group has all the runs it may have.
     pub(super) fn count(&mut self, entry: &Entry, blocked: bool, now: Instant) {
         self.failing += usize::from(entry.failures > 0);

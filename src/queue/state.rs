@@ -233,7 +233,7 @@ impl<K: Key> State<K> {
             .max()
             .unwrap_or_default();
         let count = count.max(self.places.lanes().count());
-        let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::empty()).collect();
+        let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::default()).collect();
         let mut oldest: Vec<Option<(&K, Instant)>> = vec![None; count];
         for (key, entry) in &self.entries {
             let index = match &entry.phase {

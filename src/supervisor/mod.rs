@@ -7,6 +7,7 @@
 mod gauges;
 mod plan;
 mod running;
+mod saturation;
 mod single;
 mod status;
 
@@ -122,7 +123,7 @@ impl Supervisor {
                         check.set_ready(true);
                     }
                     self.drivers.restart_due();
-                    self.drivers.set_gauges();
+                    self.drivers.look();
                     self.write_statuses().await;
                 }
             }

@@ -178,3 +178,34 @@ async fn without_calls_there_is_no_rate_of_calls() {
     assert_eq!(limited(true), [true, true, false]);
     assert_eq!(limited(false), [false, false, false]);
 }
+
+/// The limit of requests holds the attaches back until it is raised, and never the end of the driver.
+#[tokio::test]
+async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
+    let stage = Stage::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 1).await;
+    let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(40);
+    let attach = |number: usize| stage.attachment(&format!("va{number}"), &format!("n{number}"), &json!({}));
+    // Two writes each: 39 seconds for these, were it not for the change.
+    (0..20).for_each(attach);
+    stage.api.until(|api| !api.patches.lock().is_empty()).await;
+    spec.kubernetes_api.qps = 10_000;
+    stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
+    for number in 0..20 {
+        stage.attaches(&format!("va{number}")).await;
+    }
+    spec.kubernetes_api.qps = 1;
+    stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
+    (20..40).for_each(attach);
+    stage.api.until(|api| api.patches.lock().len() > 40).await;
+    let all_run = async {
+        while stage.engine.queue().stats().lanes[0].ready > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, all_run).await.expect("in time");
+    let Stage { engine, api, .. } = stage;
+    tokio::time::timeout(LIMIT, engine.drain()).await.expect("in time");
+    assert_eq!(api.patches.lock().len(), 80, "everything that ran is on record");
+}

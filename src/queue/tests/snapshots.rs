@@ -100,7 +100,7 @@ async fn stats_tell_counts_and_ages() {
             oldest_pending: Some(("long", begin + SECOND / 2)),
             longest_running: Some(SECOND / 4),
             unfinished: SECOND / 4,
-            ..LaneStats::empty()
+            ..LaneStats::default()
         }
     );
     assert_eq!(
@@ -111,10 +111,10 @@ async fn stats_tell_counts_and_ages() {
             failing: 1,
             oldest_pending: Some(("failing", begin)),
             longest_running: Some(Duration::ZERO),
-            ..LaneStats::empty()
+            ..LaneStats::default()
         }
     );
-    assert_eq!(stats.lanes[VOLUME.index()], LaneStats::empty());
+    assert_eq!(stats.lanes[VOLUME.index()], LaneStats::default());
     assert!(!stats.paused && !stats.closed);
 
     // Both detach runs count towards the unfinished work, the longer one is the longest.

@@ -2,4 +2,5 @@
 
 mod plan;
 mod running;
+mod saturation;
 mod status;
