@@ -320,8 +320,8 @@ impl Attempt<'_> {
         };
         for write in (self.work.rules.settle)(observed, &outcome, clock::now()) {
             if let Err(error) = self.write(snapshot, &write).await {
-                let name = &*snapshot.attachment.name;
-                tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+                let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
+                tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
             }
         }
         report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);

@@ -166,6 +166,7 @@ impl Stage {
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

@@ -9,6 +9,7 @@ use crate::objects::StringMap;
 use crate::queue::Verdict;
 use crate::store::Snapshot;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Attempt<'_> {
     /// Calls ControllerPublishVolume and records the answer.
@@ -36,7 +37,7 @@ impl Attempt<'_> {
         };
         let deadline = self.config.timeouts.publish;
         let client = self.client.clone();
-        self.count_call();
+        self.calling("ControllerPublishVolume", snapshot, place, deadline);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
@@ -63,7 +64,7 @@ impl Attempt<'_> {
                 Err(occupied) => return self.stand_aside(occupied),
             }
             let client = self.client.clone();
-            self.count_call();
+            self.calling("ControllerUnpublishVolume", snapshot, *place, deadline);
             let answer = client
                 .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
                 .await;
@@ -88,7 +89,7 @@ impl Attempt<'_> {
             return;
         };
         let deadline = self.config.timeouts.unpublish;
-        self.count_call();
+        self.calling("ControllerUnpublishVolume", snapshot, place, deadline);
         let answer = self
             .client
             .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
@@ -115,9 +116,18 @@ impl Attempt<'_> {
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
     }
 
-    /// Remembers that a call is made, for `callsPerSecond`.
-    pub(super) fn count_call(&self) {
+    /// Tells that a call is made, and remembers it for `callsPerSecond`.
+    pub(super) fn calling(&self, method: &str, snapshot: &Snapshot, place: Place<'_>, deadline: Duration) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            attempt = self.run.attempt(),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling {method}"
+        );
     }
 }
 

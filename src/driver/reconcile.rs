@@ -128,7 +128,8 @@ fn expectations(work: &Work) -> Vec<Expectation> {
         let snapshot = store.attachment(&name)?;
         let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
         expectation(&observed).unwrap_or_else(|reason: Incomparable| {
-            debug!(VolumeAttachment = &*name, %reason, "cannot be compared with what the driver lists");
+            let driver = &*work.facts.name;
+            debug!(driver, VolumeAttachment = &*name, %reason, "cannot be compared with what the driver lists");
             None
         })
     });

@@ -122,7 +122,11 @@ async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span)
     let store = &work.context.store;
     let read = work.context.requests.read(target, span).await;
     if take_in(store, target, &volume.uid, read).is_err() {
-        tracing::debug!(PersistentVolume = &*volume.name, "could not read the volume again");
+        tracing::debug!(
+            driver = &*work.facts.name,
+            PersistentVolume = &*volume.name,
+            "could not read the volume again"
+        );
     }
     store.version(target) != Some(volume.resource_version)
 }

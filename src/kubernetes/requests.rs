@@ -149,6 +149,11 @@ impl Requests {
         Self { own, ..self }
     }
 
+    /// The driver that the requests are for, if they are for one.
+    pub fn driver(&self) -> Option<&str> {
+        self.own.as_ref().map(|(driver, _)| &**driver)
+    }
+
     /// Waits for the limits; for how long, when there is one.
     async fn pass(&self, method: &Method) -> Option<Duration> {
         let mut sum = None;

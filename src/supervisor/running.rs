@@ -116,6 +116,7 @@ impl Drivers {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, status_seen) = watch::channel(DriverStatus::new());
         let queue = Arc::new(Mutex::new(None));
@@ -156,6 +157,7 @@ impl Drivers {
             *next = config;
             return;
         }
+        self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
     }
@@ -183,6 +185,7 @@ impl Drivers {
         running.stop.cancel();
         if waiting {
             self.running.remove(name);
+            self.context.logs.forget(name);
         }
     }
 
@@ -221,6 +224,7 @@ impl Drivers {
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
                 self.running.remove(name);
+                self.context.logs.forget(name);
             }
             Then::Start(config) => {
                 self.running.remove(name);
