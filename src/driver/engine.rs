@@ -19,6 +19,7 @@ use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
+use crate::telemetry::Tracer;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -43,6 +44,11 @@ impl Work {
     /// The client for the connection that stands now.
     pub fn client(&self) -> Arc<dyn Calls> {
         self.client.read().clone()
+    }
+
+    /// The tracer with the driver's own share of samples, as it is now.
+    pub fn tracer(&self) -> Tracer {
+        self.context.tracer.sampling(self.config.borrow().samples_per_million)
     }
 
     /// As [`Work::client`], for the volume of an attachment.

@@ -80,7 +80,7 @@ pub(super) async fn run(work: Arc<Work>) {
 async fn pass(work: &Work, settings: &ReconcileSync, suspects: &mut Suspects) -> Result<Found, String> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let expectations = expectations(work);
-    let mut span = work.context.tracer.root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
+    let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
     let mut listing = Listing::about(&expectations);

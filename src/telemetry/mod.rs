@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+mod share;
 pub mod trace;
 
 #[cfg(test)]
