@@ -307,6 +307,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         },
         metrics,
         tracer: telemetry.tracer.clone(),
+        logs: telemetry.logs.drivers(),
     }
 }
 

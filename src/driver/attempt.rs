@@ -13,9 +13,10 @@ use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Wri
 use crate::kubernetes::{ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
-use crate::store::{AttacherKey, Snapshot, observe};
+use crate::store::{AttacherKey, Snapshot, lane_of, observe};
 use crate::telemetry::trace::Span;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
@@ -39,6 +40,8 @@ pub(super) struct Attempt<'w> {
     asked_for_node: bool,
     /// Whether the volume was taken back from where earlier tries may have left it.
     pub retracted: bool,
+    /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
+    pub calls: AtomicU32,
 }
 
 /// How a step went.
@@ -62,8 +65,10 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
+        calls: AtomicU32::new(0),
     };
     let verdict = to_its_end(&mut attempt, name).await;
+    work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
     match (verdict, &attempt.needed_secret) {
         (Verdict::Done, _) => {
             work.holds.end(name);
@@ -119,6 +124,11 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
                 "nothing to do"
             );
             return Verdict::Done;
+        }
+        if lane_of(&snapshot.attachment) != run.lane() {
+            // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
+            work.context.store.look_at(name);
+            return Verdict::Again;
         }
         if !std::mem::replace(&mut opened, true) {
             attempt.span = report::open_span(work, run, &snapshot);

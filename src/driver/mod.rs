@@ -30,6 +30,7 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
+use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Tracer;
 
@@ -46,6 +47,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+    /// Levels of the log.
+    pub logs: DriverLogs,
 }
 
 #[cfg(test)]

@@ -121,8 +121,8 @@ impl Attempt<'_> {
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
         if let Err(error) = self.note_failure(snapshot, observed, &outcome).await {
-            let name = &*snapshot.attachment.name;
-            tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+            let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
+            tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
         report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
         Step::End(failed_with(observed))

@@ -21,7 +21,7 @@ pub use index::{Counts, Snapshot};
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;

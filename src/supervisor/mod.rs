@@ -8,6 +8,7 @@ mod deletion;
 mod gauges;
 mod plan;
 mod running;
+mod saturation;
 mod single;
 mod status;
 
@@ -123,7 +124,7 @@ impl Supervisor {
                         check.set_ready(true);
                     }
                     self.drivers.restart_due();
-                    self.drivers.set_gauges();
+                    self.drivers.look();
                     self.write_statuses().await;
                 }
             }

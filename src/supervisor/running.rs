@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::plan::Problem;
+use super::saturation::Saturation;
 use super::status::{self, Facts};
 use super::{Name, gauges};
 use crate::api::condition::Reason;
@@ -38,6 +39,7 @@ struct Running {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverStatus>,
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+    saturation: Saturation,
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
@@ -114,6 +116,7 @@ impl Drivers {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, status_seen) = watch::channel(DriverStatus::new());
         let queue = Arc::new(Mutex::new(None));
@@ -137,6 +140,7 @@ impl Drivers {
             settings,
             status: status_seen,
             queue,
+            saturation: Saturation::default(),
             stop,
             then: Then::Again,
             started: Instant::now(),
@@ -153,6 +157,7 @@ impl Drivers {
             *next = config;
             return;
         }
+        self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
     }
@@ -180,6 +185,7 @@ impl Drivers {
         running.stop.cancel();
         if waiting {
             self.running.remove(name);
+            self.context.logs.forget(name);
         }
     }
 
@@ -218,6 +224,7 @@ impl Drivers {
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
                 self.running.remove(name);
+                self.context.logs.forget(name);
             }
             Then::Start(config) => {
                 self.running.remove(name);
@@ -288,20 +295,28 @@ impl Drivers {
             counts,
             failing,
             oldest: oldest.as_deref(),
+            saturation: running.map(|running| &running.saturation),
         };
         status::status(&facts, known, clock::now())
     }
 
-    /// Sets the gauges of every driver that is known by name.
-    pub fn set_gauges(&self) {
-        for running in self.running.values() {
-            let Some(plugin) = running.status.borrow().plugin.clone() else {
+    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
+    /// make work wait.
+    pub fn look(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
                 continue;
             };
-            let Some(queue) = running.queue.lock().clone() else {
-                continue;
-            };
-            gauges::set(&self.context, &plugin.name, &queue);
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
         }
     }
 }

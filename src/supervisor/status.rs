@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::plan::Problem;
+use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
@@ -24,6 +25,8 @@ pub(super) struct Facts<'a> {
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
+    /// Which limits make work wait; none when no driver runs.
+    pub saturation: Option<&'a Saturation>,
 }
 
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
@@ -155,6 +158,8 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
+    let saturated = facts.saturation.map(Saturation::condition);
+    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
     updates.push(healthy(facts));
     updates
 }

@@ -3,4 +3,5 @@
 mod deletion;
 mod plan;
 mod running;
+mod saturation;
 mod status;

@@ -39,6 +39,7 @@ fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
         counts: Counts::default(),
         failing: 0,
         oldest: None,
+        saturation: None,
     }
 }
 
