@@ -12,6 +12,7 @@ use crate::api::OrphanPolicy;
 use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, ReconcileSync, Timeouts};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
+use crate::inspector;
 use crate::kubernetes::RateLimit;
 use crate::lease::{Timing, TimingError};
 use crate::telemetry::logs::LogOptions;
@@ -194,6 +195,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         kube_api_timeout: flags.kube_api_timeout,
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,
+        inspection: inspector::Settings::default(),
         identity: flags.identity,
     })
 }

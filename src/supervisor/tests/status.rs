@@ -39,6 +39,8 @@ fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
         counts: Counts::default(),
         failing: 0,
         oldest: None,
+        insight: None,
+        stuck: None,
     }
 }
 
