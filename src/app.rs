@@ -219,7 +219,7 @@ async fn operate(
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
-    let inspector = inspector(&context, options.inspection);
+    let inspector = Inspector::new(&context, options.inspection);
     let insights = inspector.insights();
     let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
     let mut drivers = match mode {
@@ -315,17 +315,6 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         metrics,
         tracer: telemetry.tracer.clone(),
     }
-}
-
-fn inspector(context: &Context, settings: inspector::Settings) -> Inspector {
-    let Context {
-        store,
-        requests,
-        events,
-        metrics,
-        ..
-    } = context.clone();
-    Inspector::new(store, requests, events, metrics, settings)
 }
 
 async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals) -> ExitCode {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock;
+use crate::driver::Context;
 use crate::events::Events;
 use crate::insight::{Ledger, Rules, Summary};
 use crate::kubernetes::Requests;
@@ -73,6 +74,8 @@ struct Board {
     summaries: HashMap<Arc<str>, Arc<Summary>>,
     /// None where there are no AttacherConfigs, in place of the sidecar.
     configs: Option<Vec<Configured>>,
+    /// How often that changed.
+    changes: u64,
 }
 
 impl Insights {
@@ -83,7 +86,11 @@ impl Insights {
 
     /// Tells which AttacherConfigs there are.
     pub fn configured(&self, configs: Vec<Configured>) {
-        self.0.lock().configs = Some(configs);
+        let mut board = self.0.lock();
+        if board.configs.as_ref() != Some(&configs) {
+            board.configs = Some(configs);
+            board.changes += 1;
+        }
     }
 
     fn configs(&self) -> Option<Vec<Configured>> {
@@ -117,18 +124,18 @@ pub struct Inspector {
     insights: Insights,
     drivers: HashMap<Arc<str>, Driver>,
     unserved: Unserved,
-    /// The state of the cache in which nothing was found that time alone could change.
-    quiet_at: Option<u64>,
+    /// The state of the cache and of the AttacherConfigs in which nothing was found that time alone could change.
+    quiet_at: Option<(u64, u64)>,
 }
 
 impl Inspector {
-    /// Looks into `store`; reads CSIDrivers over `requests`.
-    pub fn new(store: Store, requests: Requests, events: Events, metrics: Metrics, settings: Settings) -> Self {
+    /// Looks at what all drivers share.
+    pub fn new(context: &Context, settings: Settings) -> Self {
         Self {
-            store,
-            requests,
-            events,
-            metrics,
+            store: context.store.clone(),
+            requests: context.requests.clone(),
+            events: context.events.clone(),
+            metrics: context.metrics.clone(),
             settings,
             insights: Insights::default(),
             drivers: HashMap::new(),
@@ -180,12 +187,12 @@ impl Inspector {
             self.drivers.entry(name.clone()).or_default();
         }
         let learned = self.read_csi_drivers().await;
-        let generation = self.store.generation();
-        if !arrived && gone.is_empty() && !learned && self.quiet_at == Some(generation) {
+        let state = (self.store.generation(), self.insights.0.lock().changes);
+        if !arrived && gone.is_empty() && !learned && self.quiet_at == Some(state) {
             return;
         }
         let lasting = self.pass(&led, clock::now()).await;
-        self.quiet_at = lasting.then_some(generation);
+        self.quiet_at = lasting.then_some(state);
     }
 
     fn rules(&self) -> Rules {
