@@ -337,11 +337,17 @@ async fn a_quiet_cluster_is_not_looked_at_again() {
     assert!(scene.inspector.insights().summary(DRIVER).is_none(), "nothing changed");
     scene.inspector.insights().configured(vec![]);
     scene.inspector.look(false).await;
-    assert!(scene.inspector.insights().summary(DRIVER).is_some(), "an AttacherConfig may have gone");
+    assert!(
+        scene.inspector.insights().summary(DRIVER).is_some(),
+        "an AttacherConfig may have gone"
+    );
     scene.inspector.insights.withdraw(DRIVER);
     scene.inspector.insights().configured(vec![]);
     scene.inspector.look(false).await;
-    assert!(scene.inspector.insights().summary(DRIVER).is_none(), "again nothing changed");
+    assert!(
+        scene.inspector.insights().summary(DRIVER).is_none(),
+        "again nothing changed"
+    );
     scene.attachment("more", |it| it["spec"]["nodeName"] = json!("gone"));
     scene.inspector.look(false).await;
     assert!(scene.inspector.insights().summary(DRIVER).is_some());

@@ -3,11 +3,14 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
+use std::time::Duration;
 
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::Reason;
 use crate::api::status::DriverMode;
+use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::driver::{DriverStatus, LastFailure, Phase, Plugin};
+use crate::insight::{Ledger, Looked, Rules, Stuck, Summary, Survey};
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::store::Counts;
 use crate::supervisor::plan::Problem;
@@ -271,7 +274,11 @@ fn found(stuck: &[&str], lost: &[&str]) -> Summary {
         survey.look(&Looked {
             attachment: &wire.into(),
             volume: None,
-            node: if lost.contains(name) { NodeEntry::Missing } else { NodeEntry::Registered("id") },
+            node: if lost.contains(name) {
+                NodeEntry::Missing
+            } else {
+                NodeEntry::Registered("id")
+            },
             attached_at: None,
             wanted_at: None,
             driver: &driver,
@@ -293,7 +300,10 @@ fn findings_are_shown_as_conditions() {
         });
         ["AttachmentsHealthy", "AttachmentsConsistent"].map(|kind| {
             let condition = condition(&status, kind);
-            (format!("{} {}", condition.status, condition.reason), condition.message.clone())
+            (
+                format!("{} {}", condition.status, condition.reason),
+                condition.message.clone(),
+            )
         })
     };
     let [healthy, consistent] = shown(&found(&[], &[]), None, 0);
@@ -301,8 +311,17 @@ fn findings_are_shown_as_conditions() {
 
     let insight = found(&["va-1", "va-2"], &[]);
     let [healthy, consistent] = shown(&insight, insight.stuck.first(), 2);
-    assert_eq!((&*healthy.0, &*consistent.0), ("False AttachmentsStuck", "True Consistent"));
-    assert!(healthy.1.starts_with("2 are stuck; the oldest: the attach of VolumeAttachment va-1"), "{}", healthy.1);
+    assert_eq!(
+        (&*healthy.0, &*consistent.0),
+        ("False AttachmentsStuck", "True Consistent")
+    );
+    assert!(
+        healthy
+            .1
+            .starts_with("2 are stuck; the oldest: the attach of VolumeAttachment va-1"),
+        "{}",
+        healthy.1
+    );
     assert!(healthy.1.ends_with("the last error: disk is busy"), "{}", healthy.1);
     // Attached since the last look: what fails is told as before.
     let [healthy, _] = shown(&insight, None, 1);
@@ -310,11 +329,22 @@ fn findings_are_shown_as_conditions() {
 
     let [healthy, consistent] = shown(&found(&[], &["va-1", "va-2"]), None, 0);
     assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "False NodeGone"));
-    assert!(consistent.1.starts_with("2 as this one: VolumeAttachment va-1: node n has no CSINode"), "{}", consistent.1);
+    assert!(
+        consistent
+            .1
+            .starts_with("2 as this one: VolumeAttachment va-1: node n has no CSINode"),
+        "{}",
+        consistent.1
+    );
 
     // Who does not look does not know.
     let blind = fresh(&facts(Some(&running)));
-    assert!(blind.conditions.iter().all(|condition| condition.type_ != "AttachmentsConsistent"));
+    assert!(
+        blind
+            .conditions
+            .iter()
+            .all(|condition| condition.type_ != "AttachmentsConsistent")
+    );
 }
 
 #[test]
