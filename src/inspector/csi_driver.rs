@@ -74,7 +74,7 @@ impl Inspector {
         let mut learned = false;
         let soon = SOON.max(self.settings.interval).min(self.settings.stuck_after);
         for (name, driver) in &mut self.drivers {
-            if !driver.csi_driver.is_due(Instant::now()) {
+            if !driver.known.is_due(Instant::now()) {
                 continue;
             }
             let answer = self.requests.csi_driver(name).await;
@@ -88,7 +88,7 @@ impl Inspector {
                     _ => debug!(driver = &**name, %error, "cannot read the CSIDriver"),
                 }
             }
-            learned |= driver.csi_driver.take_in(answer, soon, Instant::now());
+            learned |= driver.known.take_in(answer, soon, Instant::now());
         }
         learned
     }

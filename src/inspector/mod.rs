@@ -110,7 +110,7 @@ impl Insights {
 #[derive(Debug, Default)]
 struct Driver {
     ledger: Ledger,
-    csi_driver: Known,
+    known: Known,
     summary: Arc<Summary>,
 }
 

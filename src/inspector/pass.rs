@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::csi_driver::State;
-use super::{Driver, Inspector};
+use super::{Inspector, unserved};
 use crate::decide::DriverFacts;
-use crate::events::{Occurrence, Reason, of_config, subjects};
+use crate::events::{Occurrence, Reason, Subject, of_config, subjects};
 use crate::insight::{Kind, Looked, News, Summary, Survey};
 use crate::objects::{Source, VolumeSpec};
-use crate::store::Around;
+use crate::store::{Around, Store};
 
 /// Attachments that are looked at while the cache is locked for reading: some 50 µs.
 const AT_ONCE: usize = 128;
@@ -28,47 +28,42 @@ struct Inline {
 /// In-line volumes by driver and handle: few, as only migrated in-tree volumes of pods are described in line.
 type Inlines = HashMap<(Arc<str>, Box<str>), Vec<Inline>>;
 
-impl Inspector {
-    /// Looks at every attachment, and tells what is found. True when the same look later would find the same.
-    pub(super) async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
-        let rules = self.rules();
-        let configs = self.insights.configs();
-        let mut unserved = configs
-            .as_deref()
-            .map(|configs| self.unserved.begin(configs, rules, now));
-        let surveys = self.drivers.iter_mut();
-        let mut surveys: HashMap<&Arc<str>, (Survey<'_>, &State)> = surveys
-            .map(|(name, driver)| {
-                let Driver { ledger, csi_driver, .. } = driver;
-                (name, (Survey::begin(ledger, rules, now), &csi_driver.state))
-            })
-            .collect();
-        let mut inlines = Inlines::new();
-        let mut look = |around: Around<'_>, wanted_at: Option<&str>| {
-            let attacher = &around.attachment.attacher;
-            let (Some(facts), Some((survey, csi_driver))) = (led.get(attacher), surveys.get_mut(attacher)) else {
-                if let Some(unserved) = &mut unserved {
-                    unserved.attachment(around.attachment);
-                }
-                return;
-            };
-            survey.look(&Looked {
-                attachment: around.attachment,
-                volume: around.volume().map(|volume| &**volume),
-                node: around.node(),
-                attached_at: around.attached_at(),
-                wanted_at,
-                driver: facts,
-                attach_required: csi_driver.attach_required(),
-            });
+/// A look that is under way: who is looked at for whom.
+struct Looks<'l> {
+    led: &'l Led,
+    surveys: HashMap<Arc<str>, (Survey<'l>, &'l State)>,
+    unserved: Option<unserved::Look<'l>>,
+}
+
+impl Looks<'_> {
+    fn look(&mut self, around: Around<'_>, wanted_at: Option<&str>) {
+        let attacher = &around.attachment.attacher;
+        let (Some(facts), Some((survey, csi_driver))) = (self.led.get(attacher), self.surveys.get_mut(attacher)) else {
+            if let Some(unserved) = &mut self.unserved {
+                unserved.attachment(around.attachment);
+            }
+            return;
         };
-        let names = self.store.attachment_names();
-        for part in names.chunks(AT_ONCE) {
-            self.store.look_around(part, |around| {
+        survey.look(&Looked {
+            attachment: around.attachment,
+            volume: around.volume().map(|volume| &**volume),
+            node: around.node(),
+            attached_at: around.attached_at(),
+            wanted_at,
+            driver: facts,
+            attach_required: csi_driver.attach_required(),
+        });
+    }
+
+    /// Looks at all attachments, a few at a time.
+    async fn look_at_all(&mut self, store: &Store) {
+        let mut inlines = Inlines::new();
+        for part in store.attachment_names().chunks(AT_ONCE) {
+            store.look_around(part, |around| {
                 if around.is_inline() {
                     set_aside(&mut inlines, around);
                 } else {
-                    look(around, None);
+                    self.look(around, None);
                 }
             });
             tokio::task::yield_now().await;
@@ -76,30 +71,49 @@ impl Inspector {
         for all in inlines.values() {
             for inline in all {
                 let name = std::slice::from_ref(&inline.name);
-                self.store.look_around(name, |around| look(around, later(inline, all)));
+                store.look_around(name, |around| self.look(around, later(inline, all)));
             }
         }
-        let mut found = Vec::new();
+    }
+}
+
+impl Inspector {
+    /// Looks at every attachment, and tells what is found. True when the same look later would find the same.
+    pub(super) async fn pass(&mut self, led: &Led, now: Timestamp) -> bool {
+        let rules = self.rules();
+        let configs = self.insights.configs();
+        let surveys = self.drivers.iter_mut().map(|(name, driver)| {
+            let survey = Survey::begin(&mut driver.ledger, rules, now);
+            (name.clone(), (survey, &driver.known.state))
+        });
+        let configs = configs.as_deref();
+        let mut looks = Looks {
+            led,
+            surveys: surveys.collect(),
+            unserved: configs.map(|configs| self.unserved.begin(configs, rules, now)),
+        };
+        looks.look_at_all(&self.store).await;
         let mut lasting = true;
-        for (name, (mut survey, csi_driver)) in surveys {
-            of_driver(&mut survey, name, csi_driver);
-            let (summary, news, stays) = survey.end();
-            lasting &= stays;
-            found.push((name.clone(), Arc::new(summary), news));
-        }
-        if let Some(mut unserved) = unserved {
+        if let Some(mut unserved) = looks.unserved {
             for volume in self.store.forsaken_volumes() {
                 unserved.volume(&volume);
             }
             lasting &= unserved.end(&self.metrics);
         }
-        for (name, summary, news) in found {
-            self.tell(&name, summary, &news, now);
+        let mut found = Vec::new();
+        for (name, (mut survey, csi_driver)) in looks.surveys {
+            of_driver(&mut survey, &name, csi_driver);
+            let (summary, news, stays) = survey.end();
+            lasting &= stays;
+            found.push((name, Arc::new(summary), news));
+        }
+        for (name, summary, news) in &found {
+            self.tell(name, summary, news, now);
         }
         lasting
     }
 
-    fn tell(&mut self, driver: &Arc<str>, summary: Arc<Summary>, news: &[News], now: Timestamp) {
+    fn tell(&mut self, driver: &Arc<str>, summary: &Arc<Summary>, news: &[News], now: Timestamp) {
         let Some(known) = self.drivers.get_mut(driver) else {
             return;
         };
@@ -121,7 +135,7 @@ impl Inspector {
                 self.event(driver, item.kind, item.words.clone(), subjects(&snapshot), now);
             }
         }
-        self.tell_of_kinds(driver, &before, &summary, now);
+        self.tell_of_kinds(driver, &before, summary, now);
     }
 
     /// What begins or ends is told on the AttacherConfig, as a count.
@@ -152,7 +166,7 @@ impl Inspector {
         }
     }
 
-    fn event(&self, driver: &Arc<str>, kind: Kind, note: String, subjects: Vec<crate::events::Subject>, at: Timestamp) {
+    fn event(&self, driver: &Arc<str>, kind: Kind, note: String, subjects: Vec<Subject>, at: Timestamp) {
         let reason = reason(kind);
         self.events.record(Occurrence {
             driver: driver.clone(),

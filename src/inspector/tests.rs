@@ -169,7 +169,7 @@ async fn what_is_around_an_attachment_is_seen() {
     scene.volume("pv", |_| {});
     scene.attachment("one", |_| {});
     scene.attachment("lost", |it| {
-        it["spec"]["source"]["persistentVolumeName"] = json!("nowhere")
+        it["spec"]["source"]["persistentVolumeName"] = json!("nowhere");
     });
     scene.attachment("else", |it| it["spec"]["nodeName"] = json!("gone"));
     scene.attachment("other", |it| it["spec"]["attacher"] = json!("other.csi.test"));

@@ -1,263 +1,153 @@
 //! Each finding and its cause.
 
+use super::Kind::{
+    AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, VolumeGone,
+};
 use super::*;
 
 /// An hour in which nothing changes.
 const LATER: i64 = 3600;
 
-#[test]
-fn each_finding_has_its_cause() {
-    use Kind::{
-        AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, VolumeGone,
-    };
-    let inline = || Case { volume: None, ..well() };
-    let leaving = || Case {
-        deleted: Some(100),
-        ..well()
-    };
-    let table: Vec<(&str, Case, i64, Vec<Kind>)> = vec![
-        ("attached", well(), LATER, vec![]),
-        (
-            "young",
-            Case {
-                claimed: false,
-                ..waiting()
-            },
-            300,
-            vec![],
-        ),
-        (
-            "never began",
-            Case {
-                claimed: false,
-                ..waiting()
-            },
-            301,
-            vec![AttachStuck],
-        ),
-        (
-            "fails",
-            Case {
-                error: Some("no"),
-                ..waiting()
-            },
-            301,
-            vec![AttachStuck],
-        ),
-        (
-            "fails, but young",
-            Case {
-                error: Some("no"),
-                ..waiting()
-            },
-            299,
-            vec![],
-        ),
-        ("one long call", waiting(), 600, vec![]),
-        ("a call without end", waiting(), 601, vec![AttachStuck]),
-        (
-            "an error of a repair",
-            Case {
-                error: Some("no"),
-                ..well()
-            },
-            LATER,
-            vec![],
-        ),
-        ("leaving", leaving(), 700, vec![]),
-        ("does not leave", leaving(), 701, vec![DetachStuck]),
-        (
-            "leaving fails",
-            Case {
-                error: Some("busy"),
-                ..leaving()
-            },
-            401,
-            vec![DetachStuck],
-        ),
-        (
-            "leaving fails, but young",
-            Case {
-                error: Some("busy"),
-                ..leaving()
-            },
-            399,
-            vec![],
-        ),
-        (
-            "held by somebody else",
-            Case {
-                claimed: false,
-                ..leaving()
-            },
-            LATER,
-            vec![],
-        ),
-        (
-            "leaving, and its node is gone",
-            Case {
-                node: Entry::Missing,
-                volume: Some(Found::Gone),
-                attach_required: Some(false),
-                ..leaving()
-            },
-            200,
-            vec![],
-        ),
-        (
-            "volume gone",
-            Case {
-                volume: Some(Found::Gone),
-                ..well()
-            },
-            10,
-            vec![VolumeGone],
-        ),
-        (
-            "node gone",
-            Case {
-                node: Entry::Missing,
-                ..well()
-            },
-            10,
-            vec![NodeGone],
-        ),
-        (
-            "driver gone",
-            Case {
-                node: Entry::WithoutDriver,
-                ..well()
-            },
-            10,
-            vec![DriverNotOnNode],
-        ),
-        (
-            "twice",
-            Case {
-                attached_at: Some("m"),
-                ..well()
-            },
-            10,
-            vec![AttachedTwice],
-        ),
-        (
-            "twice, one pod",
-            Case {
-                attached_at: Some("m"),
-                modes: vec!["ReadWriteOncePod"],
-                ..well()
-            },
-            10,
-            vec![AttachedTwice],
-        ),
-        (
-            "shared",
-            Case {
-                attached_at: Some("m"),
-                modes: vec!["ReadWriteMany"],
-                ..well()
-            },
-            10,
-            vec![],
-        ),
-        (
-            "shared or not",
-            Case {
-                attached_at: Some("m"),
-                modes: vec!["ReadWriteOnce", "ReadOnlyMany"],
-                ..well()
-            },
-            10,
-            vec![],
-        ),
-        (
-            "not attached here yet",
-            Case {
-                attached_at: Some("m"),
-                ..waiting()
-            },
-            10,
-            vec![],
-        ),
-        ("in-line", inline(), LATER, vec![]),
-        (
-            "in-line, moved",
-            Case {
-                wanted_at: Some("m"),
-                ..inline()
-            },
-            10,
-            vec![InlineLeftOver],
-        ),
-        (
-            "in-line, shared",
-            Case {
-                wanted_at: Some("m"),
-                modes: vec!["ReadWriteMany"],
-                ..inline()
-            },
-            10,
-            vec![],
-        ),
-        (
-            "in-line, node gone",
-            Case {
-                node: Entry::Missing,
-                ..inline()
-            },
-            10,
-            vec![InlineLeftOver],
-        ),
-        (
-            "in-line, driver gone",
-            Case {
-                node: Entry::WithoutDriver,
-                ..inline()
-            },
-            10,
-            vec![DriverNotOnNode],
-        ),
-        (
-            "no attach required",
-            Case {
-                attach_required: Some(false),
-                ..well()
-            },
-            10,
-            vec![LeftOver],
-        ),
-        (
-            "CSIDriver unknown",
-            Case {
-                attach_required: None,
-                ..well()
-            },
-            10,
-            vec![],
-        ),
-        (
-            "everything",
-            Case {
-                node: Entry::Missing,
-                volume: Some(Found::Gone),
-                error: Some("no"),
-                ..waiting()
-            },
-            LATER,
-            vec![AttachStuck, VolumeGone, NodeGone],
-        ),
-    ];
+/// What it is, the case, when it is looked at, and what is found.
+type Row = (&'static str, Case, i64, &'static [Kind]);
+
+fn check(table: Vec<Row>) {
     for (what, case, now, expected) in table {
         assert_eq!(case.kinds(now), expected, "{what}");
     }
 }
 
+impl Case {
+    fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+#[test]
+fn what_takes_too_long_is_stuck() {
+    let leaving = || well().but(|it| it.deleted = Some(100));
+    check(vec![
+        ("attached", well(), LATER, &[]),
+        ("young", waiting().but(|it| it.claimed = false), 300, &[]),
+        (
+            "never began",
+            waiting().but(|it| it.claimed = false),
+            301,
+            &[AttachStuck],
+        ),
+        ("fails", waiting().but(|it| it.error = Some("no")), 301, &[AttachStuck]),
+        ("fails, but young", waiting().but(|it| it.error = Some("no")), 299, &[]),
+        ("one long call", waiting(), 600, &[]),
+        ("a call without end", waiting(), 601, &[AttachStuck]),
+        ("a repair fails", well().but(|it| it.error = Some("no")), LATER, &[]),
+        ("leaving", leaving(), 700, &[]),
+        ("does not leave", leaving(), 701, &[DetachStuck]),
+        (
+            "leaving fails",
+            leaving().but(|it| it.error = Some("no")),
+            401,
+            &[DetachStuck],
+        ),
+        (
+            "leaving fails, but young",
+            leaving().but(|it| it.error = Some("no")),
+            399,
+            &[],
+        ),
+        ("held by another", leaving().but(|it| it.claimed = false), LATER, &[]),
+    ]);
+}
+
+#[test]
+fn what_is_around_an_attachment_has_to_fit() {
+    let twice = |modes: &[&'static str]| {
+        well().but(|it| {
+            it.attached_at = Some("m");
+            it.modes = modes.to_vec();
+        })
+    };
+    let lost = |case: Case| {
+        case.but(|it| {
+            it.node = Entry::Missing;
+            it.volume = Some(Found::Gone);
+        })
+    };
+    check(vec![
+        (
+            "volume gone",
+            well().but(|it| it.volume = Some(Found::Gone)),
+            10,
+            &[VolumeGone],
+        ),
+        ("node gone", well().but(|it| it.node = Entry::Missing), 10, &[NodeGone]),
+        (
+            "driver gone",
+            well().but(|it| it.node = Entry::WithoutDriver),
+            10,
+            &[DriverNotOnNode],
+        ),
+        ("twice", twice(&["ReadWriteOnce"]), 10, &[AttachedTwice]),
+        ("twice, for one pod", twice(&["ReadWriteOncePod"]), 10, &[AttachedTwice]),
+        ("shared", twice(&["ReadWriteMany"]), 10, &[]),
+        ("shared or not", twice(&["ReadWriteOnce", "ReadOnlyMany"]), 10, &[]),
+        (
+            "not attached yet",
+            twice(&["ReadWriteOnce"]).but(|it| it.attached = false),
+            10,
+            &[],
+        ),
+        (
+            "no attach required",
+            well().but(|it| it.attach_required = Some(false)),
+            10,
+            &[LeftOver],
+        ),
+        ("CSIDriver unknown", well().but(|it| it.attach_required = None), 10, &[]),
+        ("lost", lost(waiting()), LATER, &[AttachStuck, VolumeGone, NodeGone]),
+        (
+            "lost, but leaving",
+            lost(well()).but(|it| it.deleted = Some(100)),
+            200,
+            &[],
+        ),
+        (
+            "twice, but leaving",
+            twice(&["ReadWriteOnce"]).but(|it| it.deleted = Some(100)),
+            200,
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_node() {
+    let inline = || well().but(|it| it.volume = None);
+    let moved = || inline().but(|it| it.wanted_at = Some("m"));
+    check(vec![
+        ("in use", inline(), LATER, &[]),
+        ("moved", moved(), 10, &[InlineLeftOver]),
+        ("moved, but leaving", moved().but(|it| it.deleted = Some(100)), 200, &[]),
+        ("shared", moved().but(|it| it.modes = vec!["ReadWriteMany"]), 10, &[]),
+        (
+            "node gone",
+            inline().but(|it| it.node = Entry::Missing),
+            10,
+            &[InlineLeftOver],
+        ),
+        (
+            "driver gone",
+            inline().but(|it| it.node = Entry::WithoutDriver),
+            10,
+            &[DriverNotOnNode],
+        ),
+        ("of a volume", well().but(|it| it.wanted_at = Some("m")), 10, &[]),
+    ]);
+}
+
 #[test]
 fn words_name_the_object_the_error_and_since_when() {
-    let fails = Case {
-        error: Some("rpc error: code = Internal desc = disk is busy"),
-        ..waiting()
-    };
+    let fails = waiting().but(|it| it.error = Some("rpc error: code = Internal desc = disk is busy"));
     let text = fails.look(|looked| words(Kind::AttachStuck, looked));
     assert_eq!(
         text,
