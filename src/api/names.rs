@@ -24,7 +24,8 @@ pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
-const FINALIZER_PREFIX: &str = "external-attacher/";
+/// What the finalizers of all attachers begin with.
+pub const FINALIZER_PREFIX: &str = "external-attacher/";
 const LEASE_PREFIX: &str = "external-attacher-leader-";
 
 /// Makes a driver name usable inside a finalizer or object name: each character other than an ASCII letter, digit or

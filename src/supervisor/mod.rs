@@ -26,6 +26,7 @@ use tracing::{info, warn};
 use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 use crate::driver::Context;
+use crate::inspector::{Configured, Insights};
 use crate::store::{RECOVERED, patient};
 use plan::{Problem, Step, Wish};
 use running::{Drivers, StatusWriter};
@@ -48,6 +49,7 @@ pub struct Supervisor {
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
+    insights: Insights,
 }
 
 /// An AttacherConfig and what was written on it.
@@ -68,6 +70,17 @@ impl Supervisor {
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
+            insights: Insights::default(),
+        }
+    }
+
+    /// The same, which shows in the status what was found about attachments.
+    #[must_use]
+    pub fn showing(self, insights: Insights) -> Self {
+        Self {
+            drivers: self.drivers.showing(insights.clone()),
+            insights,
+            ..self
         }
     }
 
@@ -125,6 +138,7 @@ impl Supervisor {
                     }
                     self.drivers.restart_due();
                     self.drivers.look();
+                    self.insights.configured(self.configured());
                     self.write_statuses().await;
                 }
             }
@@ -178,6 +192,27 @@ impl Supervisor {
                 written_at,
             },
         )
+    }
+
+    /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
+    fn configured(&self) -> Vec<Configured> {
+        let named = self.objects.iter().filter_map(|(name, entry)| {
+            let answered = entry.written.driver.as_ref().map(|driver| driver.name.clone());
+            let told = || {
+                entry
+                    .object
+                    .spec
+                    .as_ref()
+                    .ok()
+                    .and_then(|spec| spec.driver_name.clone())
+            };
+            Some(Configured {
+                driver: self.drivers.name(name).or(answered).or_else(told)?,
+                name: name.clone(),
+                uid: entry.object.metadata.uid.clone().unwrap_or_default(),
+            })
+        });
+        named.collect()
     }
 
     /// Compares what is wished with what runs.

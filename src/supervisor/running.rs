@@ -22,6 +22,7 @@ use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
 use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
+use crate::inspector::Insights;
 use crate::lease::Campaign;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
@@ -66,6 +67,7 @@ pub(super) struct Drivers {
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
     campaign: Option<Campaign>,
+    insights: Insights,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -78,6 +80,7 @@ impl Drivers {
             tasks: JoinSet::new(),
             names: HashMap::new(),
             campaign: None,
+            insights: Insights::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -86,6 +89,17 @@ impl Drivers {
     /// The same, of which each driver started from now on is worked for only while its Lease is held.
     pub fn electing(self, campaign: Option<Campaign>) -> Self {
         Self { campaign, ..self }
+    }
+
+    /// The same, which shows what was found about attachments.
+    pub fn showing(self, insights: Insights) -> Self {
+        Self { insights, ..self }
+    }
+
+    /// The name that a driver answered.
+    pub fn name(&self, name: &str) -> Option<String> {
+        let status = self.running.get(name)?.status.borrow();
+        status.plugin.as_ref().map(|plugin| plugin.name.clone())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -287,7 +301,13 @@ impl Drivers {
             .and_then(|plugin| store.oldest_pending(&plugin.name));
         let queue = running.and_then(|running| running.queue.lock().clone());
         let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
+        // What was attached or detached since the last look is not shown as stuck.
+        let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
+        let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
         let facts = Facts {
+            insight: insight.as_deref(),
+            stuck,
             generation,
             holder,
             driver: driver.as_ref(),
