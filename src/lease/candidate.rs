@@ -5,7 +5,6 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
@@ -26,7 +25,14 @@ pub struct Campaign {
 /// Where a candidate stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does not hold the Lease; another does, if known.
+    /// It does not compete, and has not seen the Lease yet.
+    Unknown,
+    /// It does not compete; another holds the Lease, or nobody, or this process for another candidate.
+    Observing {
+        /// Who else holds it.
+        holder: Option<String>,
+    },
+    /// It competes and does not hold the Lease; another does, if known.
     Waiting {
         /// Who holds it.
         holder: Option<String>,
@@ -40,12 +46,23 @@ pub enum Standing {
     },
 }
 
+/// What a candidate is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// To watch who holds the Lease, and write nothing.
+    Observe,
+    /// To take the Lease and keep it.
+    Compete,
+    /// To end.
+    Resign,
+}
+
 /// A candidate at work. Dropped, it neither renews nor releases: the Lease runs out.
 #[derive(Debug)]
 pub struct Candidate {
     lease: String,
     standing: watch::Receiver<Standing>,
-    resign: CancellationToken,
+    orders: watch::Sender<Order>,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -53,18 +70,65 @@ pub struct Candidate {
 impl Candidate {
     /// Begins to compete for the Lease of this name.
     pub fn start(campaign: Campaign, lease: String, metrics: Metrics) -> Self {
-        let (sender, standing) = watch::channel(Standing::Waiting { holder: None });
-        let resign = CancellationToken::new();
+        Self::begin(Order::Compete, campaign, lease, metrics)
+    }
+
+    /// Begins to watch who holds the Lease of this name, without competing for it.
+    pub fn observe(campaign: Campaign, lease: String, metrics: Metrics) -> Self {
+        Self::begin(Order::Observe, campaign, lease, metrics)
+    }
+
+    fn begin(order: Order, campaign: Campaign, lease: String, metrics: Metrics) -> Self {
+        let (sender, standing) = watch::channel(match order {
+            Order::Compete => Standing::Waiting { holder: None },
+            Order::Observe | Order::Resign => Standing::Unknown,
+        });
+        let (orders, ordered) = watch::channel(order);
         let patience = campaign.settings.timing.renew_deadline;
         let elector = Elector::new(campaign, lease.clone(), metrics, sender);
-        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(resign.clone())));
+        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
-            resign,
+            orders,
             patience,
             task,
         }
+    }
+
+    /// Competes from now on, if it does not already.
+    pub fn compete(&self) {
+        self.orders.send_if_modified(|order| {
+            let differs = *order == Order::Observe;
+            if differs {
+                *order = Order::Compete;
+            }
+            differs
+        });
+    }
+
+    /// Competes no more: releases the Lease if it is held, so that another may take it at once, and goes on watching who
+    /// holds it. Returns when that is done, or false when it cannot be done in time; then the Lease runs out.
+    pub async fn stand_down(&self) -> bool {
+        self.orders.send_if_modified(|order| {
+            let differs = *order == Order::Compete;
+            if differs {
+                *order = Order::Observe;
+            }
+            differs
+        });
+        let mut standing = self.standing.clone();
+        let rests = standing.wait_for(|standing| matches!(standing, Standing::Unknown | Standing::Observing { .. }));
+        let rests = tokio::time::timeout(self.patience, rests).await;
+        if rests.is_err() {
+            tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
+        }
+        rests.is_ok()
+    }
+
+    /// Where it stands, to be followed.
+    pub fn follow(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
     }
 
     /// Name of the Lease.
@@ -104,7 +168,7 @@ impl Candidate {
                     continue;
                 }
                 Standing::Lost { until } => until,
-                Standing::Waiting { .. } => return,
+                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
             };
             let mut standing = self.standing.clone();
             tokio::select! {
@@ -118,7 +182,7 @@ impl Candidate {
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or
     /// cannot be done in time, in which case the Lease runs out.
     pub async fn resign(self) {
-        self.resign.cancel();
+        self.orders.send_replace(Order::Resign);
         if tokio::time::timeout(self.patience, self.task).await.is_err() {
             tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
         }

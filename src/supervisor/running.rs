@@ -19,9 +19,10 @@ use super::{Name, gauges};
 use crate::api::condition::Reason;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
+use crate::claims::Claims;
 use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
-use crate::lease::Campaign;
+use crate::lease::{Campaign, Standing};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -38,6 +39,8 @@ struct Running {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverStatus>,
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+    known_as: Arc<Mutex<Option<Name>>>,
+    standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
@@ -64,6 +67,7 @@ pub(super) struct Drivers {
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
     campaign: Option<Campaign>,
+    claims: Claims,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -76,6 +80,7 @@ impl Drivers {
             tasks: JoinSet::new(),
             names: HashMap::new(),
             campaign: None,
+            claims: Claims::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -117,12 +122,16 @@ impl Drivers {
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, status_seen) = watch::channel(DriverStatus::new());
         let queue = Arc::new(Mutex::new(None));
+        let (known_as, standing) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
         let stop = CancellationToken::new();
         let task = DriverTask {
             context: self.context.clone(),
             name: Name::from(name),
             config: settings_seen,
             campaign: self.campaign.clone(),
+            claims: self.claims.clone(),
+            known_as: known_as.clone(),
+            standing: standing.clone(),
             stop: stop.clone(),
             status,
             queue: queue.clone(),
@@ -137,6 +146,8 @@ impl Drivers {
             settings,
             status: status_seen,
             queue,
+            known_as,
+            standing,
             stop,
             then: Then::Again,
             started: Instant::now(),
