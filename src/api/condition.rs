@@ -102,8 +102,6 @@ reasons! {
     Standby,
     /// What runs is being finished before a change or the end.
     Draining,
-    /// The replica that served the driver was told to stop, and has finished.
-    Stopped,
     /// `spec.suspend` is true.
     Suspended,
     /// The driver's task ended by a fault of the operator; it is started again.

@@ -128,9 +128,10 @@ impl DriverTask {
             let standing = candidate.standing();
             let holder = match &standing {
                 Standing::Leading => return true,
-                Standing::Observing { holder } | Standing::Waiting { holder } => holder.clone(),
+                Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
+            let holder = holder.map(|holder| holder.identity.clone());
             publisher.phase(Phase::Standby { holder });
             let connection = client.connection();
             let news = async {

@@ -1,5 +1,6 @@
 //! A candidate for a Lease: a task that takes it when it is free, renews it, and tells where it stands.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
@@ -8,8 +9,47 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
+use super::settings::{self, Timing};
 use super::{ElectionSettings, LeaseHealth};
 use crate::telemetry::Metrics;
+
+/// What all elections of a process share.
+#[derive(Clone)]
+pub struct Office {
+    /// The client; of its own, so that no burst of other requests makes a renewal late.
+    pub client: Client,
+    /// Name of this process in all Leases; see [`ElectionSettings::identity`].
+    pub identity: String,
+    /// Labels to put on the Leases.
+    pub labels: BTreeMap<String, String>,
+    /// As [`ElectionSettings::reports`].
+    pub reports: bool,
+    /// Where held Leases are shown.
+    pub health: LeaseHealth,
+}
+
+impl Office {
+    /// The same, of a process that writes the status of AttacherConfigs.
+    #[must_use]
+    pub fn reporting(self) -> Self {
+        Self { reports: true, ..self }
+    }
+
+    /// An election in this namespace; empty means that of the pod.
+    pub fn campaign(&self, namespace: &str, timing: Timing) -> Campaign {
+        Campaign {
+            client: self.client.clone(),
+            settings: ElectionSettings {
+                namespace: settings::namespace(namespace),
+                identity: self.identity.clone(),
+                labels: self.labels.clone(),
+                reports: self.reports,
+                timing,
+            },
+            health: self.health.clone(),
+        }
+    }
+}
 
 /// What is needed to stand for election, whatever the Lease.
 #[derive(Clone)]
@@ -22,6 +62,15 @@ pub struct Campaign {
     pub health: LeaseHealth,
 }
 
+/// Who holds a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its name.
+    pub identity: String,
+    /// Whether it is a replica that writes the status of the AttacherConfig.
+    pub reports: bool,
+}
+
 /// Where a candidate stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -30,12 +79,12 @@ pub enum Standing {
     /// It does not compete; another holds the Lease, or nobody, or this process for another candidate.
     Observing {
         /// Who else holds it.
-        holder: Option<String>,
+        holder: Option<Holder>,
     },
     /// It competes and does not hold the Lease; another does, if known.
     Waiting {
         /// Who holds it.
-        holder: Option<String>,
+        holder: Option<Holder>,
     },
     /// It holds the Lease.
     Leading,

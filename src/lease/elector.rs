@@ -13,9 +13,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::candidate::{Campaign, Order, Standing};
+use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
 use super::settings::Timing;
+use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
@@ -156,11 +157,16 @@ impl Elector {
     }
 
     /// Who else holds the Lease, as far as known.
-    fn other_holder(&self) -> Option<String> {
-        match self.next() {
-            Next::Wait { holder, .. } => Some(holder),
-            Next::Create(_) | Next::Write(_) => None,
-        }
+    fn other_holder(&self) -> Option<Holder> {
+        let Next::Wait { holder: identity, .. } = self.next() else {
+            return None;
+        };
+        let notes = self
+            .known
+            .as_ref()
+            .and_then(|lease| lease.metadata.annotations.as_ref());
+        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity);
+        Some(Holder { identity, reports })
     }
 
     /// When one that only watches looks for itself: when the holder's time is over, or after a while without any news.
@@ -250,8 +256,8 @@ impl Elector {
             Some(renewed) => Ok(renewed),
             None => match self.read().await {
                 Ok(()) => match self.next() {
-                    Next::Wait { holder, .. } => {
-                        self.wait_for(Some(holder));
+                    Next::Wait { .. } => {
+                        self.wait_for();
                         return None;
                     }
                     next => self.write_next(next).await,
@@ -266,17 +272,17 @@ impl Elector {
             }
             Err(error) => {
                 warn!(lease = self.name, error, "cannot take the Lease; trying again");
-                let holder = self.election.holder().map(str::to_owned);
-                self.wait_for(holder);
+                self.wait_for();
                 None
             }
         }
     }
 
     /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    fn wait_for(&self, holder: Option<String>) {
+    fn wait_for(&self) {
         let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
         if !still_lost {
+            let holder = self.other_holder();
             self.show(Standing::Waiting { holder });
         }
     }

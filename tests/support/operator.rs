@@ -92,12 +92,15 @@ impl Operator {
         let folder = tempfile::tempdir_in(beside).map_err(|error| Error::Other(error.to_string()))?;
         let log = folder.path().join("operator.log");
         let http = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
-        // `env` keeps the variables of one operator apart from those of this process.
-        let mut arguments: Vec<String> = options
+        // `env` keeps the variables of one operator apart from those of this process. The first are what a pod is given: one
+        // that is started again after `kill -9` has its Leases back at once, because it has the same name.
+        let given = [("POD_NAME", IDENTITY), ("POD_NAMESPACE", IDENTITY)];
+        let given = given.map(|(name, value)| format!("{name}={value}"));
+        let own = options
             .environment
             .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+            .map(|(name, value)| format!("{name}={value}"));
+        let mut arguments: Vec<String> = given.into_iter().chain(own).collect();
         arguments.push(options.binary.display().to_string());
         arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
         arguments.push(format!("--http-endpoint={http}"));

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::lease::{Campaign, Candidate, ElectionSettings, LeaseHealth, Standing};
+use crate::lease::{Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, Standing};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -35,6 +35,7 @@ impl World {
                 namespace: "default".to_owned(),
                 identity: identity.to_owned(),
                 labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
+                reports: identity != "sidecar",
                 timing: usual(),
             },
             health: self.health.clone(),
@@ -100,7 +101,10 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
     assert_eq!(
         second.standing(),
         Standing::Waiting {
-            holder: Some("a".to_owned())
+            holder: Some(Holder {
+                identity: "a".to_owned(),
+                reports: true
+            })
         }
     );
     first.resign().await;
