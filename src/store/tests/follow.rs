@@ -6,6 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
@@ -17,7 +18,8 @@ type Events<K> = Vec<watcher::Result<Event<K>>>;
 
 /// Follows a watch until it has told all this.
 async fn told<K: Reflected>(store: &Store, health: &Health, events: Events<K>) {
-    follow(stream::iter(events), store.clone(), health.check("watch"), 0).await;
+    let listing = watch::Sender::new(false);
+    follow(stream::iter(events), store.clone(), health.check("watch"), 0, &listing).await;
 }
 
 fn broken<K>() -> watcher::Result<Event<K>> {
@@ -138,6 +140,57 @@ async fn everything_is_listed_anew_for_who_takes_over() {
     for (task, _) in tasks {
         task.abort();
     }
+}
+
+/// A burst of drivers that are taken over costs one list more than the one that comes in when it begins, and each of them
+/// waits for a list that began after it asked.
+#[tokio::test(start_paused = true)]
+async fn many_that_take_over_at_once_share_a_list() {
+    let (store, health) = (Store::default(), Health::new());
+    let lists = Arc::new(AtomicUsize::new(0));
+    let slow = {
+        let lists = lists.clone();
+        move || {
+            lists.fetch_add(1, Ordering::Relaxed);
+            let done = stream::once(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(Event::<VolumeAttachmentWire>::InitDone)
+            });
+            stream::iter([Ok(Event::Init)])
+                .chain(done)
+                .chain(stream::pending())
+                .boxed()
+        }
+    };
+    fn quick<K: 'static>() -> impl futures::Stream<Item = watcher::Result<Event<K>>> {
+        stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
+    }
+    let check = |name: &str| health.check(name);
+    let follow = futures::future::join3(
+        follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+    );
+    let follow = tokio::spawn(follow);
+    store.wait_synced().await;
+    assert_eq!(lists.load(Ordering::Relaxed), 1);
+    let begun = tokio::time::Instant::now();
+    let first = store.listed_anew();
+    let others = futures::future::join_all((1..10).map(|number| {
+        let store = &store;
+        async move {
+            tokio::time::sleep(Duration::from_millis(50 * number)).await;
+            store.listed_anew().await;
+        }
+    }));
+    let first = async {
+        first.await;
+        begun.elapsed().as_secs()
+    };
+    let (first, _) = tokio::join!(first, others);
+    assert_eq!((first, begun.elapsed().as_secs()), (1, 2));
+    assert_eq!(lists.load(Ordering::Relaxed), 3);
+    follow.abort();
 }
 
 #[tokio::test(start_paused = true)]

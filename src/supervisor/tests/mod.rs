@@ -3,3 +3,5 @@
 mod plan;
 mod running;
 mod status;
+mod voice;
+mod writer;
