@@ -24,6 +24,7 @@ mod hanging_collector;
 mod lease;
 mod readme;
 mod reconcile_sync;
+mod replicas;
 mod rig;
 mod shutdown;
 mod takeover;

@@ -40,6 +40,9 @@ pub struct OperatorOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// Where it runs; in the folder of this process when nothing is said. An endpoint below `/proc/self/cwd` is another one
+    /// for each.
+    pub folder: Option<PathBuf>,
 }
 
 impl OperatorOptions {
@@ -49,6 +52,7 @@ impl OperatorOptions {
             binary: binary.into(),
             arguments: vec!["--log-format=json".to_owned()],
             environment: Vec::new(),
+            folder: None,
         }
     }
 
@@ -100,7 +104,11 @@ impl Operator {
             .environment
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
-        let mut arguments: Vec<String> = given.into_iter().chain(own).collect();
+        let folder_of = options
+            .folder
+            .iter()
+            .map(|folder| format!("--chdir={}", folder.display()));
+        let mut arguments: Vec<String> = folder_of.chain(given).chain(own).collect();
         arguments.push(options.binary.display().to_string());
         arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
         arguments.push(format!("--http-endpoint={http}"));

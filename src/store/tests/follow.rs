@@ -19,7 +19,8 @@ type Events<K> = Vec<watcher::Result<Event<K>>>;
 /// Follows a watch until it has told all this.
 async fn told<K: Reflected>(store: &Store, health: &Health, events: Events<K>) {
     let listing = watch::Sender::new(false);
-    follow(stream::iter(events), store.clone(), health.check("watch"), 0, &listing).await;
+    let check = health.check("watch");
+    follow(stream::iter(events), store.clone(), check, 0, &listing).await;
 }
 
 fn broken<K>() -> watcher::Result<Event<K>> {
@@ -220,7 +221,8 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     let mut events = listed(&["a"], 1);
     events.push(broken());
     let events = stream::iter(events).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED / 2).await;
     assert!(!health.is_ready());
     tokio::time::sleep(RECOVERED).await;
@@ -241,7 +243,8 @@ async fn a_list_that_only_begins_mends_nothing() {
         Ok(Event::Init),
     ];
     let events = stream::iter(again).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED * 10).await;
     assert!(!health.is_ready());
     task.abort();
@@ -255,7 +258,8 @@ async fn a_list_that_only_begins_mends_nothing() {
 async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let (store, health) = (Store::default(), Health::new());
     let events = stream::iter(vec![broken::<VolumeAttachmentWire>()]).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store, health.check("watch"), 0));
+    let (seen, check) = (store, health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED * 10).await;
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch"), "{reason}");
