@@ -228,6 +228,19 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             };
             busy(Reason::Standby, &text, connected)
         }
+        Phase::Queued { after } => {
+            let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
+            busy(Reason::Draining, &text, connected)
+        }
+        Phase::Stopped => {
+            let text = "the replica that served the driver has stopped";
+            four(
+                (False, Reason::Stopped, text),
+                (False, Reason::UpToDate, text),
+                free,
+                (Unknown, Reason::Stopped, text),
+            )
+        }
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),

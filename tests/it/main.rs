@@ -25,6 +25,7 @@ mod insight;
 mod lease;
 mod readme;
 mod reconcile_sync;
+mod replicas;
 mod rig;
 mod shutdown;
 mod takeover;
