@@ -131,7 +131,7 @@ fn shortages(
     let patience = config.backoff.initial;
     let limits = &config.concurrency;
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
-    let late = |since: &Instant| age(*since) > patience;
+    let overdue = |since: &Instant| age(*since) > patience;
     let lanes = [
         (ATTACH, Bound::Attach, limits.attach),
         (DETACH, Bound::Detach, limits.detach),
@@ -145,7 +145,7 @@ fn shortages(
         };
         let limit = limit.map_or(0, std::num::NonZeroUsize::get);
         let free = free_waiting(lane);
-        if let Some(since) = lane.oldest_unblocked_since.filter(late) {
+        if let Some(since) = lane.oldest_unblocked_since.filter(overdue) {
             // A call that just ended and whose place is about to be taken leaves the lane full.
             let room = limit.saturating_sub(lane.running);
             let full = limit > 0 && (room == 0 || (!stats.lacks_token && room <= 1 + limit / 8));
@@ -157,7 +157,7 @@ fn shortages(
             }
         }
         if let (Some((name, since)), Some(limit)) = (&lane.oldest_blocked, limits.per_node)
-            && late(since)
+            && overdue(since)
         {
             let bound = Bound::Node(name.clone());
             merge(&mut node, shortage(bound, limit.get(), lane.blocked, age(*since)));

@@ -3,7 +3,6 @@
 use super::super::{FlushOutcome, SHUTDOWN_CAP, SpanKind, pipeline};
 
 #[path = "../../tests/support/otlp.rs"]
-#[allow(dead_code, reason = "shared with tests that use more of it")]
 mod otlp;
 
 use otlp::OtlpReceiver;
