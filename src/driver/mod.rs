@@ -15,6 +15,7 @@ mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
+mod record;
 mod release;
 mod report;
 mod rules;

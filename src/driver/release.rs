@@ -1,8 +1,8 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
-use super::attempt::take_in;
 use super::engine::Work;
+use super::record::take_in;
 use super::report;
 use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
