@@ -18,6 +18,9 @@ pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 /// Annotation on an Event: the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
+/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
+pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 

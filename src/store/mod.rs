@@ -130,6 +130,11 @@ impl Store {
         self.inner.index.read().oldest_pending_of(attacher, detaching)
     }
 
+    /// How many attachments of a driver carry a finalizer.
+    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
+        self.inner.index.read().claimed(attacher, finalizer)
+    }
+
     /// Names of the attachments of a driver.
     pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
         self.inner.index.read().attachments_of(attacher)

@@ -1,5 +1,6 @@
 //! What should run, what runs, and what is shown of it.
 
+mod deletion;
 mod plan;
 mod running;
 mod saturation;
