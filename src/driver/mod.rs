@@ -22,6 +22,7 @@ mod rules;
 mod secrets;
 mod status;
 mod task;
+mod turn;
 mod undo;
 
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};

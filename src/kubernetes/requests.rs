@@ -59,7 +59,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    fn url(self, name: &str) -> String {
+    pub fn url(self, name: &str) -> String {
         self.path.replace("{:name}", name)
     }
 }
@@ -311,7 +311,7 @@ impl Requests {
 }
 
 /// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
-fn is_segment(name: &str) -> bool {
+pub(super) fn is_segment(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }

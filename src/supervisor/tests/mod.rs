@@ -5,3 +5,5 @@ mod plan;
 mod running;
 mod saturation;
 mod status;
+mod voice;
+mod writer;

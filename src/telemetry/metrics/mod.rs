@@ -9,6 +9,7 @@ mod collectors;
 mod exposition;
 mod families;
 mod family;
+mod insight;
 mod lanes;
 
 use std::fmt;
@@ -161,21 +162,6 @@ impl Metrics {
             .rest
             .held_back
             .with(driver, labels, |histogram| histogram.observe(waited.as_secs_f64()));
-    }
-
-    /// A comparison with ListVolumes ended; `mismatches` are those it found, when it came to its end.
-    pub fn reconcile_sync(&self, driver: &str, outcome: &'static str, mismatches: Option<usize>) {
-        let families = &self.0.operation;
-        let with_outcome = labels([("driver_name", driver), ("outcome", outcome)]);
-        families.reconcile_passes.with(driver, with_outcome, |counter| {
-            counter.inc();
-        });
-        if let Some(mismatches) = mismatches {
-            let labels = labels([("driver_name", driver)]);
-            families.reconcile_mismatches.with(driver, labels, |gauge| {
-                gauge.set(to_i64(mismatches));
-            });
-        }
     }
 
     /// A Lease is held by this process, or is not.
