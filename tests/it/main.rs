@@ -22,6 +22,7 @@ mod drop_in;
 mod events;
 mod hanging_collector;
 mod insight;
+mod kubectl_docs;
 mod lease;
 mod limits;
 mod live_settings;
