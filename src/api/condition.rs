@@ -29,6 +29,17 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// Every condition, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Reconciling,
+        Self::Stalled,
+        Self::DriverReachable,
+        Self::Saturated,
+        Self::AttachmentsHealthy,
+        Self::AttachmentsConsistent,
+    ];
+
     /// The `type` of the condition in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
