@@ -26,7 +26,7 @@ use tonic::Code;
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
-use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
+use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
 use family::{Labels, labels};
 
 /// Content type of [`Metrics::encode_openmetrics`].
@@ -47,6 +47,7 @@ struct Inner {
     scrape: Mutex<()>,
     queue: QueueFamilies,
     operation: OperationFamilies,
+    reconcile: ReconcileFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
     lease: LeaseFamilies,
@@ -79,6 +80,7 @@ impl Metrics {
         let inner = Inner {
             queue: QueueFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
+            reconcile: ReconcileFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
             lease: LeaseFamilies::register(&mut registry),
@@ -321,6 +323,7 @@ impl Metrics {
     pub fn forget_driver(&self, driver: &str) {
         self.0.queue.forget(driver);
         self.0.operation.forget(driver);
+        self.0.reconcile.forget(driver);
         self.0.connection.forget(driver);
     }
 }
