@@ -114,7 +114,14 @@ pub(super) enum Stream {
 pub(super) enum Target {
     Unix(PathBuf),
     Loopback { host: LoopbackHost, port: u16 },
-    Tls { address: String, tls: Box<Tls> },
+    Tls {
+        address: String,
+        tls: Box<Tls>,
+    },
+    /// An https endpoint for which there are no certificates; settings that were checked have them.
+    Bare {
+        address: String,
+    },
 }
 
 impl Target {
@@ -125,6 +132,9 @@ impl Target {
                 host: *host,
                 port: *port,
             },
+            Endpoint::Https { host, port } => Self::Bare {
+                address: format!("{host}:{port}"),
+            },
         }
     }
 
@@ -133,7 +143,7 @@ impl Target {
         match self {
             Self::Unix(path) => path.display().to_string(),
             Self::Loopback { host, port } => format!("{}:{port}", host.as_str()),
-            Self::Tls { address, .. } => address.clone(),
+            Self::Tls { address, .. } | Self::Bare { address } => address.clone(),
         }
     }
 
@@ -163,6 +173,10 @@ impl Target {
                     .map(|stream| Stream::Tls(Box::new(stream)))
                     .map_err(|fault| self.tls_error(fault))
             }
+            Self::Bare { address } => Err(DialError::Other {
+                address: address.clone(),
+                message: "https needs certificates; set spec.tls".to_owned(),
+            }),
         }
     }
 
@@ -170,7 +184,7 @@ impl Target {
     pub fn explain(&self, error: &io::Error) -> Option<DialError> {
         match self {
             Self::Tls { tls, .. } => tls.fault_of(error).map(|fault| self.tls_error(fault)),
-            Self::Unix(_) | Self::Loopback { .. } => None,
+            Self::Unix(_) | Self::Loopback { .. } | Self::Bare { .. } => None,
         }
     }
 

@@ -108,5 +108,5 @@ pub(super) fn steps(
 
 /// Whether a change needs another connection.
 fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
-    known.endpoint != wanted.endpoint || known.driver_name != wanted.driver_name
+    known.endpoint != wanted.endpoint || known.tls != wanted.tls || known.driver_name != wanted.driver_name
 }
