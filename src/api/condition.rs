@@ -136,6 +136,8 @@ reasons! {
     SecretMissing,
     /// The Secret with the certificates may not be read or watched; the message names the missing right.
     SecretForbidden,
+    /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
+    SecretUnreadable,
     /// The Secret with the certificates cannot be used; the message names the key in it.
     TlsInvalid,
     /// What answers speaks no gRPC.
