@@ -113,7 +113,10 @@ pub(super) enum Stream {
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Unix(PathBuf),
-    Loopback { host: LoopbackHost, port: u16 },
+    Loopback {
+        host: LoopbackHost,
+        port: u16,
+    },
     Tls {
         address: String,
         tls: Box<Tls>,

@@ -127,7 +127,10 @@ impl Access {
                 match self.try_out(good).await {
                     Ok(reached) => {
                         publisher.concern(concern(&known));
-                        info!(config = &*self.name, "connected with the new certificates; the old connection is left");
+                        info!(
+                            config = &*self.name,
+                            "connected with the new certificates; the old connection is left"
+                        );
                         return reached;
                     }
                     Err(obstacle) => self.refused(publisher, &obstacle),
@@ -152,7 +155,8 @@ impl Access {
 
     fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
         let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
-        let text = format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
+        let text =
+            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
         if publisher.concern(Some(text.clone())) {
             warn!(config = &*self.name, "{text}");
         }

@@ -123,7 +123,11 @@ impl Reader {
                 SecretEvent::Gone => self.tell(Reason::SecretMissing, missing(&self.reference)),
                 // It may be readable all the same. The watch is tried again and again, so that this is a poll.
                 SecretEvent::Forbidden => {
-                    let unwatched = forbidden(&self.reference, "list and watch", "a change is seen after half a minute");
+                    let unwatched = forbidden(
+                        &self.reference,
+                        "list and watch",
+                        "a change is seen after half a minute",
+                    );
                     self.read(Some(unwatched)).await;
                 }
             }
@@ -194,7 +198,12 @@ impl Reader {
             differs
         });
         if changed {
-            warn!(config = &*self.config, reason = told.reason.as_str(), "{}", told.message);
+            warn!(
+                config = &*self.config,
+                reason = told.reason.as_str(),
+                "{}",
+                told.message
+            );
         }
     }
 }

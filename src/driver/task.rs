@@ -185,7 +185,10 @@ impl DriverTask {
                 break;
             }
             publisher.phase(Phase::Running);
-            match self.work(&facts.name, &client, held, access.renewed(&current, publisher)).await {
+            match self
+                .work(&facts.name, &client, held, access.renewed(&current, publisher))
+                .await
+            {
                 Event::Stop | Event::Changed => return,
                 Event::Lost | Event::Due => break,
                 Event::Renewed(renewed) => {

@@ -27,5 +27,6 @@ mod reconcile_sync;
 mod rig;
 mod shutdown;
 mod takeover;
+mod tls;
 mod tracing;
 mod writes;
