@@ -2,6 +2,7 @@
 //!
 //! Must not hold policy: what to call when is decided elsewhere.
 
+mod call_error;
 mod client;
 mod connection;
 mod convert;
@@ -9,8 +10,10 @@ mod dial;
 mod list;
 pub mod redact;
 mod tls;
+mod witness;
 
-pub use client::{CallError, CapabilityReport, CsiClient, PluginInfo};
+pub use call_error::CallError;
+pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::Connection;
 pub use dial::DialError;
 pub use list::{ListedVolume, VolumePage};
