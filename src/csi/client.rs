@@ -348,6 +348,9 @@ impl CsiClient {
         if source.is_none() && matches!(said, Said::NoStatus | Said::Ok) {
             return unreadable(status.message());
         }
+        if source.is_some_and(is_turned_away) {
+            self.connection.turned_away();
+        }
         let message = match (source, self.connection.dial_error()) {
             (Some(_), Some(error)) => error.to_string(),
             (Some(source), None) => chain(source),
@@ -360,11 +363,21 @@ impl CsiClient {
         // by several codes, some of which would mean that the driver refused the call.
         let transport = source.is_some() || said == Said::Nothing;
         CallError {
-            code: if transport { Code::Unavailable } else { status.code() },
+            code: match said {
+                Said::Error(code) if !transport => code,
+                _ => Code::Unavailable,
+            },
             message,
             transport,
         }
     }
+}
+
+/// Whether a call was not even sent, as the connection takes no more.
+fn is_turned_away(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut of_http = causes.filter_map(|error| error.downcast_ref::<hyper::Error>());
+    of_http.any(|error| error.is_canceled() || error.is_closed())
 }
 
 fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {

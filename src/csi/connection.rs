@@ -34,7 +34,7 @@ enum Link {
 pub struct Connection {
     channel: Channel,
     address: Arc<str>,
-    link: watch::Receiver<Link>,
+    link: Arc<watch::Sender<Link>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
 }
 
@@ -52,12 +52,12 @@ impl Connection {
     }
 
     fn to(target: Target) -> Self {
-        let (sender, link) = watch::channel(Link::default());
+        let link = Arc::new(watch::Sender::new(Link::default()));
         let dial_error = Arc::new(Mutex::new(None));
         let address = target.address().into();
         let dialler = Dialler {
             target: Arc::new(target),
-            link: Arc::new(sender),
+            link: link.clone(),
             error: dial_error.clone(),
         };
         // The URI only fills `:authority`; where to go is the dialler's business. gRPC for Go says "localhost" too.
@@ -95,13 +95,25 @@ impl Connection {
         *self.link.borrow() == Link::Lost
     }
 
+    /// A call was turned away because the connection takes no more. A driver that says goodbye (GOAWAY) may still have calls
+    /// to finish, so that nothing else shows it.
+    pub(super) fn turned_away(&self) {
+        self.link.send_if_modified(|link| {
+            let up = *link == Link::Up;
+            if up {
+                *link = Link::Lost;
+            }
+            up
+        });
+    }
+
     /// Resolves when the connection was lost; never while it was not made.
     ///
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would
     /// even hang up on one.
     pub async fn lost(&self) {
-        let mut link = self.link.clone();
-        // The sender lives in the channel's dialler, which lives as long as `self`.
+        let mut link = self.link.subscribe();
+        // The sender lives as long as `self`.
         let _lost = link.wait_for(|link| *link == Link::Lost).await;
     }
 }

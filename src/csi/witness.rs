@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tonic::Code;
 use tonic::body::Body;
 use tonic::transport::{Channel, Error};
 use tower::Service;
@@ -22,8 +23,8 @@ pub(super) enum Said {
     NoStatus,
     /// OK.
     Ok,
-    /// One of the other sixteen.
-    Error,
+    /// One of the other sixteen. The library makes UNKNOWN of it when it cannot read the message that comes with it.
+    Error(Code),
 }
 
 /// What is said about one call. Goes with the request as an extension.
@@ -51,7 +52,7 @@ impl Testimony {
             .map(|value| value.to_str().map(str::parse::<u8>));
         match status {
             Some(Ok(Ok(0))) => *said = Said::Ok,
-            Some(Ok(Ok(1..=16))) => *said = Said::Error,
+            Some(Ok(Ok(code @ 1..=16))) => *said = Said::Error(Code::from_i32(code.into())),
             _ => {}
         }
     }
