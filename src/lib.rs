@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod api;
 pub mod app;
+pub mod claims;
 pub mod cli;
 pub mod clock;
 pub mod csi;
@@ -22,6 +23,8 @@ pub mod driver;
 pub mod dropin;
 pub mod error_chain;
 pub mod events;
+pub mod insight;
+pub mod inspector;
 pub mod kubernetes;
 pub mod lease;
 pub mod mock;

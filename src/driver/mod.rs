@@ -17,12 +17,14 @@ mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
+mod record;
 mod release;
 mod report;
 mod rules;
 mod secrets;
 mod status;
 mod task;
+mod turn;
 mod undo;
 
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
@@ -31,6 +33,7 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
+use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Tracer;
 
@@ -47,6 +50,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+    /// Levels of the log.
+    pub logs: DriverLogs,
 }
 
 #[cfg(test)]
