@@ -29,6 +29,17 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// Every condition, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Reconciling,
+        Self::Stalled,
+        Self::DriverReachable,
+        Self::Saturated,
+        Self::AttachmentsHealthy,
+        Self::AttachmentsConsistent,
+    ];
+
     /// The `type` of the condition in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -187,6 +198,8 @@ reasons! {
     RateLimited,
     /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
     NodeLimit,
+    /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
+    WaitingForDetach,
     /// The operator was told to stop.
     Stopped,
 }

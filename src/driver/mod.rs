@@ -13,6 +13,7 @@ mod handshake;
 mod held;
 mod holds;
 mod keys;
+mod listing;
 mod lookup;
 mod observer;
 mod publish;
