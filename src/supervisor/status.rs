@@ -133,6 +133,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
         None => of_phase(&Phase::Connecting),
         Some(phase) => of_phase(phase),
     };
+    if let Some(concern) = facts.driver.and_then(|driver| driver.concern.as_ref()) {
+        let reachable = updates.iter_mut().find(|update| update.reason == Reason::Connected);
+        if let Some(reachable) = reachable {
+            reachable.message = format!("{}; {concern}", reachable.message);
+        }
+    }
     if let Some(problem) = facts.problem {
         replace(
             &mut updates,
@@ -250,7 +256,12 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         ),
         Phase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            four(stuck(False), stuck(False), stuck(True), connected)
+            // Without certificates nobody can be asked.
+            let reachable = match reason {
+                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
+                _ => connected,
+            };
+            four(stuck(False), stuck(False), stuck(True), reachable)
         }
         Phase::Suspended => at_rest(Reason::Suspended, "spec.suspend is true"),
     }
