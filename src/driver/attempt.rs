@@ -1,5 +1,6 @@
 //! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use super::calls::Calls;
@@ -16,6 +17,7 @@ use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot, observe};
 use crate::telemetry::trace::Span;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
@@ -24,7 +26,8 @@ const MAX_WRITES: u32 = 4;
 /// The longest that an attach is held back for the detach of its volume from another node.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
 const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
-const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
+/// How long a result is offered to an API server that asks for patience.
+const LONGEST_INSISTENCE: Duration = Duration::from_mins(2);
 
 /// Everything of one attempt.
 pub(super) struct Attempt<'w> {
@@ -273,13 +276,16 @@ impl Attempt<'_> {
     async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let mut tries = 1;
+        let began = Instant::now();
         loop {
             match self.write(snapshot, write).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
+                // The next try waits by itself until the API server takes it; this one was not looked at.
+                Err(error) if error.retry_after.is_some() && began.elapsed() < LONGEST_INSISTENCE => {}
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
-                    let wanted = error.retry_after.unwrap_or(pause);
-                    tokio::time::sleep(wanted.min(MAX_WRITE_PAUSE)).await;
+                    // Many attachments are refused at the same time, and are not to come back at the same time.
+                    tokio::time::sleep(pause.mul_f64(spread(&snapshot.attachment.uid))).await;
                     pause *= 4;
                     tries += 1;
                 }
@@ -373,6 +379,12 @@ pub(super) fn take_in(
             Err(error)
         }
     }
+}
+
+/// From 0.75 to 1.25, for each object another one.
+fn spread(uid: &str) -> f64 {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(uid);
+    0.75 + f64::from(u16::try_from(hash % 512).unwrap_or_default()) / 1024.0
 }
 
 fn failed_with(observed: &Observed<'_>) -> Verdict {

@@ -87,6 +87,9 @@ impl Engine {
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
+        // Where the API server asks this driver to wait, the others go on.
+        let requests = context.requests.apart();
+        let context = Context { requests, ..context };
         let settings = config.borrow().clone();
         let observer = QueueMetrics {
             driver: facts.name.clone(),
