@@ -21,6 +21,7 @@ mod demo;
 mod drop_in;
 mod events;
 mod hanging_collector;
+mod hostile_api;
 mod insight;
 mod lease;
 mod readme;

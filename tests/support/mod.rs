@@ -20,6 +20,7 @@ mod error;
 pub mod fixtures;
 pub mod operator;
 pub mod otlp;
+pub mod proxy;
 pub mod sidecar;
 pub mod stage;
 pub mod wait;

@@ -185,3 +185,25 @@ async fn no_time_at_all_is_still_a_pause() {
     assert_eq!(log.lock().len(), 4);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 }
+
+/// A watch whose stream ends is begun again at once; an API server that ends every one is asked once a second.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
+    let log = Log::default();
+    let mut service = Patient::new(server(vec![], log.clone()), ANSWER);
+    let began = Instant::now();
+    for _ in 0..24 {
+        assert_eq!(
+            status(&mut service, "/apis/a/b?watch=true&resourceVersion=1").await,
+            200
+        );
+    }
+    assert_eq!(began.elapsed().as_secs(), 20, "{:?}", log.lock());
+    // Another one is not held up by that, not even one of the same collection.
+    assert_eq!(
+        status(&mut service, "/apis/a/b?watch=true&fieldSelector=metadata.name%3Dx").await,
+        200
+    );
+    assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 200);
+    assert_eq!(began.elapsed().as_secs(), 20);
+}
