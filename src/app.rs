@@ -26,7 +26,9 @@ use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
-use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
+use crate::kubernetes::{
+    ConnectError, RateLimit, Requests, Throttle, connect, connect_within, load_config, load_pod_config,
+};
 use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
@@ -217,7 +219,8 @@ async fn operate(
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let (watching, writing) = (connect(&config)?, connect(&config)?);
+    let answer = options.kube_api_timeout * 4;
+    let (watching, writing) = (connect_within(&config, answer)?, connect(&config)?);
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);

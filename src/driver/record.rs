@@ -1,6 +1,9 @@
 //! How the result of an attempt is recorded: on the object, in the cache, and for people.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::attempt::{Attempt, Step};
 use super::report::{self, Operation};
@@ -15,7 +18,8 @@ use crate::store::Snapshot;
 /// How often a result is offered to the API server before the attempt counts as failed.
 const MAX_WRITES: u32 = 4;
 const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
-const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
+/// How long a result is offered to an API server that asks for patience.
+const LONGEST_INSISTENCE: Duration = Duration::from_mins(2);
 
 impl Attempt<'_> {
     pub(super) async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
@@ -85,13 +89,16 @@ impl Attempt<'_> {
     async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let mut tries = 1;
+        let began = Instant::now();
         loop {
             match self.write(snapshot, write).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
+                // The next try waits by itself until the API server takes it; this one was not looked at.
+                Err(error) if error.retry_after.is_some() && began.elapsed() < LONGEST_INSISTENCE => {}
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
-                    let wanted = error.retry_after.unwrap_or(pause);
-                    tokio::time::sleep(wanted.min(MAX_WRITE_PAUSE)).await;
+                    // Many attachments are refused at the same time, and are not to come back at the same time.
+                    tokio::time::sleep(pause.mul_f64(spread(&snapshot.attachment.uid))).await;
                     pause *= 4;
                     tries += 1;
                 }
@@ -245,6 +252,12 @@ pub(super) fn take_in(
             Err(error)
         }
     }
+}
+
+/// From 0.75 to 1.25, for each object another one.
+fn spread(uid: &str) -> f64 {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(uid);
+    0.75 + f64::from(u16::try_from(hash % 512).unwrap_or_default()) / 1024.0
 }
 
 pub(super) fn failed_with(observed: &Observed<'_>) -> Verdict {

@@ -1,7 +1,7 @@
 //! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
 
 use http::uri::Authority;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::gate::{Gate, Kind, retry_after};
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
@@ -116,6 +117,7 @@ pub struct Requests {
     server: (String, u16),
     deadline: Duration,
     limits: Limits,
+    gate: Gate,
 }
 
 impl Requests {
@@ -129,6 +131,7 @@ impl Requests {
             host,
             deadline,
             limits: Limits::default(),
+            gate: Gate::default(),
         }
     }
 
@@ -149,6 +152,13 @@ impl Requests {
     /// The driver that the requests are for, if they are for one.
     pub fn driver(&self) -> Option<&str> {
         self.limits.driver()
+    }
+
+    /// The same requests for somebody else: where the API server asks one to wait, the other goes on.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        let gate = Gate::default();
+        Self { gate, ..self.clone() }
     }
 
     /// The client under the requests.
@@ -246,6 +256,8 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
+        let kind = Kind::from(format!("{method} {}", resource.name));
+        self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
         let mut span = self.span(&request, &method, resource, parent);
         if let Some(waited) = waited {
@@ -263,6 +275,9 @@ impl Requests {
         let status = outcome
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
+        if let Err(error) = &outcome {
+            self.gate.take_in(&kind, error.retry_after);
+        }
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
         self.metrics
             .rest_request(method.as_str(), &self.host, code, started.elapsed());
@@ -273,8 +288,8 @@ impl Requests {
     async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let broken = |error: String| ApiError::without_answer(ApiErrorKind::Unknown, error);
         let response = self.client.send(request).await.map_err(|error| broken(chain(&error)))?;
-        let retry_after = retry_after(&response);
         let status = response.status();
+        let retry_after = retry_after(status.as_u16(), response.headers());
         let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
         let body = body
             .collect()
@@ -364,17 +379,6 @@ fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
         span.fail(&kind, &error.message);
     }
     span.end();
-}
-
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response
-        .headers()
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// The `message` of a `metav1.Status`, else the bare HTTP status.

@@ -24,6 +24,7 @@ mod drop_in;
 mod events;
 mod hanging_collector;
 mod hostile;
+mod hostile_api;
 mod insight;
 mod kubectl_docs;
 mod lease;
