@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::calls::Calls;
 use super::engine::Work;
 use super::release;
-use super::report::{self, Operation};
+use super::report::{self, Cause, Operation};
 use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::decide::patch::Target;
@@ -137,7 +137,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
     }
     let failure = Failure::plain("the objects kept changing during the attempt");
-    report::failed(attempt, name, None, &failure, "_OTHER");
+    report::failed(attempt, name, None, &failure, Cause::Other);
     Verdict::Failed
 }
 
@@ -160,7 +160,7 @@ impl Attempt<'_> {
                     snapshot,
                     observed,
                     Failure::plain(refusal.to_string()),
-                    refusal.reason(),
+                    Cause::Missing(refusal.reason()),
                 )
                 .await
             }
@@ -196,18 +196,18 @@ impl Attempt<'_> {
         if look_again {
             return Step::Again;
         }
-        let reason = if error.kind == ApiErrorKind::Stale {
-            "conflict"
+        let cause = if error.kind == ApiErrorKind::Stale {
+            Cause::Conflict
         } else {
-            "_OTHER"
+            Cause::Other
         };
         if error.is_transient() {
             // The API server is out of order: one more write, about an error that is its own, would not help.
             let failure = Failure::plain(format!("{what}: {error}"));
-            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
             return Step::End(failed_with(observed));
         }
-        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason)
+        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), cause)
             .await
     }
 
@@ -252,12 +252,12 @@ impl Attempt<'_> {
     async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
         if Operation::of(snapshot) == Operation::Detach {
             let failure = Failure::plain(format!("could not mark as detached: {error}"));
-            return self.fail(snapshot, observed, failure, "_OTHER").await;
+            return self.fail(snapshot, observed, failure, Cause::Other).await;
         }
         // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
         // harmless, and records the answer.
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, Cause::Other);
         Step::End(failed_with(observed))
     }
 
@@ -308,7 +308,7 @@ impl Attempt<'_> {
         snapshot: &Snapshot,
         observed: &Observed<'_>,
         failure: Failure,
-        reason: &'static str,
+        cause: Cause,
     ) -> Step {
         let outcome = match Operation::of(snapshot) {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
@@ -320,7 +320,7 @@ impl Attempt<'_> {
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
             }
         }
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
         Step::End(failed_with(observed))
     }
 
