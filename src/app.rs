@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
@@ -29,7 +28,7 @@ use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
     ConnectError, RateLimit, Requests, Throttle, connect, connect_within, load_config, load_pod_config,
 };
-use crate::lease::{self, Campaign, ElectionSettings, LeaseHealth, Timing};
+use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -126,7 +125,10 @@ pub struct ElectionOptions {
 
 impl Mode {
     fn shows_leases(&self) -> bool {
-        matches!(self, Self::One { election: Some(election), .. } if election.health)
+        match self {
+            Self::Configs => true,
+            Self::One { election, .. } => election.as_ref().is_some_and(|election| election.health),
+        }
     }
 }
 
@@ -216,18 +218,17 @@ async fn operate(
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let answer = options.kube_api_timeout * 4;
-    let (watching, writing) = (connect_within(&config, answer)?, connect(&config)?);
+    let watching = connect_within(&config, options.kube_api_timeout * 4)?;
+    let writing = connect(&config)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
-    let inspector = Inspector::new(&context, options.inspection);
-    let insights = inspector.insights();
-    let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
+    let (insights, _inspector) = Inspector::start(&context, options.inspection);
     let mut drivers = match mode {
         Mode::Configs => {
-            let supervisor = Supervisor::new(context, writing, identity(options)).showing(insights);
+            let office = office(&config, options, BTreeMap::new(), observed)?.reporting();
+            let supervisor = Supervisor::new(context, writing, office).showing(insights);
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, stop.clone()))
         }
@@ -240,7 +241,10 @@ async fn operate(
                 warn!("{remark}");
             }
             let campaign = match election {
-                Some(election) => Some(campaign(&config, options, election, observed)?),
+                Some(election) => {
+                    let office = office(&config, options, election.labels, observed)?;
+                    Some(office.campaign(&election.namespace, election.timing))
+                }
                 None => None,
             };
             let check = health.check("driver");
@@ -262,22 +266,19 @@ async fn operate(
     Ok(finish(drivers, options.shutdown_grace_period, signals).await)
 }
 
-/// An election over a connection of its own: no burst of other requests may make a renewal late.
-fn campaign(
+/// Elections over a connection of their own: no burst of other requests may make a renewal late.
+fn office(
     config: &Config,
     options: &ProcessOptions,
-    election: ElectionOptions,
+    labels: BTreeMap<String, String>,
     observed: &Observed,
-) -> Result<Campaign, ConnectError> {
-    Ok(Campaign {
+) -> Result<Office, ConnectError> {
+    Ok(Office {
         client: connect(config)?,
-        settings: ElectionSettings {
-            namespace: lease::namespace(&election.namespace),
-            // The sidecar's rule for its host name.
-            identity: sanitise_driver_name(&identity(options)),
-            labels: election.labels,
-            timing: election.timing,
-        },
+        // The sidecar's rule for its host name.
+        identity: sanitise_driver_name(&identity(options)),
+        labels,
+        reports: false,
         health: observed.leases.clone(),
     })
 }
@@ -317,6 +318,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         },
         metrics,
         tracer: telemetry.tracer.clone(),
+        logs: telemetry.logs.drivers(),
     }
 }
 

@@ -18,6 +18,12 @@ pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 /// Annotation on an Event: the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
+/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
+pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
+/// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
+/// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
+pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 

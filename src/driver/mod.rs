@@ -3,6 +3,7 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
+mod access;
 mod announce;
 mod attempt;
 mod calls;
@@ -11,17 +12,20 @@ mod flights;
 mod handshake;
 mod held;
 mod holds;
+mod keys;
 mod listing;
 mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
+mod record;
 mod release;
 mod report;
 mod rules;
 mod secrets;
 mod status;
 mod task;
+mod turn;
 mod undo;
 
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
@@ -30,6 +34,7 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
+use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Tracer;
 
@@ -46,6 +51,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+    /// Levels of the log.
+    pub logs: DriverLogs,
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
 async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Found, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let expectations = expectations(work).await;
-    let mut span = work.context.tracer.root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
+    let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
     let mut listing = Listing::about(expectations);
@@ -182,7 +182,8 @@ async fn expectations(work: &Work) -> Vec<Expectation> {
             match expectation(&observed) {
                 Ok(expected) => expectations.extend(expected),
                 Err(reason) => {
-                    debug!(VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
+                    let driver = &*work.facts.name;
+                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! What a driver is at, for conditions, metrics and whoever waits.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -24,6 +26,11 @@ pub enum Phase {
         /// Who holds it, if known.
         holder: Option<String>,
     },
+    /// Ready to work when a younger AttacherConfig for the same driver has finished.
+    Queued {
+        /// Name of the younger AttacherConfig.
+        after: Arc<str>,
+    },
     /// At work.
     Running,
     /// Only a person can mend it.
@@ -37,6 +44,8 @@ pub enum Phase {
     Suspended,
     /// Finishing what runs.
     Draining,
+    /// Everything is finished and the Lease is about to be released; nothing follows.
+    Stopped,
 }
 
 /// What a driver told about itself.
@@ -89,6 +98,8 @@ pub struct DriverStatus {
     pub phase: Phase,
     /// What it told about itself, when it last did.
     pub plugin: Option<Plugin>,
+    /// What will be in the way of the next connection, though the one that stands works.
+    pub concern: Option<String>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
     /// The last comparison with what the driver lists.
@@ -109,6 +120,7 @@ impl DriverStatus {
         Self {
             phase: Phase::Connecting,
             plugin: None,
+            concern: None,
             last_failure: None,
             last_reconcile: None,
             attempts: 0,
@@ -133,6 +145,11 @@ impl Publisher {
         self.change(|status| &mut status.plugin, Some(plugin));
     }
 
+    /// Whether it is a new one.
+    pub fn concern(&self, concern: Option<String>) -> bool {
+        self.change(|status| &mut status.concern, concern)
+    }
+
     pub fn attempt_ended(&self) {
         self.0
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
@@ -152,7 +169,7 @@ impl Publisher {
         status.last_reconcile.as_ref().is_some_and(|last| last.error.is_some())
     }
 
-    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) {
+    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) -> bool {
         self.0.send_if_modified(|status| {
             let field = field(status);
             let differs = *field != value;
@@ -160,6 +177,6 @@ impl Publisher {
                 *field = value;
             }
             differs
-        });
+        })
     }
 }

@@ -1,21 +1,23 @@
 //! The life of a driver: phases, reconnects, changes of settings, the end.
 
 use parking_lot::Mutex;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Context;
+use super::access::{Access, Reached, Unreached};
 use super::engine::Engine;
-use super::handshake::{Handshake, Obstacle, RETRY, shake};
+use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
-use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
-use crate::csi::{Connection, CsiClient};
+use crate::claims::Claims;
+use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::lease::{Campaign, Candidate, Standing};
+use crate::lease::{Campaign, Standing};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -29,6 +31,12 @@ pub struct DriverTask {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     /// How the driver's Lease is competed for; without, the driver is worked for as soon as it answers.
     pub campaign: Option<Campaign>,
+    /// Which of several AttacherConfigs works for a driver.
+    pub claims: Claims,
+    /// The name of the driver before it has answered, when it is known from somewhere.
+    pub known_as: Arc<Mutex<Option<Arc<str>>>>,
+    /// Where the candidate for the Lease can be followed while there is one.
+    pub standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Where the state goes.
@@ -38,13 +46,17 @@ pub struct DriverTask {
 }
 
 /// Why a wait ended.
-enum Event {
+pub(super) enum Event {
     Stop,
     Changed,
     Lost,
     Due,
     /// The Lease is not held any more.
     Deposed,
+    /// The driver answered over a connection with new certificates.
+    Renewed(Box<Reached>),
+    /// An older AttacherConfig claims the driver.
+    Outranked,
 }
 
 /// How a driver is served.
@@ -61,37 +73,45 @@ impl DriverTask {
     pub async fn run(mut self) {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
+        let context = &self.context;
+        let access = Access::new(
+            self.name.clone(),
+            self.config.clone(),
+            &context.requests,
+            context.metrics.clone(),
+        );
         loop {
             if self.stop.is_cancelled() {
                 break;
             }
+            self.attend_to_known(&mut held);
             if self.config.borrow_and_update().suspend {
                 self.finish(&publisher, &mut held).await;
+                held.claim = None;
                 publisher.phase(Phase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
             }
-            let config = self.config.borrow().clone();
-            let client = CsiClient::new(Connection::new(&config.endpoint), self.context.metrics.clone());
             let stop = self.stop.clone();
-            let shaken = tokio::select! {
-                shaken = shake(&client, &config) => shaken,
+            let reached = tokio::select! {
+                reached = access.reach() => reached,
                 () = stop.cancelled() => break,
                 () = held.overdue() => {
                     self.finish(&publisher, &mut held).await;
                     continue;
                 }
             };
-            match shaken {
-                Err(obstacle) => {
-                    let given_up = held.overdue();
-                    self.blocked(&publisher, obstacle, &client, given_up, std::future::pending())
-                        .await;
+            match reached {
+                Err(unreached) => {
+                    let (given_up, mended) = (held.overdue(), access.changed(&unreached));
+                    self.blocked(&publisher, &unreached, given_up, mended).await;
                 }
-                Ok(handshake) => self.session(&publisher, handshake, &client, &mut held).await,
+                Ok(reached) => self.session(&publisher, reached, &access, &mut held).await,
             }
         }
-        self.finish(&publisher, &mut held).await;
+        self.drain(&publisher, &mut held).await;
+        publisher.phase(Phase::Stopped);
+        held.resign().await;
     }
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
@@ -99,44 +119,28 @@ impl DriverTask {
     async fn blocked(
         &mut self,
         publisher: &Publisher,
-        obstacle: Obstacle,
-        client: &CsiClient,
+        unreached: &Unreached,
         given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
-        let (phase, reason, message) = match obstacle {
-            Obstacle::Unreachable { reason, message } => (
-                Phase::Unreachable {
-                    reason,
-                    message: message.clone(),
-                },
-                reason,
-                message,
-            ),
-            Obstacle::Stalled { reason, message } => (
-                Phase::Stalled {
-                    reason,
-                    message: message.clone(),
-                },
-                reason,
-                message,
-            ),
-        };
+        let phase = unreached.obstacle.phase();
         let stalled = matches!(phase, Phase::Stalled { .. });
         if self.status.borrow().phase != phase {
-            warn!(
-                config = &*self.name,
-                reason = reason.as_str(),
-                message,
-                "cannot work with the driver"
-            );
+            let (reason, message) = (unreached.obstacle.reason().as_str(), unreached.obstacle.message());
+            warn!(config = &*self.name, reason, message, "cannot work with the driver");
         }
         self.down();
         publisher.phase(phase);
+        let connection_lost = async {
+            match &unreached.client {
+                Some(client) => client.connection().lost().await,
+                None => std::future::pending().await,
+            }
+        };
         let lost = async {
             tokio::select! {
                 () = given_up => {}
-                () = client.connection().lost(), if stalled => {}
+                () = connection_lost, if stalled => {}
                 () = mended, if stalled => {}
             }
         };
@@ -146,10 +150,14 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(&mut self, publisher: &Publisher, handshake: Handshake, client: &CsiClient, held: &mut Held) {
+    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &Access, held: &mut Held) {
         held.back();
+        let mut current = reached.current();
+        let Reached {
+            client, mut handshake, ..
+        } = reached;
         let facts = DriverFacts::new(&handshake.plugin.name, handshake.capabilities.bits);
-        let client = client.named(facts.name.clone());
+        let mut client = client.named(facts.name.clone());
         self.introduce(publisher, &handshake);
         if !self.context.store.is_synced() {
             publisher.phase(Phase::Syncing);
@@ -161,16 +169,33 @@ impl DriverTask {
             }
         }
         loop {
+            if !self.claim(publisher, &facts.name, &client, held).await {
+                break;
+            }
             self.announce(&handshake);
-            if !self.lead(publisher, &facts.name, &client, held).await
+            if !self.lead(publisher, &client, held).await
                 || !self.resume_or_start(publisher, held, &facts, &client).await
             {
                 break;
             }
             publisher.phase(Phase::Running);
-            match self.work(&facts.name, &client, held).await {
+            match self
+                .work(&facts.name, &client, held, access.renewed(&current, publisher))
+                .await
+            {
                 Event::Stop | Event::Changed => return,
                 Event::Lost | Event::Due => break,
+                Event::Renewed(renewed) => {
+                    current = renewed.current();
+                    handshake = renewed.handshake;
+                    let plugin = &handshake.plugin;
+                    if DriverFacts::new(&plugin.name, handshake.capabilities.bits) != facts {
+                        // Not the driver that it was, so that everything starts over.
+                        return;
+                    }
+                    client = renewed.client.named(facts.name.clone());
+                    self.introduce(publisher, &handshake);
+                }
                 Event::Deposed => {
                     warn!(
                         config = &*self.name,
@@ -178,6 +203,13 @@ impl DriverTask {
                         "not the leader any more; working on when the Lease is ours again"
                     );
                     self.drain(publisher, held).await;
+                }
+                Event::Outranked => {
+                    warn!(
+                        config = &*self.name,
+                        driver = &*facts.name,
+                        "an older AttacherConfig claims the driver; leaving it to that one"
+                    );
                 }
             }
         }
@@ -194,58 +226,22 @@ impl DriverTask {
         }
     }
 
-    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
-    async fn lead(&mut self, publisher: &Publisher, driver: &Arc<str>, client: &CsiClient, held: &mut Held) -> bool {
-        let Some(campaign) = self.campaign.clone() else {
-            return true;
-        };
-        let lease = lease_name(driver);
-        if held
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.lease() != lease)
-        {
-            // The driver came back under another name.
-            self.finish(publisher, held).await;
-        }
-        let metrics = self.context.metrics.clone();
-        let candidate = held
-            .candidate
-            .get_or_insert_with(|| Candidate::start(campaign, lease, metrics));
+    /// Keeps the engine's settings up to date until it has to stop, or there is another connection to go on with.
+    async fn work(
+        &mut self,
+        driver: &str,
+        client: &CsiClient,
+        held: &mut Held,
+        renewed: impl Future<Output = Reached>,
+    ) -> Event {
+        let mut renewed = pin!(renewed);
         loop {
-            let standing = candidate.standing();
-            let holder = match &standing {
-                Standing::Leading => return true,
-                Standing::Waiting { holder } => holder.clone(),
-                Standing::Lost { .. } => None,
-            };
-            publisher.phase(Phase::Standby { holder });
-            let connection = client.connection();
-            let news = async {
-                tokio::select! {
-                    () = candidate.differs_from(&standing) => {}
-                    () = connection.lost() => {}
-                }
-            };
-            match self.wait(None, news).await {
-                Event::Stop => return false,
-                Event::Changed if self.config.borrow().suspend => {
-                    self.config.mark_changed();
-                    return false;
-                }
-                _ if connection.is_lost() => return false,
-                _ => {}
-            }
-        }
-    }
-
-    /// Keeps the engine's settings up to date until it has to stop.
-    async fn work(&mut self, driver: &str, client: &CsiClient, held: &mut Held) -> Event {
-        loop {
-            let deposed = held.deposed();
+            let (deposed, outranked) = (held.deposed(), held.outranked());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
+                () = outranked => Event::Outranked,
+                renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };
             let config = self.config.borrow_and_update().clone();
@@ -303,7 +299,10 @@ impl DriverTask {
                     }
                 };
                 let obstacle = Obstacle::Stalled { reason, message };
-                self.blocked(publisher, obstacle, client, held.overdue(), vacancy).await;
+                self.finish(publisher, held).await;
+                let unreached = Unreached::over(client, obstacle);
+                self.blocked(publisher, &unreached, std::future::pending(), vacancy)
+                    .await;
                 false
             }
         }
@@ -316,6 +315,7 @@ impl DriverTask {
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
             () = held.deposed() => false,
+            () = held.outranked() => false,
             () = client.connection().lost() => false,
         }
     }
@@ -323,6 +323,7 @@ impl DriverTask {
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
+        self.context.logs.name(&self.name, &plugin.name);
         info!(
             config = &*self.name,
             driver = plugin.name,
@@ -341,7 +342,9 @@ impl DriverTask {
 
     fn down(&self) {
         let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
-        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone()) {
+        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
+            && !self.claims.is_served_by_another(&self.name, &name)
+        {
             self.context.metrics.driver_down(&name);
         }
     }
@@ -356,9 +359,9 @@ impl DriverTask {
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.
-    async fn finish(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn finish(&self, publisher: &Publisher, held: &mut Held) {
         self.drain(publisher, held).await;
-        held.resign().await;
+        held.stand_down().await;
     }
 
     /// Lets running calls end.
@@ -373,7 +376,7 @@ impl DriverTask {
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> Event {
+    pub(super) async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> Event {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,

@@ -10,11 +10,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
 use super::gate::{Gate, Kind, retry_after};
-use super::throttle::Throttle;
+use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
@@ -115,7 +116,7 @@ pub struct Requests {
     /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
     server: (String, u16),
     deadline: Duration,
-    throttle: Option<Throttle>,
+    limits: Limits,
     gate: Gate,
 }
 
@@ -129,7 +130,7 @@ impl Requests {
             server: server(&host),
             host,
             deadline,
-            throttle: None,
+            limits: Limits::default(),
             gate: Gate::default(),
         }
     }
@@ -137,15 +138,22 @@ impl Requests {
     /// The same requests, held back to a limit. The wait is not part of a request's deadline.
     #[must_use]
     pub fn throttled(self, throttle: Throttle) -> Self {
-        let throttle = Some(throttle);
-        Self { throttle, ..self }
+        let limits = self.limits.of_process(throttle);
+        Self { limits, ..self }
     }
 
-    /// The same requests for somebody else: where the API server asks one to wait, the other goes on.
+    /// The same requests for one driver, held back to its own limit as well. Where the API server asks it to wait, others
+    /// go on.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
+        let limits = self.limits.of_driver(driver, throttle);
         let gate = Gate::default();
-        Self { gate, ..self.clone() }
+        Self { limits, gate, ..self }
+    }
+
+    /// The driver that the requests are for, if they are for one.
+    pub fn driver(&self) -> Option<&str> {
+        self.limits.driver()
     }
 
     /// The client under the requests.
@@ -245,11 +253,11 @@ impl Requests {
         let method = request.method().clone();
         let kind = Kind::from(format!("{method} {}", resource.name));
         self.gate.pass(&kind).await;
-        if let Some(throttle) = &self.throttle {
-            let waited = throttle.pass().await;
-            self.metrics.rest_request_held_back(method.as_str(), &self.host, waited);
+        let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
+        let mut span = self.span(&request, &method, resource, parent);
+        if let Some(waited) = waited {
+            span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
-        let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))

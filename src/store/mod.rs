@@ -23,7 +23,7 @@ pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -134,6 +134,11 @@ impl Store {
     /// As [`Store::oldest_pending`], of one direction only.
     pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
         self.inner.index.read().oldest_pending_of(attacher, detaching)
+    }
+
+    /// How many attachments of a driver carry a finalizer.
+    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
+        self.inner.index.read().claimed(attacher, finalizer)
     }
 
     /// Names of the attachments of a driver, in their order.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::plan::Problem;
+use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
@@ -22,9 +23,13 @@ pub(super) struct Facts<'a> {
     pub driver: Option<&'a DriverStatus>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a Problem>,
+    /// The number of attachments for whose detach the object waits to be deleted.
+    pub leaving: Option<usize>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
+    /// Which limits make work wait; none when no driver runs.
+    pub saturation: Option<&'a Saturation>,
     /// What was found about the driver's attachments; none when this replica does not look at them.
     pub insight: Option<&'a Summary>,
     /// The attachment that has been stuck longest, if one still is.
@@ -128,6 +133,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
         None => of_phase(&Phase::Connecting),
         Some(phase) => of_phase(phase),
     };
+    if let Some(concern) = facts.driver.and_then(|driver| driver.concern.as_ref()) {
+        let reachable = updates.iter_mut().find(|update| update.reason == Reason::Connected);
+        if let Some(reachable) = reachable {
+            reachable.message = format!("{}; {concern}", reachable.message);
+        }
+    }
     if let Some(problem) = facts.problem {
         replace(
             &mut updates,
@@ -160,6 +171,14 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
+    if let Some(count) = facts.leaving {
+        let text =
+            format!("is being deleted; waits until {count} VolumeAttachments are detached (spec.deletionPolicy)");
+        let kind = ConditionType::Reconciling;
+        replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
+    }
+    let saturated = facts.saturation.map(Saturation::condition);
+    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
     updates.push(healthy(facts));
     updates.extend(facts.insight.map(consistent));
     updates
@@ -223,6 +242,11 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             };
             busy(Reason::Standby, &text, connected)
         }
+        Phase::Queued { after } => {
+            let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
+            busy(Reason::Draining, &text, connected)
+        }
+        Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
@@ -232,19 +256,27 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         ),
         Phase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            four(stuck(False), stuck(False), stuck(True), connected)
+            // Without certificates nobody can be asked.
+            let reachable = match reason {
+                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
+                _ => connected,
+            };
+            four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        Phase::Suspended => {
-            let text = "spec.suspend is true";
-            let rest = (Unknown, Reason::Suspended, text);
-            four(
-                (False, Reason::Suspended, text),
-                (False, Reason::UpToDate, text),
-                free,
-                rest,
-            )
-        }
+        Phase::Suspended => at_rest(Reason::Suspended, "spec.suspend is true"),
     }
+}
+
+/// Nothing is done, as it should be.
+fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, Unknown};
+    let free = (False, Reason::NotStalled, "");
+    four(
+        (False, reason, text),
+        (False, Reason::UpToDate, text),
+        free,
+        (Unknown, reason, text),
+    )
 }
 
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {

@@ -1,5 +1,10 @@
 //! What should run, what runs, and what is shown of it.
 
+mod deletion;
+mod findings;
 mod plan;
 mod running;
+mod saturation;
 mod status;
+mod voice;
+mod writer;

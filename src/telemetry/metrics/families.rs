@@ -266,7 +266,7 @@ impl ConnectionFamilies {
 pub(super) struct RestFamilies {
     pub(super) requests: Family<Labels, Counter>,
     pub(super) duration: Family<Labels, Histogram, fn() -> Histogram>,
-    pub(super) held_back: Family<Labels, Histogram, fn() -> Histogram>,
+    pub(super) held_back: DriverFamily<Histogram>,
 }
 
 impl RestFamilies {
@@ -278,9 +278,9 @@ impl RestFamilies {
         let duration = Family::new_with_constructor(new);
         let help = "Request latency in seconds by verb and host";
         registry.register("rest_client_request_duration_seconds", help, duration.clone());
-        let held_back = Family::new_with_constructor(new);
-        let help = "Client side rate limiter latency in seconds by verb and host";
-        registry.register("rest_client_rate_limiter_duration_seconds", help, held_back.clone());
+        let help =
+            "Client side rate limiter latency in seconds by verb and host, and by driver where the limit is a driver's";
+        let held_back = per_driver(registry, "rest_client_rate_limiter_duration_seconds", help, new);
         Self {
             requests,
             duration,
@@ -309,7 +309,7 @@ impl LeaseFamilies {
 
 /// Registers a family of one series or more for each driver. The name of a counter is given without `_total`, which
 /// the encoder adds.
-fn per_driver<M: Metric + TypedMetric + Clone>(
+pub(super) fn per_driver<M: Metric + TypedMetric + Clone>(
     registry: &mut Registry,
     name: &str,
     help: &str,

@@ -10,6 +10,7 @@ mod exposition;
 mod families;
 mod family;
 mod insight;
+mod lanes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
 use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
 use family::{Labels, labels};
+use lanes::LaneFamilies;
+pub use lanes::LaneGauges;
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -46,6 +49,7 @@ struct Inner {
     /// One scrape at a time, so that two cannot mix the gauges their callbacks set.
     scrape: Mutex<()>,
     queue: QueueFamilies,
+    lane: LaneFamilies,
     operation: OperationFamilies,
     reconcile: ReconcileFamilies,
     connection: ConnectionFamilies,
@@ -79,6 +83,7 @@ impl Metrics {
         registry.register_collector(Box::new(collectors::ProcessCollector));
         let inner = Inner {
             queue: QueueFamilies::register(&mut registry),
+            lane: LaneFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
             reconcile: ReconcileFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
@@ -148,15 +153,17 @@ impl Metrics {
             .observe(elapsed.as_secs_f64());
     }
 
-    /// A request to the API server waited this long for the client's own limit, possibly not at all. Not called without
-    /// such a limit.
-    pub fn rest_request_held_back(&self, verb: &str, host: &str, waited: Duration) {
-        let labels = labels([("verb", verb), ("host", host)]);
+    /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with
+    /// an empty one that of the process. Not called without such a limit.
+    pub fn rest_request_held_back(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
+        let mut labels = labels([("verb", verb), ("host", host)]);
+        if !driver.is_empty() {
+            labels.push(("driver_name", driver.to_owned()));
+        }
         self.0
             .rest
             .held_back
-            .get_or_create(&labels)
-            .observe(waited.as_secs_f64());
+            .with(driver, labels, |histogram| histogram.observe(waited.as_secs_f64()));
     }
 
     /// A Lease is held by this process, or is not.
@@ -259,6 +266,33 @@ impl Metrics {
         });
     }
 
+    /// What waits and what runs in a lane, `attach` or `detach`.
+    pub fn lane(&self, driver: &str, operation: &'static str, lane: &LaneGauges) {
+        let with = || labels([("driver_name", driver), ("operation", operation)]);
+        let families = &self.0.lane;
+        let counts = [
+            (&families.waiting, lane.waiting),
+            (&families.in_flight, lane.in_flight),
+            (&families.limit, lane.limit.unwrap_or_default()),
+        ];
+        for (family, count) in counts {
+            family.with(driver, with(), |gauge| {
+                gauge.set(to_i64(count));
+            });
+        }
+        families.oldest_waiting.with(driver, with(), |gauge| {
+            gauge.set(lane.oldest_waiting.unwrap_or_default().as_secs_f64());
+        });
+    }
+
+    /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
+    pub fn saturated(&self, driver: &str, reason: &'static str, holds: bool) {
+        let labels = labels([("driver_name", driver), ("reason", reason)]);
+        self.0.lane.saturated.with(driver, labels, |gauge| {
+            gauge.set(i64::from(holds));
+        });
+    }
+
     /// The driver has this many VolumeAttachments in a state.
     pub fn volume_attachments(&self, driver: &str, state: &'static str, count: usize) {
         let labels = labels([("driver_name", driver), ("state", state)]);
@@ -322,9 +356,11 @@ impl Metrics {
     /// observation makes a series anew.
     pub fn forget_driver(&self, driver: &str) {
         self.0.queue.forget(driver);
+        self.0.lane.forget(driver);
         self.0.operation.forget(driver);
         self.0.reconcile.forget(driver);
         self.0.connection.forget(driver);
+        self.0.rest.held_back.forget(driver);
     }
 }
 
