@@ -2,11 +2,12 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
+use tokio::time::Instant;
 
 use tokio::time::Instant;
 
 use super::attempt::{Attempt, Step};
-use super::report::{self, Operation};
+use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Failure, Observed, Outcome, Write};
@@ -65,12 +66,12 @@ impl Attempt<'_> {
     async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
         if Operation::of(snapshot) == Operation::Detach {
             let failure = Failure::plain(format!("could not mark as detached: {error}"));
-            return self.fail(snapshot, observed, failure, "_OTHER").await;
+            return self.fail(snapshot, observed, failure, Cause::Other).await;
         }
         // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
         // harmless, and records the answer.
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, Cause::Other);
         Step::End(failed_with(observed))
     }
 
@@ -121,7 +122,7 @@ impl Attempt<'_> {
         snapshot: &Snapshot,
         observed: &Observed<'_>,
         failure: Failure,
-        reason: &'static str,
+        cause: Cause,
     ) -> Step {
         let outcome = match Operation::of(snapshot) {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
@@ -131,7 +132,7 @@ impl Attempt<'_> {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
             tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
         Step::End(failed_with(observed))
     }
 

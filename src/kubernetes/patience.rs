@@ -114,8 +114,8 @@ where
             return Box::pin(async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) });
         };
         // The one that is ready is used, and a clone takes its place.
-        let ready = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, ready);
+        let spare = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, spare);
         let (gate, begun, longest) = (self.gate.clone(), self.begun.clone(), self.answer);
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = Kind::from(request.uri().path().to_owned());

@@ -142,23 +142,18 @@ impl Requests {
         Self { limits, ..self }
     }
 
-    /// The same requests for one driver, held back to its own limit as well.
+    /// The same requests for one driver, held back to its own limit as well. Where the API server asks it to wait, others
+    /// go on.
     #[must_use]
     pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
         let limits = self.limits.of_driver(driver, throttle);
-        Self { limits, ..self }
+        let gate = Gate::default();
+        Self { limits, gate, ..self }
     }
 
     /// The driver that the requests are for, if they are for one.
     pub fn driver(&self) -> Option<&str> {
         self.limits.driver()
-    }
-
-    /// The same requests for somebody else: where the API server asks one to wait, the other goes on.
-    #[must_use]
-    pub fn apart(&self) -> Self {
-        let gate = Gate::default();
-        Self { gate, ..self.clone() }
     }
 
     /// The client under the requests.

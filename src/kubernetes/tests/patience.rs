@@ -16,10 +16,10 @@ use tower::{Service, ServiceExt};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
 use crate::kubernetes::patience::Patient;
-use crate::kubernetes::{ApiErrorKind, Requests};
+use crate::kubernetes::{ApiErrorKind, Requests, Throttle};
 use crate::telemetry::{Metrics, Span};
 
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_mins(1);
 
 /// What an API server got: seconds since the start, method and path.
 type Log = Arc<Mutex<Vec<(u64, String)>>>;
@@ -128,7 +128,7 @@ async fn writes_of_a_kind_wait_and_those_of_others_do_not() {
     let refusals = vec![Some((429, Some("30"))), Some((500, Some("30")))];
     let client = Client::new(server(refusals, log.clone()), "default");
     let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
-    let others = requests.apart();
+    let others = requests.clone().for_driver("other".into(), Throttle::new(None));
     let none = Span::disabled();
     let refused = requests.write(&write("a"), &none).await.unwrap_err();
     assert_eq!(
