@@ -322,7 +322,8 @@ impl Inner {
 /// A call that runs. Dropped without an end, it counts as cancelled by the caller.
 pub(super) struct CallGuard {
     log: Arc<CallLog>,
-    id: u64,
+    /// Number of the call.
+    pub id: u64,
     method: Method,
     key: Option<(String, String)>,
     /// True when another call for the same volume and node ran when this one arrived.

@@ -107,6 +107,7 @@ where
 {
     let facts = request.get_ref().facts();
     let call = shared.calls.begin(Req::METHOD, &facts, headers(&request));
+    let number = call.id;
     let (action, delay) = shared.plan(&call, Req::METHOD, &facts);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
@@ -115,10 +116,10 @@ where
     let message = request.into_inner();
     let result = match action {
         Action::Pass => shared.change(|state| work(state, message)),
-        Action::Fail(failure) => Err(failure.status(&facts.secrets)),
+        Action::Fail(failure) => Err(failure.status(number, &facts.secrets)),
         Action::FailAfterWork(failure) => shared
             .change(|state| work(state, message))
-            .and_then(|_| Err(failure.status(&facts.secrets))),
+            .and_then(|_| Err(failure.status(number, &facts.secrets))),
         Action::Hang => pending().await,
         Action::LateSuccess => return late(Arc::clone(shared), call, move |state| work(state, message)).await,
         Action::DropConnection => return close(call, closer).await,

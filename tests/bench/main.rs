@@ -1,7 +1,10 @@
-//! `make bench`: one driver without delay, the operator as its users run it, and the API server's own ceiling for the
-//! same writes measured in the same run. It prints figures and judges nothing; `docs/PERFORMANCE.md` explains them.
+//! The benchmarks on a real API server. They print figures and judge nothing; `docs/PERFORMANCE.md` explains them.
 //!
-//! Environment: `VOLUMES` (1000), `OPERATOR_BINARY` (another build of the operator, to compare).
+//! Without a word, as `make bench` runs it: one driver without delay, the operator as its users run it, and the API
+//! server's own ceiling for the same writes measured in the same run. Environment: `VOLUMES` (1000), `OPERATOR_BINARY`
+//! (another build of the operator, to compare).
+//!
+//! With a word: `isolation` ([`isolation`]).
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -10,6 +13,7 @@ mod support;
 
 mod ceiling;
 mod cluster;
+mod isolation;
 mod operator_run;
 mod process;
 mod recorder;
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(|error| Error::Other(format!("cannot start the runtime: {error}")))
-        .and_then(|runtime| runtime.block_on(bounded()));
+        .and_then(|runtime| runtime.block_on(run()));
     match outcome {
         Ok(report) => {
             println!("{report}");
@@ -47,20 +51,40 @@ fn main() -> ExitCode {
     }
 }
 
-async fn bounded() -> Result<Report> {
-    let volumes = match std::env::var("VOLUMES") {
-        Err(_) => DEFAULT_VOLUMES,
+async fn run() -> Result<String> {
+    // Cargo adds `--bench`.
+    let word = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    match word.as_deref() {
+        None => attach().await,
+        Some("isolation") => within(isolation::limit()?, isolation::measure()).await,
+        Some(word) => Err(Error::Other(format!("there is no benchmark {word:?}"))),
+    }
+}
+
+async fn attach() -> Result<String> {
+    let volumes = setting("VOLUMES", DEFAULT_VOLUMES)?;
+    // Three minutes to start, and for each volume far longer than the slowest machine takes for its 30 requests.
+    let limit = Duration::from_mins(3) + Duration::from_millis(400) * u32::try_from(volumes).unwrap_or(u32::MAX);
+    within(limit, measure(volumes)).await
+}
+
+/// A positive number from the environment.
+fn setting(name: &str, default: usize) -> Result<usize> {
+    match std::env::var(name) {
+        Err(_) => Ok(default),
         Ok(text) => text
             .parse()
             .ok()
-            .filter(|volumes| *volumes > 0)
-            .ok_or_else(|| Error::Other(format!("VOLUMES={text} is not a positive number")))?,
-    };
-    // Three minutes to start, and for each volume far longer than the slowest machine takes for its 30 requests.
-    let limit = Duration::from_mins(3) + Duration::from_millis(400) * u32::try_from(volumes).unwrap_or(u32::MAX);
-    tokio::time::timeout(limit, measure(volumes))
+            .filter(|number| *number > 0)
+            .ok_or_else(|| Error::Other(format!("{name}={text} is not a positive number"))),
+    }
+}
+
+async fn within<R: std::fmt::Display>(limit: Duration, measure: impl Future<Output = Result<R>>) -> Result<String> {
+    tokio::time::timeout(limit, Box::pin(measure))
         .await
         .map_err(|_| Error::Other(format!("not done within {limit:?}")))?
+        .map(|report| report.to_string())
 }
 
 /// Ceiling, operator, ceiling: a machine that gets slower or busier shows as a difference between the two ceilings.

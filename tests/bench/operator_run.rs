@@ -138,7 +138,8 @@ pub async fn measure(bench: &mut Bench) -> Result<Figures> {
     })
 }
 
-fn options() -> OperatorOptions {
+/// The operator that is measured.
+pub fn options() -> OperatorOptions {
     let binary = std::env::var_os("OPERATOR_BINARY");
     OperatorOptions::new(binary.map_or_else(|| env!("CARGO_BIN_EXE_csi-attacher-operator").into(), PathBuf::from))
 }
