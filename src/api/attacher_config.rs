@@ -8,9 +8,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::duration::GoDuration;
 use super::rules;
 use super::status::AttacherConfigStatus;
+
+mod calls;
+mod leader_election;
+mod reconcile_sync;
+mod telemetry;
+mod tls;
+
+pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
+pub use leader_election::LeaderElectionSpec;
+pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
+pub use telemetry::{LogLevel, TracingSpec};
+pub use tls::{SecretReference, TlsSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,6 +95,7 @@ use super::status::AttacherConfigStatus;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::tls()))]
 #[allow(
     clippy::duplicated_attributes,
     reason = "several printer columns have the same type and priority"
@@ -97,12 +109,17 @@ pub struct AttacherConfigSpec {
     pub driver_name: Option<String>,
 
     /// Where the driver's controller plugin listens: unix:///absolute/path/to/csi.sock (the path has at most 107
-    /// bytes), or http://HOST:PORT where HOST is `127.0.0.1`, `[::1]` or `localhost`.
+    /// bytes), https://HOST:PORT with the certificates of tls, or http://HOST:PORT where HOST is `127.0.0.1`, `[::1]` or
+    /// `localhost`.
     #[schemars(length(max = rules::MAX_ENDPOINT), extend("x-kubernetes-validations" = rules::endpoint()))]
     pub endpoint: String,
 
+    /// The certificates for an https endpoint; required there, and refused with any other endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
+
     /// Set it to true to stop attaching and detaching the volumes of this driver: what is running is finished,
-    /// nothing more is started, and the condition Ready says Suspended.
+    /// nothing more is started, the driver's Lease is released, and the condition Ready says Suspended.
     #[serde(default)]
     pub suspend: bool,
 
@@ -140,6 +157,46 @@ pub struct AttacherConfigSpec {
     #[serde(default)]
     #[schemars(extend("default" = "Retry"))]
     pub orphan_policy: OrphanPolicy,
+
+    /// Limit of the requests that are made to the API server for this driver. By default there is none: the API server
+    /// shares its capacity fairly by itself (API Priority and Fairness). A change is used from the next request on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub kubernetes_api: KubernetesApiSpec,
+
+    /// How the replicas of the operator agree on the one that works for this driver. On a change the driver's running
+    /// calls are finished and its Lease is released before the new settings are used.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub leader_election: LeaderElectionSpec,
+
+    /// What happens when this object is deleted while volumes of the driver are attached. Orphan: it goes at once;
+    /// volumes stay attached, and their finalizers stay for whoever takes the driver over. WaitForDetach: it stays, and
+    /// goes on detaching, until no VolumeAttachment of the driver carries the operator's finalizer.
+    #[serde(default)]
+    #[schemars(extend("default" = "Orphan"))]
+    pub deletion_policy: DeletionPolicy,
+
+    /// Traces of this driver's attachments. A change is used from the next attachment on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub tracing: TracingSpec,
+
+    /// Least important lines of this driver that are logged. Left out: those that --log-level of the operator names. A
+    /// change is used from the next line on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<LogLevel>,
+}
+
+/// What happens to an AttacherConfig that is deleted while volumes of its driver are attached.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum DeletionPolicy {
+    /// It goes at once.
+    #[default]
+    Orphan,
+    /// It goes when the last volume is detached.
+    WaitForDetach,
 }
 
 /// What NOT_FOUND from ControllerUnpublishVolume means.
@@ -166,154 +223,12 @@ impl AttacherConfigSpec {
             reconcile_sync: ReconcileSyncSpec::default(),
             default_fs_type: String::new(),
             orphan_policy: OrphanPolicy::default(),
-        }
-    }
-}
-
-/// Deadlines of the calls to a driver, each from 1ms to 24h.
-// The defaults of durations are given a second time as text, because Go's form of 60s would read 1m0s. A test compares.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TimeoutsSpec {
-    /// Deadline of one ControllerPublishVolume call, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub publish: GoDuration,
-
-    /// Deadline of one ControllerUnpublishVolume call, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub unpublish: GoDuration,
-
-    /// Deadline of one ListVolumes call, that is of one page, from 1ms to 24h, such as 60s.
-    #[schemars(extend("default" = "60s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub list_volumes: GoDuration,
-
-    /// Deadline of one Probe call, from 1ms to 24h, such as 15s.
-    #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub probe: GoDuration,
-
-    /// Deadline of each of the calls that ask what the driver is and can do (GetPluginInfo, GetPluginCapabilities,
-    /// ControllerGetCapabilities), from 1ms to 24h, such as 10s.
-    #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub identity: GoDuration,
-}
-
-impl Default for TimeoutsSpec {
-    fn default() -> Self {
-        Self {
-            publish: GoDuration::from_secs(60),
-            unpublish: GoDuration::from_secs(60),
-            list_volumes: GoDuration::from_secs(60),
-            probe: GoDuration::from_secs(15),
-            identity: GoDuration::from_secs(10),
-        }
-    }
-}
-
-/// Waiting time after failures: `initial`, then `factor` times longer after each further failure, up to `max`.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = [rules::backoff_order()]))]
-pub struct BackoffSpec {
-    /// Wait after the first failure, from 1ms to 24h; not longer than max.
-    #[schemars(extend("default" = "1s", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub initial: GoDuration,
-
-    /// Longest wait, from 1ms to 24h.
-    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub max: GoDuration,
-
-    /// How many times longer each wait is than the one before, from 1 (always the same) to 10.
-    #[schemars(range(min = 1, max = 10), extend("default" = 2))]
-    pub factor: f64,
-
-    /// Each wait is made longer by a random share of up to this many percent, from 0 to 100, so that many failures do
-    /// not come back at the same moment.
-    #[schemars(range(min = 0, max = 100))]
-    pub jitter_percent: i64,
-}
-
-impl Default for BackoffSpec {
-    fn default() -> Self {
-        Self {
-            initial: GoDuration::from_secs(1),
-            max: GoDuration::from_secs(60),
-            factor: 2.0,
-            jitter_percent: 10,
-        }
-    }
-}
-
-/// The comparison of what is attached with what the driver lists (ListVolumes). A volume that a VolumeAttachment says is
-/// attached, but the driver says is not, is attached again once two comparisons in a row found it so. Volumes without a
-/// VolumeAttachment are never touched.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ReconcileSyncSpec {
-    /// Auto: compare when the driver has the capabilities LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES. Disabled: never.
-    #[schemars(extend("default" = "Auto"))]
-    pub mode: ReconcileSyncMode,
-
-    /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m. Up to a tenth is
-    /// added at random.
-    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
-    pub interval: GoDuration,
-
-    /// Most volumes in one answer of the driver, from 1 to 1000000; 0 lets the driver choose. All answers are read to
-    /// the end either way; set it when one answer would exceed 32 MiB.
-    #[schemars(range(min = 0, max = rules::MAX_ENTRIES))]
-    pub max_entries: i64,
-}
-
-/// When the comparison is made.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[schemars(inline)]
-pub enum ReconcileSyncMode {
-    /// When the driver can list where its volumes are.
-    #[default]
-    Auto,
-    /// Never.
-    Disabled,
-}
-
-impl Default for ReconcileSyncSpec {
-    fn default() -> Self {
-        Self {
-            mode: ReconcileSyncMode::Auto,
-            interval: GoDuration::from_secs(60),
-            max_entries: 0,
-        }
-    }
-}
-
-/// Limits of the calls to a driver; 0 means no limit of that kind.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ConcurrencySpec {
-    /// Most ControllerPublishVolume calls in flight, from 1 to 10000; 0 means no limit.
-    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
-    pub attach: i64,
-
-    /// Most ControllerUnpublishVolume calls in flight, from 1 to 10000; 0 means no limit. Attaching and detaching have
-    /// lanes of their own, so a burst of one never holds up the other.
-    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
-    pub detach: i64,
-
-    /// Most calls in flight for one node, attaching and detaching together, from 1 to 10000; 0 means no limit.
-    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
-    pub per_node: i64,
-
-    /// Most calls started in one second, attaching and detaching together, from 1 to 10000; 0 means no limit.
-    #[schemars(range(min = 0, max = rules::MAX_CALLS))]
-    pub calls_per_second: i64,
-}
-
-impl Default for ConcurrencySpec {
-    fn default() -> Self {
-        Self {
-            attach: 100,
-            detach: 100,
-            per_node: 0,
-            calls_per_second: 0,
+            tls: None,
+            kubernetes_api: KubernetesApiSpec::default(),
+            leader_election: LeaderElectionSpec::default(),
+            deletion_policy: DeletionPolicy::default(),
+            tracing: TracingSpec::default(),
+            log_level: None,
         }
     }
 }

@@ -20,6 +20,8 @@ pub enum ConditionType {
     Stalled,
     /// The driver answers on its endpoint.
     DriverReachable,
+    /// Work waits because a limit of `spec.concurrency` is reached.
+    Saturated,
     /// No attach or detach keeps failing.
     AttachmentsHealthy,
 }
@@ -32,6 +34,7 @@ impl ConditionType {
             Self::Reconciling => "Reconciling",
             Self::Stalled => "Stalled",
             Self::DriverReachable => "DriverReachable",
+            Self::Saturated => "Saturated",
             Self::AttachmentsHealthy => "AttachmentsHealthy",
         }
     }
@@ -143,6 +146,16 @@ reasons! {
     AttachmentsFailing,
     /// Nothing stands in the way.
     NotStalled,
+    /// No limit of `spec.concurrency` makes work wait.
+    NotSaturated,
+    /// As many calls run as `concurrency.attach` or `concurrency.detach` lets run, and more wait.
+    LaneFull,
+    /// Work waits for `concurrency.callsPerSecond`.
+    RateLimited,
+    /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
+    NodeLimit,
+    /// The operator was told to stop.
+    Stopped,
 }
 
 /// A wanted condition, before it is compared with the one in the status.

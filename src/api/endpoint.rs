@@ -1,6 +1,7 @@
 //! [`Endpoint`]: where a driver listens, in the forms that are accepted.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use super::rules;
@@ -8,6 +9,7 @@ use super::validated::Problem;
 
 const UNIX_SCHEME: &str = "unix:";
 const HTTP_SCHEME: &str = "http://";
+const HTTPS_SCHEME: &str = "https://";
 
 /// Where a driver listens. Two spellings of one path (`//`, `/./`) are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +20,13 @@ pub enum Endpoint {
     Http {
         /// The loopback host.
         host: LoopbackHost,
+        /// The TCP port, never 0.
+        port: u16,
+    },
+    /// HTTP/2 over TLS, anywhere.
+    Https {
+        /// A DNS name, an IPv4 address, or an IPv6 address in brackets: as it is written in a URL.
+        host: String,
         /// The TCP port, never 0.
         port: u16,
     },
@@ -53,6 +62,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
             Self::Http { host, port } => write!(f, "{HTTP_SCHEME}{}:{port}", host.as_str()),
+            Self::Https { host, port } => write!(f, "{HTTPS_SCHEME}{host}:{port}"),
         }
     }
 }
@@ -65,6 +75,8 @@ impl std::str::FromStr for Endpoint {
             parse_unix(rest)
         } else if let Some(authority) = text.strip_prefix(HTTP_SCHEME) {
             parse_http(authority).ok_or(Problem::HttpEndpoint)
+        } else if let Some(authority) = text.strip_prefix(HTTPS_SCHEME) {
+            parse_https(authority).ok_or(Problem::HttpsEndpoint)
         } else {
             Err(Problem::EndpointScheme)
         }
@@ -90,10 +102,41 @@ fn parse_unix(rest: &str) -> Result<Endpoint, Problem> {
 fn parse_http(authority: &str) -> Option<Endpoint> {
     let (host_text, port_text) = authority.rsplit_once(':')?;
     let host = LoopbackHost::ALL.into_iter().find(|host| host.as_str() == host_text)?;
-    // `u16::from_str` also reads a plus sign and leading zeros, which a URL should not have.
-    if !port_text.starts_with(|c: char| matches!(c, '1'..='9')) {
+    let port = parse_port(port_text)?;
+    Some(Endpoint::Http { host, port })
+}
+
+/// `authority` is what follows `https://`.
+fn parse_https(authority: &str) -> Option<Endpoint> {
+    let (host, port_text) = authority.rsplit_once(':')?;
+    let port = parse_port(port_text)?;
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let usable = match address {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => is_host(host),
+    };
+    usable.then(|| Endpoint::Https {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+/// `u16::from_str` also reads a plus sign and leading zeros, which a URL should not have.
+fn parse_port(text: &str) -> Option<u16> {
+    if !text.starts_with(|c: char| matches!(c, '1'..='9')) {
         return None;
     }
-    let port = port_text.parse().ok()?;
-    Some(Endpoint::Http { host, port })
+    text.parse().ok()
+}
+
+/// A DNS name or an IPv4 address, by its characters.
+pub(super) fn is_host(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    bytes.len() <= rules::MAX_HOST
+        && at_end(bytes.first())
+        && at_end(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }

@@ -19,7 +19,9 @@ pub mod validated;
 #[cfg(test)]
 mod tests;
 
-pub use attacher_config::{AttacherConfig, AttacherConfigSpec, OrphanPolicy, ReconcileSyncMode};
+pub use attacher_config::{
+    AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
+};
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;
 pub use status::AttacherConfigStatus;

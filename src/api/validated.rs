@@ -3,17 +3,16 @@
 //! The rules are those of the schema (see `rules.rs`), checked again because the schema can be bypassed. All problems
 //! of a spec are reported together, so that one edit can mend them.
 
-use std::fmt;
+mod check;
+mod problem;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::attacher_config::{
-    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, OrphanPolicy, ReconcileSyncMode, ReconcileSyncSpec, TimeoutsSpec,
-};
-use super::duration::GoDuration;
+pub use super::attacher_config::SecretReference;
+use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
-use super::object::MalformedSpec;
-use super::rules;
+pub use problem::{ConfigErrors, FieldError, Problem};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +21,8 @@ pub struct DriverConfig {
     pub driver_name: Option<String>,
     /// Where the driver listens.
     pub endpoint: Endpoint,
+    /// The certificates of the connection; `Some` exactly when the endpoint is https.
+    pub tls: Option<Tls>,
     /// Whether to do nothing for this driver.
     pub suspend: bool,
     /// Deadlines of calls.
@@ -36,6 +37,49 @@ pub struct DriverConfig {
     pub default_fs_type: String,
     /// What NOT_FOUND from ControllerUnpublishVolume means.
     pub orphan_policy: OrphanPolicy,
+    /// Limit of the requests to the API server for this driver; `None` is no limit.
+    pub kubernetes_api: Option<KubernetesApi>,
+    /// How replicas agree on one.
+    pub leader_election: LeaderElection,
+    /// What happens when the AttacherConfig is deleted while volumes are attached.
+    pub deletion_policy: DeletionPolicy,
+    /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
+    pub samples_per_million: Option<u32>,
+    /// Least important lines that are logged; `None` leaves it to the process.
+    pub log_level: Option<LogLevel>,
+}
+
+/// The certificates of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Where they are.
+    pub secret: SecretReference,
+    /// The name that the driver's certificate must be for; `None` is the host of the endpoint.
+    pub server_name: Option<String>,
+}
+
+/// Limit of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubernetesApi {
+    /// Requests per second in the long run.
+    pub qps: NonZeroU32,
+    /// Requests at once after a pause.
+    pub burst: NonZeroU32,
+}
+
+/// How replicas agree on one. The times fit each other: `1.2 * retry_period < renew_deadline < lease_duration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether there is an election at all.
+    pub enabled: bool,
+    /// Namespace of the Lease; empty is that of the pod.
+    pub namespace: String,
+    /// How long others leave the Lease alone; whole seconds, at least one.
+    pub lease_duration: Duration,
+    /// How long the leader works without a renewal.
+    pub renew_deadline: Duration,
+    /// Time between two renewals.
+    pub retry_period: Duration,
 }
 
 /// Deadlines of calls, each from 1 ms to 24 h.
@@ -88,248 +132,4 @@ pub struct Concurrency {
     pub per_node: Option<NonZeroUsize>,
     /// Calls of both kinds started in one second.
     pub calls_per_second: Option<NonZeroU32>,
-}
-
-/// One problem of a spec: where it is, what it is, how to mend it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
-pub struct FieldError {
-    /// Path of the field, such as `spec.backoff.initial`.
-    pub field: String,
-    /// The broken rule.
-    pub problem: Problem,
-}
-
-/// A broken rule. The message says what is accepted instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// Not the form of a CSI driver name.
-    #[error("{}", rules::DRIVER_NAME_MESSAGE)]
-    DriverName,
-    /// Neither unix nor http.
-    #[error("{}", rules::ENDPOINT_SCHEME_MESSAGE)]
-    EndpointScheme,
-    /// Not an absolute path of a socket.
-    #[error("{}", rules::UNIX_PATH_MESSAGE)]
-    UnixPath,
-    /// More bytes than a socket address holds.
-    #[error("{}", rules::UNIX_LENGTH_MESSAGE)]
-    UnixPathTooLong,
-    /// Not a loopback host with a port.
-    #[error("{}", rules::HTTP_MESSAGE)]
-    HttpEndpoint,
-    /// Not from 1 ms to 24 h.
-    #[error("{}", rules::DURATION_MESSAGE)]
-    DurationRange,
-    /// `backoff.initial` is greater than `backoff.max`.
-    #[error("{}", rules::BACKOFF_ORDER_MESSAGE)]
-    BackoffOrder,
-    /// Not a number from 1 to 10.
-    #[error("{}", rules::FACTOR_MESSAGE)]
-    Factor,
-    /// Not from 0 to 100.
-    #[error("{}", rules::JITTER_MESSAGE)]
-    Jitter,
-    /// Not from 0 to 10000.
-    #[error("{}", rules::CALLS_MESSAGE)]
-    Calls,
-    /// Not from 0 to 1000000.
-    #[error("{}", rules::ENTRIES_MESSAGE)]
-    Entries,
-    /// Not the name of a file system.
-    #[error("{}", rules::FS_TYPE_MESSAGE)]
-    FsType,
-    /// The value does not have the type of the field.
-    #[error("{0}")]
-    Malformed(String),
-}
-
-impl FieldError {
-    fn new(path_in_spec: &str, problem: Problem) -> Self {
-        Self {
-            field: format!("spec.{path_in_spec}"),
-            problem,
-        }
-    }
-}
-
-impl From<MalformedSpec> for FieldError {
-    fn from(malformed: MalformedSpec) -> Self {
-        Self {
-            field: malformed.field,
-            problem: Problem::Malformed(malformed.reason),
-        }
-    }
-}
-
-/// All problems of a spec, at least one, in the order of the fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors {
-    errors: Vec<FieldError>,
-}
-
-impl ConfigErrors {
-    /// The problems, at least one.
-    pub fn errors(&self) -> &[FieldError] {
-        &self.errors
-    }
-}
-
-impl From<FieldError> for ConfigErrors {
-    fn from(error: FieldError) -> Self {
-        Self { errors: vec![error] }
-    }
-}
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.errors.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigErrors {}
-
-impl TryFrom<&AttacherConfigSpec> for DriverConfig {
-    type Error = ConfigErrors;
-
-    fn try_from(spec: &AttacherConfigSpec) -> Result<Self, ConfigErrors> {
-        let mut checker = Checker::default();
-        if spec.driver_name.as_deref().is_some_and(|name| !is_driver_name(name)) {
-            checker.report("driverName", Problem::DriverName);
-        }
-        let endpoint = checker.endpoint(&spec.endpoint);
-        let timeouts = checker.timeouts(&spec.timeouts);
-        let backoff = checker.backoff(&spec.backoff);
-        let concurrency = checker.concurrency(&spec.concurrency);
-        let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
-        if !is_fs_type(&spec.default_fs_type) {
-            checker.report("defaultFsType", Problem::FsType);
-        }
-        match endpoint {
-            Some(endpoint) if checker.errors.is_empty() => Ok(Self {
-                driver_name: spec.driver_name.clone(),
-                endpoint,
-                suspend: spec.suspend,
-                timeouts,
-                backoff,
-                concurrency,
-                reconcile_sync,
-                default_fs_type: spec.default_fs_type.clone(),
-                orphan_policy: spec.orphan_policy,
-            }),
-            _ => Err(ConfigErrors { errors: checker.errors }),
-        }
-    }
-}
-
-/// Converts field by field and collects the problems. A bad field gives a harmless value that is never used, because
-/// its problem makes the whole conversion fail.
-#[derive(Default)]
-struct Checker {
-    errors: Vec<FieldError>,
-}
-
-impl Checker {
-    fn report(&mut self, path_in_spec: &str, problem: Problem) {
-        self.errors.push(FieldError::new(path_in_spec, problem));
-    }
-
-    fn endpoint(&mut self, text: &str) -> Option<Endpoint> {
-        text.parse().map_err(|problem| self.report("endpoint", problem)).ok()
-    }
-
-    fn timeouts(&mut self, spec: &TimeoutsSpec) -> Timeouts {
-        Timeouts {
-            publish: self.duration("timeouts.publish", spec.publish),
-            unpublish: self.duration("timeouts.unpublish", spec.unpublish),
-            list_volumes: self.duration("timeouts.listVolumes", spec.list_volumes),
-            probe: self.duration("timeouts.probe", spec.probe),
-            identity: self.duration("timeouts.identity", spec.identity),
-        }
-    }
-
-    fn backoff(&mut self, spec: &BackoffSpec) -> Backoff {
-        let initial = self.duration("backoff.initial", spec.initial);
-        let max = self.duration("backoff.max", spec.max);
-        if spec.initial > spec.max {
-            self.report("backoff.initial", Problem::BackoffOrder);
-        }
-        if !rules::FACTOR_RANGE.contains(&spec.factor) {
-            self.report("backoff.factor", Problem::Factor);
-        }
-        if !rules::JITTER_RANGE.contains(&spec.jitter_percent) {
-            self.report("backoff.jitterPercent", Problem::Jitter);
-        }
-        Backoff {
-            initial,
-            max,
-            factor: spec.factor,
-            jitter: spec.jitter_percent as f64 / 100.0,
-        }
-    }
-
-    fn concurrency(&mut self, spec: &ConcurrencySpec) -> Concurrency {
-        let in_flight = |calls: u32| usize::try_from(calls).ok().and_then(NonZeroUsize::new);
-        Concurrency {
-            attach: in_flight(self.calls("concurrency.attach", spec.attach)),
-            detach: in_flight(self.calls("concurrency.detach", spec.detach)),
-            per_node: in_flight(self.calls("concurrency.perNode", spec.per_node)),
-            calls_per_second: NonZeroU32::new(self.calls("concurrency.callsPerSecond", spec.calls_per_second)),
-        }
-    }
-
-    fn reconcile_sync(&mut self, spec: &ReconcileSyncSpec) -> ReconcileSync {
-        let max_entries = i32::try_from(spec.max_entries)
-            .ok()
-            .filter(|_| (0..=rules::MAX_ENTRIES).contains(&spec.max_entries));
-        ReconcileSync {
-            enabled: spec.mode == ReconcileSyncMode::Auto,
-            interval: self.duration("reconcileSync.interval", spec.interval),
-            max_entries: max_entries.unwrap_or_else(|| {
-                self.report("reconcileSync.maxEntries", Problem::Entries);
-                0
-            }),
-        }
-    }
-
-    fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
-        let in_range = |span: &Duration| (rules::MIN_DURATION..=rules::MAX_DURATION).contains(span);
-        value.to_std().filter(in_range).unwrap_or_else(|| {
-            self.report(path_in_spec, Problem::DurationRange);
-            rules::MAX_DURATION
-        })
-    }
-
-    fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
-        u32::try_from(value)
-            .ok()
-            .filter(|_| value <= rules::MAX_CALLS)
-            .unwrap_or_else(|| {
-                self.report(path_in_spec, Problem::Calls);
-                0
-            })
-    }
-}
-
-/// The name format of the CSI spec: at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
-fn is_driver_name(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    bytes.len() <= rules::MAX_DRIVER_NAME
-        && at_end(bytes.first())
-        && at_end(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
-}
-
-fn is_fs_type(name: &str) -> bool {
-    name.len() <= rules::MAX_FS_TYPE
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }

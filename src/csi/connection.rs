@@ -174,6 +174,7 @@ impl Dialler {
         let stream = match &self.endpoint {
             Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Endpoint::Http { host, port } => TcpStream::connect((dial_host(*host), *port)).await.map(Stream::Tcp),
+            Endpoint::Https { .. } => Err(io::Error::new(io::ErrorKind::Unsupported, "https is not spoken yet")),
         };
         let stream = stream.inspect_err(|error| *self.error.lock() = Some(self.explain(error)))?;
         *self.error.lock() = None;
@@ -211,6 +212,7 @@ fn address_of(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(path) => path.display().to_string(),
         Endpoint::Http { host, port } => format!("{}:{port}", host.as_str()),
+        Endpoint::Https { host, port } => format!("{host}:{port}"),
     }
 }
 

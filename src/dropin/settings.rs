@@ -8,8 +8,10 @@ use thiserror::Error;
 
 use super::flags::Flags;
 use super::table::Flag;
-use crate::api::OrphanPolicy;
-use crate::api::validated::{Backoff, Concurrency, DriverConfig, Endpoint, Problem, ReconcileSync, Timeouts};
+use crate::api::validated::{
+    Backoff, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts,
+};
+use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
 use crate::kubernetes::RateLimit;
@@ -84,6 +86,17 @@ pub(super) fn settle(flags: Flags) -> Result<DropIn, SettingsError> {
     })
 }
 
+/// The flags of the election are [`ElectionOptions`]; there is no AttacherConfig that could have its own.
+fn elected_by_the_process() -> LeaderElection {
+    LeaderElection {
+        enabled: false,
+        namespace: String::new(),
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    }
+}
+
 fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
     let timeout = not_zero("timeout", flags.timeout)?;
     let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
@@ -126,6 +139,13 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         default_fs_type: flags.default_fs_type.clone(),
         // No error of the driver means detached, as for the sidecar.
         orphan_policy: OrphanPolicy::Retry,
+        tls: None,
+        // The limit of --kube-api-qps is one of the process.
+        kubernetes_api: None,
+        leader_election: elected_by_the_process(),
+        deletion_policy: DeletionPolicy::Orphan,
+        samples_per_million: None,
+        log_level: None,
     })
 }
 
@@ -155,7 +175,7 @@ fn endpoint(address: &str) -> Result<Endpoint, SettingsError> {
     };
     match url.parse().map_err(failed)? {
         endpoint @ Endpoint::Unix(_) => Ok(endpoint),
-        Endpoint::Http { .. } => Err(failed(Problem::UnixPath)),
+        Endpoint::Http { .. } | Endpoint::Https { .. } => Err(failed(Problem::UnixPath)),
     }
 }
 

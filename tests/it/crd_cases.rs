@@ -56,9 +56,10 @@ const fn unknown(name: &'static str, spec: &'static str, message: &'static str) 
 }
 
 const DURATION: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
-const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, or http://HOST:PORT";
+const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, https://HOST:PORT with tls, or http://HOST:PORT";
 const UNIX_PATH: &str = "the socket path must be absolute and name a socket";
 const HTTP: &str = "a plain http endpoint must be on the loopback interface";
+const HTTPS: &str = "an https endpoint must be https://HOST:PORT";
 const DRIVER: &str = "must be the name that the driver answers to GetPluginInfo";
 
 /// All cases.
@@ -70,7 +71,12 @@ pub const CASES: &[CrdCase] = &[
         "timeouts": {"publish": "2m", "unpublish": "1h30m", "probe": "1.5s", "identity": "500ms"},
         "backoff": {"initial": "10ms", "max": "5m", "factor": 1.5, "jitterPercent": 0},
         "concurrency": {"attach": 0, "detach": 10000, "perNode": 1, "callsPerSecond": 50}, "defaultFsType": "ext4",
-        "orphanPolicy": "TreatNotFoundAsDetached"}"#),
+        "orphanPolicy": "TreatNotFoundAsDetached", "kubernetesApi": {"qps": 50, "burst": 100}, "deletionPolicy": "WaitForDetach",
+        "leaderElection": {"enabled": true, "namespace": "kube-system", "leaseDuration": "2m17s", "renewDeadline": "107s", "retryPeriod": "26s"},
+        "tracing": {"samplesPerMillion": 1000}, "logLevel": "debug"}"#),
+    accepted("https", r#"{"endpoint": "https://csi.example.com:9000", "tls": {"secretRef": {"namespace": "csi", "name": "driver.tls"}}}"#),
+    accepted("https-address", r#"{"endpoint": "https://[fe80::1]:9000", "tls": {"secretRef": {"namespace": "csi", "name": "a"}, "serverName": "csi.example.com"}}"#),
+    accepted("tls-null", r#"{"endpoint": "unix:///a", "tls": null}"#),
     accepted("empty-groups", r#"{"endpoint": "unix:///csi.sock", "timeouts": {}, "backoff": {}, "concurrency": {}}"#),
     accepted("http-ipv4", r#"{"endpoint": "http://127.0.0.1:9000"}"#),
     accepted("http-ipv6", r#"{"endpoint": "http://[::1]:1"}"#),
@@ -95,7 +101,6 @@ pub const CASES: &[CrdCase] = &[
     unknown("unknown-nested-field", r#"{"endpoint": "unix:///a", "timeouts": {"attach": "1s"}}"#, r#"unknown field "spec.timeouts.attach""#),
     // Endpoint.
     refused("endpoint-empty", r#"{"endpoint": ""}"#, "spec.endpoint", SCHEME),
-    refused("endpoint-https", r#"{"endpoint": "https://localhost:443"}"#, "spec.endpoint", SCHEME),
     refused("endpoint-tcp", r#"{"endpoint": "tcp://localhost:9000"}"#, "spec.endpoint", SCHEME),
     refused("endpoint-bare-path", r#"{"endpoint": "/csi/csi.sock"}"#, "spec.endpoint", SCHEME),
     refused("endpoint-upper-case-scheme", r#"{"endpoint": "UNIX:///csi.sock"}"#, "spec.endpoint", SCHEME),
@@ -156,4 +161,28 @@ pub const CASES: &[CrdCase] = &[
     refused("detach-too-many", r#"{"endpoint": "unix:///a", "concurrency": {"detach": 10001}}"#, "spec.concurrency.detach", "less than or equal to 10000"),
     refused("per-node-text", r#"{"endpoint": "unix:///a", "concurrency": {"perNode": "4"}}"#, "spec.concurrency.perNode", "must be of type integer"),
     refused("rate-negative", r#"{"endpoint": "unix:///a", "concurrency": {"callsPerSecond": -1}}"#, "spec.concurrency.callsPerSecond", "greater than or equal to 0"),
+    // TLS.
+    refused("https-without-tls", r#"{"endpoint": "https://localhost:443"}"#, "spec.tls", "an https endpoint needs tls.secretRef"),
+    refused("tls-with-a-socket", r#"{"endpoint": "unix:///a", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.tls", "only an https endpoint"),
+    refused("https-without-port", r#"{"endpoint": "https://csi", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),
+    refused("https-with-path", r#"{"endpoint": "https://csi:1/x", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),
+    refused("https-with-user", r#"{"endpoint": "https://me@csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}}}"#, "spec.endpoint", HTTPS),
+    refused("tls-without-secret", r#"{"endpoint": "https://csi:1", "tls": {}}"#, "spec.tls", "secretRef: Required value"),
+    refused("tls-namespace-empty", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "", "name": "a"}}}"#, "spec.tls.secretRef.namespace", "must be the name of a namespace"),
+    refused("tls-name-upper-case", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "A"}}}"#, "spec.tls.secretRef.name", "must be the name of a Secret"),
+    refused("tls-server-name-with-port", r#"{"endpoint": "https://csi:1", "tls": {"secretRef": {"namespace": "csi", "name": "a"}, "serverName": "csi:443"}}"#, "spec.tls.serverName", "without a port"),
+    // Election.
+    refused("lease-below-a-second", r#"{"endpoint": "unix:///a", "leaderElection": {"leaseDuration": "900ms", "renewDeadline": "500ms", "retryPeriod": "1ms"}}"#, "spec.leaderElection.leaseDuration", "must be whole seconds"),
+    refused("lease-with-a-fraction", r#"{"endpoint": "unix:///a", "leaderElection": {"leaseDuration": "15500ms"}}"#, "spec.leaderElection.leaseDuration", "must be whole seconds"),
+    refused("renew-as-long-as-lease", r#"{"endpoint": "unix:///a", "leaderElection": {"leaseDuration": "10s"}}"#, "spec.leaderElection.renewDeadline", "must be shorter than leaderElection.leaseDuration"),
+    refused("retry-too-long", r#"{"endpoint": "unix:///a", "leaderElection": {"renewDeadline": "12s", "retryPeriod": "10s"}}"#, "spec.leaderElection.retryPeriod", "1.2 times this"),
+    accepted("retry-just-short-enough", r#"{"endpoint": "unix:///a", "leaderElection": {"renewDeadline": "12001ms", "retryPeriod": "10s"}}"#),
+    refused("retry-no-duration", r#"{"endpoint": "unix:///a", "leaderElection": {"retryPeriod": "soon"}}"#, "spec.leaderElection.retryPeriod", DURATION),
+    refused("lease-namespace", r#"{"endpoint": "unix:///a", "leaderElection": {"namespace": "Kube"}}"#, "spec.leaderElection.namespace", "must be the name of a namespace"),
+    // The rest.
+    refused("qps-negative", r#"{"endpoint": "unix:///a", "kubernetesApi": {"qps": -1}}"#, "spec.kubernetesApi.qps", "greater than or equal to 0"),
+    refused("burst-too-many", r#"{"endpoint": "unix:///a", "kubernetesApi": {"burst": 10001}}"#, "spec.kubernetesApi.burst", "less than or equal to 10000"),
+    refused("deletion-policy-unknown", r#"{"endpoint": "unix:///a", "deletionPolicy": "Delete"}"#, "spec.deletionPolicy", "Unsupported value"),
+    refused("log-level-unknown", r#"{"endpoint": "unix:///a", "logLevel": "loud"}"#, "spec.logLevel", "Unsupported value"),
+    refused("samples-above-a-million", r#"{"endpoint": "unix:///a", "tracing": {"samplesPerMillion": 1000001}}"#, "spec.tracing.samplesPerMillion", "less than or equal to 1000000"),
 ];

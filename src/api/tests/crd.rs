@@ -120,6 +120,12 @@ fn the_schema_fills_in_the_same_defaults_as_the_types() {
             "reconcileSync": {"mode": "Auto", "interval": "1m", "maxEntries": 0},
             "defaultFsType": "",
             "orphanPolicy": "Retry",
+            "kubernetesApi": {"qps": 0, "burst": 0},
+            "leaderElection": {
+                "enabled": true, "namespace": "", "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s",
+            },
+            "deletionPolicy": "Orphan",
+            "tracing": {},
         })
     );
     let read: AttacherConfigSpec = serde_json::from_value(spec).expect("readable");

@@ -5,6 +5,7 @@ mod condition;
 mod crd;
 mod crd_cases;
 mod duration;
+mod groups;
 mod names;
 mod object;
 mod status;

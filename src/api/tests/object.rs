@@ -75,7 +75,7 @@ fn an_error_does_not_repeat_a_long_value() {
 
 #[test]
 fn a_well_formed_spec_that_breaks_rules_is_reported_too() {
-    let object = object(&json!({"endpoint": "https://example.com:443", "concurrency": {"attach": -1}}));
+    let object = object(&json!({"endpoint": "tcp://x:1", "concurrency": {"attach": -1}}));
     assert!(object.spec.is_ok());
     let errors = object.config().expect_err("invalid");
     let fields: Vec<&str> = errors.errors().iter().map(|error| error.field.as_str()).collect();

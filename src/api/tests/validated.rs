@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::api::validated::{Backoff, Concurrency, Endpoint, LoopbackHost, Problem, ReconcileSync, Timeouts};
+use crate::api::validated::{
+    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts,
+};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
 fn valid() -> AttacherConfigSpec {
@@ -67,6 +69,18 @@ fn the_defaults_become_these_settings() {
             },
             default_fs_type: String::new(),
             orphan_policy: crate::api::OrphanPolicy::Retry,
+            tls: None,
+            kubernetes_api: None,
+            leader_election: LeaderElection {
+                enabled: true,
+                namespace: String::new(),
+                lease_duration: Duration::from_secs(15),
+                renew_deadline: Duration::from_secs(10),
+                retry_period: Duration::from_secs(2),
+            },
+            deletion_policy: crate::api::DeletionPolicy::Orphan,
+            samples_per_million: None,
+            log_level: None,
         }
     );
 }
@@ -105,7 +119,7 @@ fn endpoints_that_are_refused() {
         "",
         "csi.sock",
         "/csi/csi.sock",
-        "https://localhost:1",
+        "HTTPS://localhost:1",
         "tcp://localhost:1",
         "dns:///x",
         "HTTP://localhost:1",

@@ -1,0 +1,49 @@
+//! When the attachments are compared with what the driver lists.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::duration::GoDuration;
+use crate::api::rules;
+
+/// The comparison of what is attached with what the driver lists (ListVolumes). A volume that a VolumeAttachment says is
+/// attached, but the driver says is not, is attached again once two comparisons in a row found it so. Volumes without a
+/// VolumeAttachment are never touched.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReconcileSyncSpec {
+    /// Auto: compare when the driver has the capabilities LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES. Disabled: never.
+    #[schemars(extend("default" = "Auto"))]
+    pub mode: ReconcileSyncMode,
+
+    /// Time from the end of one comparison to the beginning of the next, from 1ms to 24h, such as 1m. Up to a tenth is
+    /// added at random.
+    #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
+    pub interval: GoDuration,
+
+    /// Most volumes in one answer of the driver, from 1 to 1000000; 0 lets the driver choose. All answers are read to
+    /// the end either way; set it when one answer would exceed 32 MiB.
+    #[schemars(range(min = 0, max = rules::MAX_ENTRIES))]
+    pub max_entries: i64,
+}
+
+/// When the comparison is made.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum ReconcileSyncMode {
+    /// When the driver can list where its volumes are.
+    #[default]
+    Auto,
+    /// Never.
+    Disabled,
+}
+
+impl Default for ReconcileSyncSpec {
+    fn default() -> Self {
+        Self {
+            mode: ReconcileSyncMode::Auto,
+            interval: GoDuration::from_secs(60),
+            max_entries: 0,
+        }
+    }
+}

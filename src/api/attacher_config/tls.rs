@@ -1,0 +1,35 @@
+//! The certificates of a connection to a driver.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::rules;
+
+/// The certificates of an https endpoint.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsSpec {
+    /// The Secret with ca.crt, the certificates of the authorities that may have signed the driver's certificate, and,
+    /// if the driver asks for a client certificate, tls.crt and tls.key. It is read again when it changes; the operator
+    /// must be allowed to get and watch it.
+    pub secret_ref: SecretReference,
+
+    /// Name that the driver's certificate must be for, such as csi.example.com. Left out: the host of the endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = rules::MAX_HOST), extend("x-kubernetes-validations" = [rules::server_name()]))]
+    pub server_name: Option<String>,
+}
+
+/// Where a Secret is.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct SecretReference {
+    /// Namespace of the Secret.
+    #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]
+    pub namespace: String,
+
+    /// Name of the Secret in that namespace.
+    #[schemars(length(min = 1, max = rules::MAX_HOST), extend("x-kubernetes-validations" = [rules::object_name()]))]
+    pub name: String,
+}

@@ -1,0 +1,202 @@
+//! The checked settings of TLS, election, API limit and tracing.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::api::attacher_config::{LeaderElectionSpec, SecretReference, TlsSpec};
+use crate::api::validated::{Endpoint, KubernetesApi, Problem, Tls};
+use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
+
+fn tls() -> TlsSpec {
+    TlsSpec {
+        secret_ref: SecretReference {
+            namespace: "csi".into(),
+            name: "driver-tls".into(),
+        },
+        server_name: None,
+    }
+}
+
+fn spec(endpoint: &str, tls: Option<TlsSpec>) -> AttacherConfigSpec {
+    AttacherConfigSpec {
+        tls,
+        ..AttacherConfigSpec::new(endpoint)
+    }
+}
+
+fn problems(spec: &AttacherConfigSpec) -> Vec<(String, Problem)> {
+    let errors = DriverConfig::try_from(spec).err();
+    let errors = errors.iter().flat_map(crate::api::validated::ConfigErrors::errors);
+    errors
+        .map(|error| (error.field.clone(), error.problem.clone()))
+        .collect()
+}
+
+fn problem(field: &str, problem: Problem) -> Vec<(String, Problem)> {
+    vec![(format!("spec.{field}"), problem)]
+}
+
+#[test]
+fn https_endpoints() {
+    let longest = format!("https://{}:65535", "x".repeat(253));
+    for (text, host, port) in [
+        ("https://csi.example.com:443", "csi.example.com", 443),
+        ("https://10.0.0.7:1", "10.0.0.7", 1),
+        ("https://[::1]:9000", "[::1]", 9000),
+        (longest.as_str(), &"x".repeat(253), 65535),
+    ] {
+        let config = DriverConfig::try_from(&spec(text, Some(tls()))).expect("valid");
+        let (host, secret) = (host.to_owned(), tls().secret_ref);
+        assert_eq!(config.endpoint, Endpoint::Https { host, port });
+        assert_eq!(config.endpoint.to_string(), text);
+        let server_name = None;
+        assert_eq!(config.tls, Some(Tls { secret, server_name }));
+    }
+    let too_long = format!("https://{}:1", "x".repeat(254));
+    for text in [
+        "https://",
+        "https://csi",
+        "https://csi:0",
+        "https://csi:65536",
+        "https://csi:1/",
+        "https://:1",
+        "https://-csi:1",
+        "https://user@csi:1",
+        "https://::1:1",
+        "https://[csi]:1",
+        "https://[::1:1",
+        "https://c si:1",
+        "https://c\u{fc}:1",
+        too_long.as_str(),
+    ] {
+        assert_eq!(
+            problems(&spec(text, Some(tls()))),
+            problem("endpoint", Problem::HttpsEndpoint),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn certificates_go_with_https_and_with_nothing_else() {
+    assert_eq!(
+        problems(&spec("https://csi:1", None)),
+        problem("tls", Problem::TlsMissing)
+    );
+    for endpoint in ["unix:///csi/csi.sock", "http://localhost:1"] {
+        assert_eq!(
+            problems(&spec(endpoint, Some(tls()))),
+            problem("tls", Problem::TlsWithoutHttps)
+        );
+    }
+}
+
+#[test]
+fn names_in_tls() {
+    let with = |change: fn(&mut TlsSpec, &str), value: &str| {
+        let mut tls = tls();
+        change(&mut tls, value);
+        problems(&spec("https://csi:1", Some(tls)))
+    };
+    for bad in ["", "Csi", "-a", "a-", "a.b", "a/b", &"x".repeat(64)] {
+        let found = with(|tls, value| tls.secret_ref.namespace = value.into(), bad);
+        assert_eq!(found, problem("tls.secretRef.namespace", Problem::Namespace), "{bad}");
+    }
+    for bad in ["", "A", "a..b", ".a", "a.", "a_b", &"x".repeat(254)] {
+        let found = with(|tls, value| tls.secret_ref.name = value.into(), bad);
+        assert_eq!(found, problem("tls.secretRef.name", Problem::SecretName), "{bad}");
+    }
+    assert_eq!(with(|tls, value| tls.secret_ref.name = value.into(), "a.b-c.d"), []);
+    for good in ["csi.example.com", "10.0.0.1", "::1", "fe80::1"] {
+        let found = with(|tls, value| tls.server_name = Some(value.into()), good);
+        assert_eq!(found, [], "{good}");
+    }
+    for bad in ["", "csi:443", "[::1]", "c si"] {
+        let found = with(|tls, value| tls.server_name = Some(value.into()), bad);
+        assert_eq!(found, problem("tls.serverName", Problem::ServerName), "{bad}");
+    }
+}
+
+#[test]
+fn an_election_has_times_that_fit() {
+    let with = |lease: u64, renew: u64, retry: u64| {
+        let millis = |count: u64| GoDuration::from_nanos(i64::try_from(count).expect("small") * 1_000_000);
+        let mut spec = spec("unix:///a", None);
+        spec.leader_election = LeaderElectionSpec {
+            lease_duration: millis(lease),
+            renew_deadline: millis(renew),
+            retry_period: millis(retry),
+            ..LeaderElectionSpec::default()
+        };
+        problems(&spec)
+    };
+    assert_eq!(with(15_000, 10_000, 2_000), []);
+    assert_eq!(with(1_000, 999, 1), []);
+    assert_eq!(with(137_000, 107_000, 26_000), [], "as OpenShift has it");
+    let lease = problem("leaderElection.leaseDuration", Problem::WholeSeconds);
+    assert_eq!(with(1_500, 1_000, 100), lease);
+    assert_eq!(with(500, 400, 100), lease);
+    let renew = problem("leaderElection.renewDeadline", Problem::RenewDeadline);
+    assert_eq!(with(10_000, 10_000, 2_000), renew);
+    let retry = problem("leaderElection.retryPeriod", Problem::RetryPeriod);
+    assert_eq!(with(15_000, 12_000, 10_000), retry);
+    assert_eq!(with(15_000, 12_001, 10_000), []);
+    let zero = problem("leaderElection.retryPeriod", Problem::DurationRange);
+    assert_eq!(with(15_000, 10_000, 0), zero, "what is no time has one problem");
+}
+
+#[test]
+fn the_namespace_of_a_lease_is_one_or_nothing() {
+    let with = |namespace: &str| {
+        let mut spec = spec("unix:///a", None);
+        spec.leader_election.namespace = namespace.into();
+        problems(&spec)
+    };
+    assert_eq!((with(""), with("kube-system")), (vec![], vec![]));
+    let bad = problem("leaderElection.namespace", Problem::Namespace);
+    assert_eq!((with("Kube"), with("a/b")), (bad.clone(), bad));
+}
+
+#[test]
+fn the_limit_of_requests() {
+    let with = |qps: i64, burst: i64| {
+        let mut spec = spec("unix:///a", None);
+        (spec.kubernetes_api.qps, spec.kubernetes_api.burst) = (qps, burst);
+        DriverConfig::try_from(&spec).map(|config| config.kubernetes_api)
+    };
+    let limit = |qps: u32, burst: u32| {
+        let (qps, burst) = (NonZeroU32::new(qps)?, NonZeroU32::new(burst)?);
+        Some(KubernetesApi { qps, burst })
+    };
+    assert_eq!(with(0, 0), Ok(None));
+    assert_eq!(with(0, 7), Ok(None), "a burst alone limits nothing");
+    assert_eq!(with(5, 10), Ok(limit(5, 10)));
+    assert_eq!(with(5, 0), Ok(limit(5, 5)));
+    assert!(with(-1, 0).is_err() && with(0, 10_001).is_err() && with(i64::MAX, 0).is_err());
+}
+
+#[test]
+fn the_share_of_traces() {
+    let with = |share: Option<i64>| {
+        let mut spec = spec("unix:///a", None);
+        spec.tracing.samples_per_million = share;
+        DriverConfig::try_from(&spec).map(|config| config.samples_per_million)
+    };
+    assert_eq!(with(None), Ok(None));
+    assert_eq!(
+        (with(Some(0)), with(Some(1_000_000))),
+        (Ok(Some(0)), Ok(Some(1_000_000)))
+    );
+    for bad in [-1, 1_000_001, i64::MIN] {
+        assert!(with(Some(bad)).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn times_of_a_day_do_not_overflow() {
+    let mut spec = spec("unix:///a", None);
+    spec.leader_election.lease_duration = GoDuration::from_secs(24 * 60 * 60);
+    spec.leader_election.renew_deadline = GoDuration::from_secs(24 * 60 * 60 - 1);
+    let config = DriverConfig::try_from(&spec).expect("valid");
+    assert_eq!(config.leader_election.lease_duration, Duration::from_hours(24));
+}

@@ -1,0 +1,267 @@
+//! The rules of the schema, checked again.
+
+use std::net::IpAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use super::problem::{ConfigErrors, FieldError, Problem};
+use super::{
+    Backoff, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync, Timeouts, Tls,
+};
+use crate::api::attacher_config::{
+    AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
+    ReconcileSyncSpec, TimeoutsSpec,
+};
+use crate::api::duration::GoDuration;
+use crate::api::endpoint::is_host;
+use crate::api::rules;
+
+impl TryFrom<&AttacherConfigSpec> for DriverConfig {
+    type Error = ConfigErrors;
+
+    fn try_from(spec: &AttacherConfigSpec) -> Result<Self, ConfigErrors> {
+        let mut checker = Checker::default();
+        if spec.driver_name.as_deref().is_some_and(|name| !is_driver_name(name)) {
+            checker.report("driverName", Problem::DriverName);
+        }
+        let endpoint = checker.endpoint(&spec.endpoint);
+        let timeouts = checker.timeouts(&spec.timeouts);
+        let backoff = checker.backoff(&spec.backoff);
+        let concurrency = checker.concurrency(&spec.concurrency);
+        let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
+        let tls = checker.tls(spec, endpoint.as_ref());
+        let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
+        let leader_election = checker.leader_election(&spec.leader_election);
+        let samples_per_million = checker.samples(spec.tracing.samples_per_million);
+        if !is_fs_type(&spec.default_fs_type) {
+            checker.report("defaultFsType", Problem::FsType);
+        }
+        match endpoint {
+            Some(endpoint) if checker.errors.is_empty() => Ok(Self {
+                driver_name: spec.driver_name.clone(),
+                endpoint,
+                tls,
+                suspend: spec.suspend,
+                timeouts,
+                backoff,
+                concurrency,
+                reconcile_sync,
+                default_fs_type: spec.default_fs_type.clone(),
+                orphan_policy: spec.orphan_policy,
+                kubernetes_api,
+                leader_election,
+                deletion_policy: spec.deletion_policy,
+                samples_per_million,
+                log_level: spec.log_level,
+            }),
+            _ => Err(ConfigErrors { errors: checker.errors }),
+        }
+    }
+}
+
+/// Converts field by field and collects the problems. A bad field gives a harmless value that is never used, because
+/// its problem makes the whole conversion fail.
+#[derive(Default)]
+struct Checker {
+    errors: Vec<FieldError>,
+}
+
+impl Checker {
+    fn report(&mut self, path_in_spec: &str, problem: Problem) {
+        self.errors.push(FieldError::new(path_in_spec, problem));
+    }
+
+    fn endpoint(&mut self, text: &str) -> Option<Endpoint> {
+        text.parse().map_err(|problem| self.report("endpoint", problem)).ok()
+    }
+
+    fn timeouts(&mut self, spec: &TimeoutsSpec) -> Timeouts {
+        Timeouts {
+            publish: self.duration("timeouts.publish", spec.publish),
+            unpublish: self.duration("timeouts.unpublish", spec.unpublish),
+            list_volumes: self.duration("timeouts.listVolumes", spec.list_volumes),
+            probe: self.duration("timeouts.probe", spec.probe),
+            identity: self.duration("timeouts.identity", spec.identity),
+        }
+    }
+
+    fn backoff(&mut self, spec: &BackoffSpec) -> Backoff {
+        let initial = self.duration("backoff.initial", spec.initial);
+        let max = self.duration("backoff.max", spec.max);
+        if spec.initial > spec.max {
+            self.report("backoff.initial", Problem::BackoffOrder);
+        }
+        if !rules::FACTOR_RANGE.contains(&spec.factor) {
+            self.report("backoff.factor", Problem::Factor);
+        }
+        if !rules::JITTER_RANGE.contains(&spec.jitter_percent) {
+            self.report("backoff.jitterPercent", Problem::Jitter);
+        }
+        Backoff {
+            initial,
+            max,
+            factor: spec.factor,
+            jitter: spec.jitter_percent as f64 / 100.0,
+        }
+    }
+
+    fn concurrency(&mut self, spec: &ConcurrencySpec) -> Concurrency {
+        let in_flight = |calls: u32| usize::try_from(calls).ok().and_then(NonZeroUsize::new);
+        Concurrency {
+            attach: in_flight(self.calls("concurrency.attach", spec.attach)),
+            detach: in_flight(self.calls("concurrency.detach", spec.detach)),
+            per_node: in_flight(self.calls("concurrency.perNode", spec.per_node)),
+            calls_per_second: NonZeroU32::new(self.calls("concurrency.callsPerSecond", spec.calls_per_second)),
+        }
+    }
+
+    fn reconcile_sync(&mut self, spec: &ReconcileSyncSpec) -> ReconcileSync {
+        let max_entries = i32::try_from(spec.max_entries)
+            .ok()
+            .filter(|_| (0..=rules::MAX_ENTRIES).contains(&spec.max_entries));
+        ReconcileSync {
+            enabled: spec.mode == ReconcileSyncMode::Auto,
+            interval: self.duration("reconcileSync.interval", spec.interval),
+            max_entries: max_entries.unwrap_or_else(|| {
+                self.report("reconcileSync.maxEntries", Problem::Entries);
+                0
+            }),
+        }
+    }
+
+    /// Both rules are about an endpoint that can be read; one that cannot has its own problem.
+    fn tls(&mut self, spec: &AttacherConfigSpec, endpoint: Option<&Endpoint>) -> Option<Tls> {
+        let https = matches!(endpoint?, Endpoint::Https { .. });
+        let Some(tls) = &spec.tls else {
+            if https {
+                self.report("tls", Problem::TlsMissing);
+            }
+            return None;
+        };
+        if !https {
+            self.report("tls", Problem::TlsWithoutHttps);
+        }
+        if !is_label(&tls.secret_ref.namespace) {
+            self.report("tls.secretRef.namespace", Problem::Namespace);
+        }
+        if !is_subdomain(&tls.secret_ref.name) {
+            self.report("tls.secretRef.name", Problem::SecretName);
+        }
+        if tls.server_name.as_deref().is_some_and(|name| !is_server_name(name)) {
+            self.report("tls.serverName", Problem::ServerName);
+        }
+        Some(Tls {
+            secret: tls.secret_ref.clone(),
+            server_name: tls.server_name.clone(),
+        })
+    }
+
+    fn kubernetes_api(&mut self, spec: &KubernetesApiSpec) -> Option<KubernetesApi> {
+        let qps = self.calls("kubernetesApi.qps", spec.qps);
+        let burst = self.calls("kubernetesApi.burst", spec.burst);
+        let qps = NonZeroU32::new(qps)?;
+        let burst = NonZeroU32::new(burst).unwrap_or(qps);
+        Some(KubernetesApi { qps, burst })
+    }
+
+    fn leader_election(&mut self, spec: &LeaderElectionSpec) -> LeaderElection {
+        if !spec.namespace.is_empty() && !is_label(&spec.namespace) {
+            self.report("leaderElection.namespace", Problem::Namespace);
+        }
+        let known = self.errors.len();
+        let lease_duration = self.duration("leaderElection.leaseDuration", spec.lease_duration);
+        let renew_deadline = self.duration("leaderElection.renewDeadline", spec.renew_deadline);
+        let retry_period = self.duration("leaderElection.retryPeriod", spec.retry_period);
+        // Times that are no times at all have been reported, and fit nothing.
+        if self.errors.len() == known {
+            if lease_duration.is_zero() || lease_duration.subsec_nanos() != 0 {
+                self.report("leaderElection.leaseDuration", Problem::WholeSeconds);
+            }
+            if renew_deadline >= lease_duration {
+                self.report("leaderElection.renewDeadline", Problem::RenewDeadline);
+            }
+            if retry_period * 6 >= renew_deadline * 5 {
+                self.report("leaderElection.retryPeriod", Problem::RetryPeriod);
+            }
+        }
+        LeaderElection {
+            enabled: spec.enabled,
+            namespace: spec.namespace.clone(),
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        }
+    }
+
+    fn samples(&mut self, value: Option<i64>) -> Option<u32> {
+        let value = value?;
+        let share = u32::try_from(value).ok().filter(|_| value <= rules::MILLION);
+        if share.is_none() {
+            self.report("tracing.samplesPerMillion", Problem::Samples);
+        }
+        share
+    }
+
+    fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
+        let in_range = |span: &Duration| (rules::MIN_DURATION..=rules::MAX_DURATION).contains(span);
+        value.to_std().filter(in_range).unwrap_or_else(|| {
+            self.report(path_in_spec, Problem::DurationRange);
+            rules::MAX_DURATION
+        })
+    }
+
+    fn calls(&mut self, path_in_spec: &str, value: i64) -> u32 {
+        u32::try_from(value)
+            .ok()
+            .filter(|_| value <= rules::MAX_CALLS)
+            .unwrap_or_else(|| {
+                self.report(path_in_spec, Problem::Calls);
+                0
+            })
+    }
+}
+
+/// The name format of the CSI spec: at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
+fn is_driver_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    bytes.len() <= rules::MAX_DRIVER_NAME
+        && at_end(bytes.first())
+        && at_end(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+}
+
+fn is_fs_type(name: &str) -> bool {
+    name.len() <= rules::MAX_FS_TYPE
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// A DNS label of lower-case letters, as namespaces have it.
+fn is_label(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    bytes.len() <= rules::MAX_NAMESPACE
+        && bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+}
+
+/// Labels with points between them, as most objects are named.
+fn is_subdomain(name: &str) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(plain)
+            && bytes.last().is_some_and(plain)
+            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+    };
+    name.len() <= rules::MAX_HOST && name.split('.').all(is_part)
+}
+
+fn is_server_name(name: &str) -> bool {
+    is_host(name) || name.parse::<IpAddr>().is_ok()
+}

@@ -1,0 +1,139 @@
+//! What can be wrong with a spec, in words that name the field and the mend.
+
+use std::fmt;
+
+use crate::api::object::MalformedSpec;
+use crate::api::rules;
+
+/// One problem of a spec: where it is, what it is, how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Path of the field, such as `spec.backoff.initial`.
+    pub field: String,
+    /// The broken rule.
+    pub problem: Problem,
+}
+
+/// A broken rule. The message says what is accepted instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Not the form of a CSI driver name.
+    #[error("{}", rules::DRIVER_NAME_MESSAGE)]
+    DriverName,
+    /// Neither unix nor http.
+    #[error("{}", rules::ENDPOINT_SCHEME_MESSAGE)]
+    EndpointScheme,
+    /// Not an absolute path of a socket.
+    #[error("{}", rules::UNIX_PATH_MESSAGE)]
+    UnixPath,
+    /// More bytes than a socket address holds.
+    #[error("{}", rules::UNIX_LENGTH_MESSAGE)]
+    UnixPathTooLong,
+    /// Not a loopback host with a port.
+    #[error("{}", rules::HTTP_MESSAGE)]
+    HttpEndpoint,
+    /// Neither a host with a port nor an address with a port.
+    #[error("{}", rules::HTTPS_MESSAGE)]
+    HttpsEndpoint,
+    /// Certificates for an endpoint that uses none.
+    #[error("{}", rules::TLS_WITHOUT_HTTPS_MESSAGE)]
+    TlsWithoutHttps,
+    /// No certificates for an endpoint that needs them.
+    #[error("{}", rules::TLS_MISSING_MESSAGE)]
+    TlsMissing,
+    /// Not the form of a namespace's name.
+    #[error("{}", rules::NAMESPACE_MESSAGE)]
+    Namespace,
+    /// Not the form of a Secret's name.
+    #[error("{}", rules::OBJECT_NAME_MESSAGE)]
+    SecretName,
+    /// Neither a DNS name nor an address.
+    #[error("{}", rules::SERVER_NAME_MESSAGE)]
+    ServerName,
+    /// Not from 1 ms to 24 h.
+    #[error("{}", rules::DURATION_MESSAGE)]
+    DurationRange,
+    /// `backoff.initial` is greater than `backoff.max`.
+    #[error("{}", rules::BACKOFF_ORDER_MESSAGE)]
+    BackoffOrder,
+    /// Not a number from 1 to 10.
+    #[error("{}", rules::FACTOR_MESSAGE)]
+    Factor,
+    /// Not from 0 to 100.
+    #[error("{}", rules::JITTER_MESSAGE)]
+    Jitter,
+    /// Not from 0 to 10000.
+    #[error("{}", rules::CALLS_MESSAGE)]
+    Calls,
+    /// Not from 0 to 1000000.
+    #[error("{}", rules::ENTRIES_MESSAGE)]
+    Entries,
+    /// A fraction of a second, or less than one.
+    #[error("{}", rules::WHOLE_SECONDS_MESSAGE)]
+    WholeSeconds,
+    /// `renewDeadline` is not less than `leaseDuration`.
+    #[error("{}", rules::RENEW_DEADLINE_MESSAGE)]
+    RenewDeadline,
+    /// `renewDeadline` leaves no time for a second try.
+    #[error("{}", rules::RETRY_PERIOD_MESSAGE)]
+    RetryPeriod,
+    /// Not from 0 to 1000000.
+    #[error("{}", rules::SAMPLES_MESSAGE)]
+    Samples,
+    /// Not the name of a file system.
+    #[error("{}", rules::FS_TYPE_MESSAGE)]
+    FsType,
+    /// The value does not have the type of the field.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl FieldError {
+    pub(super) fn new(path_in_spec: &str, problem: Problem) -> Self {
+        Self {
+            field: format!("spec.{path_in_spec}"),
+            problem,
+        }
+    }
+}
+
+impl From<MalformedSpec> for FieldError {
+    fn from(malformed: MalformedSpec) -> Self {
+        Self {
+            field: malformed.field,
+            problem: Problem::Malformed(malformed.reason),
+        }
+    }
+}
+
+/// All problems of a spec, at least one, in the order of the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors {
+    pub(super) errors: Vec<FieldError>,
+}
+
+impl ConfigErrors {
+    /// The problems, at least one.
+    pub fn errors(&self) -> &[FieldError] {
+        &self.errors
+    }
+}
+
+impl From<FieldError> for ConfigErrors {
+    fn from(error: FieldError) -> Self {
+        Self { errors: vec![error] }
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
