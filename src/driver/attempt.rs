@@ -1,6 +1,7 @@
 //! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
 
 use std::time::Duration;
+use tokio::time::Instant;
 
 use super::calls::Calls;
 use super::engine::Work;
@@ -308,12 +309,22 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        for write in (self.work.rules.settle)(observed, &outcome, clock::now()) {
+        let (attachment, operation) = (&snapshot.attachment, Operation::of(snapshot));
+        let turn = self
+            .work
+            .records
+            .turn(attachment, operation, Instant::now().into_std())
+            .await;
+        let writes = turn
+            .is_some()
+            .then(|| (self.work.rules.settle)(observed, &outcome, clock::now()));
+        for write in writes.into_iter().flatten() {
             if let Err(error) = self.write(snapshot, &write).await {
                 let name = &*snapshot.attachment.name;
                 tracing::debug!(VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
             }
         }
+        drop(turn);
         report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
         Step::End(failed_with(observed))
     }

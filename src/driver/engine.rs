@@ -10,6 +10,7 @@ use super::calls::Calls;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
+use super::records::Records;
 use super::rules::Rules;
 use super::secrets::SecretWatches;
 use super::status::Publisher;
@@ -18,6 +19,11 @@ use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
+
+/// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
+/// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
+/// to reach it.
+const FAILURES_PER_SECOND: u32 = 100;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -35,6 +41,8 @@ pub(super) struct Work {
     pub secret_watches: SecretWatches,
     /// Attachments to be worked on though they look settled.
     pub forced: Forced,
+    /// Which failures are written on the attachments.
+    pub records: Records,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -87,6 +95,7 @@ impl Engine {
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
+        let context = context.of_driver(&facts.name);
         let settings = config.borrow().clone();
         let observer = QueueMetrics {
             driver: facts.name.clone(),
@@ -95,6 +104,7 @@ impl Engine {
         };
         let queue = Builder::new(backoff(&settings))
             .limits(limits(&settings))
+            .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
@@ -118,6 +128,7 @@ impl Engine {
             holds: Holds::default(),
             secret_watches: SecretWatches::default(),
             forced,
+            records: Records::new(tokio::time::Instant::now().into_std()),
             client,
         });
         let shared = work.clone();

@@ -15,6 +15,7 @@ mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
+mod records;
 mod release;
 mod report;
 mod rules;
@@ -45,6 +46,14 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+}
+
+impl Context {
+    /// The same, for one driver: what it sends is counted as its own.
+    fn of_driver(self, driver: &std::sync::Arc<str>) -> Self {
+        let requests = self.requests.of_driver(driver);
+        Self { requests, ..self }
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod error;
 mod events;
 mod requests;
 mod secrets;
+mod share;
 mod throttle;
 
 #[cfg(test)]
@@ -17,4 +18,5 @@ pub use connect::{ConnectError, connect, load_config, load_pod_config};
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
 pub use secrets::SecretEvent;
+pub use share::{Limits as PlaceLimits, Places};
 pub use throttle::{RateLimit, Throttle};

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::share::Places;
 use super::throttle::Throttle;
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
@@ -115,6 +117,9 @@ pub struct Requests {
     server: (String, u16),
     deadline: Duration,
     throttle: Option<Throttle>,
+    places: Option<Places>,
+    /// Whose requests these are.
+    driver: Arc<str>,
 }
 
 impl Requests {
@@ -128,6 +133,8 @@ impl Requests {
             host,
             deadline,
             throttle: None,
+            places: None,
+            driver: Arc::default(),
         }
     }
 
@@ -136,6 +143,21 @@ impl Requests {
     pub fn throttled(self, throttle: Throttle) -> Self {
         let throttle = Some(throttle);
         Self { throttle, ..self }
+    }
+
+    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::of_driver`]) do not
+    /// wait for the crowd of another. The wait is not part of a request's deadline.
+    #[must_use]
+    pub fn sharing(self, places: Places) -> Self {
+        let places = Some(places);
+        Self { places, ..self }
+    }
+
+    /// The same requests, sent for a driver.
+    #[must_use]
+    pub fn of_driver(self, driver: &Arc<str>) -> Self {
+        let driver = driver.clone();
+        Self { driver, ..self }
     }
 
     /// The client under the requests.
@@ -237,6 +259,10 @@ impl Requests {
             let waited = throttle.pass().await;
             self.metrics.rest_request_held_back(method.as_str(), &self.host, waited);
         }
+        let _place = match &self.places {
+            Some(places) => Some(places.take(&self.driver).await),
+            None => None,
+        };
         let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();

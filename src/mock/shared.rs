@@ -34,6 +34,10 @@ pub(super) struct Shared {
 #[derive(Clone)]
 pub(super) struct ConnectionCloser(pub CancellationToken);
 
+/// The process that a request came from; the server puts it into the request's extensions.
+#[derive(Clone, Copy)]
+pub(super) struct CallerPid(pub u32);
+
 impl Shared {
     pub fn new(settings: Settings, calls: CallLog) -> Arc<Self> {
         let state = State {
@@ -90,6 +94,7 @@ fn headers<T>(request: &Request<T>) -> Headers {
     Headers {
         deadline_ms: text("grpc-timeout").and_then(grpc_timeout_ms),
         traceparent: text("traceparent").map(str::to_owned),
+        caller_pid: request.extensions().get::<CallerPid>().map(|caller| caller.0),
     }
 }
 

@@ -20,6 +20,7 @@ mod crd_cases;
 mod demo;
 mod drop_in;
 mod events;
+mod failover;
 mod hanging_collector;
 mod lease;
 mod readme;

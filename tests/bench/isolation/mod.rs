@@ -33,6 +33,9 @@ use report::{Costs, Side};
 /// The driver that behaves.
 const TENTH: &str = "tenth.csi.test";
 
+/// How long the nine are left to themselves before their effect is measured.
+const SOAK: Duration = Duration::from_secs(15);
+
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -99,6 +102,8 @@ pub async fn measure() -> Result<Report> {
         ));
         let churn = scene.swing().await?;
         scene.round(&format!("swing-{round}"), &mut hostile).await?;
+        std::fs::write("/tmp/bench-metrics.txt", scene.operator.metrics().await?).unwrap(); // HACK
+        std::fs::copy(scene.operator.log(), "/tmp/bench-log.txt").unwrap(); // HACK
         drop(churn);
         scene.rest().await?;
     }
@@ -175,6 +180,8 @@ impl Scene {
         for (hostile, before) in self.nine.iter().zip(before) {
             hostile.wait_in_swing(before, self.sizes.hostile).await?;
         }
+        // What may be written at once after a rest is written, and what is left is what goes on and on.
+        tokio::time::sleep(SOAK).await;
         Ok(churn)
     }
 
