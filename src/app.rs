@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
@@ -24,20 +25,17 @@ use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::events::Events;
+use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
     ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, load_config, load_pod_config,
 };
-use crate::lease::{self, Campaign, ElectionSettings, LeaseHealth, Timing};
+use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry};
 
-/// Requests about volumes in flight at a time, events not counted. An API server with its etcd on two cores took hardly more
-/// writes a second from 64 than from 16; what more there are wait in there instead of here, where each driver has a line
-/// of its own.
-const IN_FLIGHT: PlaceLimits = PlaceLimits { alone: 64, crowded: 16 };
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -80,6 +78,8 @@ pub struct ProcessOptions {
     pub kube_api_limit: Option<RateLimit>,
     /// How long running calls may take to finish after a signal.
     pub shutdown_grace_period: Duration,
+    /// How attachments are looked at for findings.
+    pub inspection: inspector::Settings,
     /// Name of this replica; that of the host without.
     pub identity: Option<String>,
 }
@@ -126,7 +126,10 @@ pub struct ElectionOptions {
 
 impl Mode {
     fn shows_leases(&self) -> bool {
-        matches!(self, Self::One { election: Some(election), .. } if election.health)
+        match self {
+            Self::Configs => true,
+            Self::One { election, .. } => election.as_ref().is_some_and(|election| election.health),
+        }
     }
 }
 
@@ -221,9 +224,13 @@ async fn operate(
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
+    let inspector = Inspector::new(&context, options.inspection);
+    let insights = inspector.insights();
+    let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
     let mut drivers = match mode {
         Mode::Configs => {
-            let supervisor = Supervisor::new(context, writing, identity(options));
+            let office = office(&config, options, BTreeMap::new(), observed)?.reporting();
+            let supervisor = Supervisor::new(context, writing, office).showing(insights);
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, stop.clone()))
         }
@@ -236,7 +243,10 @@ async fn operate(
                 warn!("{remark}");
             }
             let campaign = match election {
-                Some(election) => Some(campaign(&config, options, election, observed)?),
+                Some(election) => {
+                    let office = office(&config, options, election.labels, observed)?;
+                    Some(office.campaign(&election.namespace, election.timing))
+                }
                 None => None,
             };
             let check = health.check("driver");
@@ -258,22 +268,19 @@ async fn operate(
     Ok(finish(drivers, options.shutdown_grace_period, signals).await)
 }
 
-/// An election over a connection of its own: no burst of other requests may make a renewal late.
-fn campaign(
+/// Elections over a connection of their own: no burst of other requests may make a renewal late.
+fn office(
     config: &Config,
     options: &ProcessOptions,
-    election: ElectionOptions,
+    labels: BTreeMap<String, String>,
     observed: &Observed,
-) -> Result<Campaign, ConnectError> {
-    Ok(Campaign {
+) -> Result<Office, ConnectError> {
+    Ok(Office {
         client: connect(config)?,
-        settings: ElectionSettings {
-            namespace: lease::namespace(&election.namespace),
-            // The sidecar's rule for its host name.
-            identity: sanitise_driver_name(&identity(options)),
-            labels: election.labels,
-            timing: election.timing,
-        },
+        // The sidecar's rule for its host name.
+        identity: sanitise_driver_name(&identity(options)),
+        labels,
+        reports: false,
         health: observed.leases.clone(),
     })
 }
@@ -303,7 +310,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
     let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
-    let shared = requests.clone().sharing(Places::new(IN_FLIGHT));
+    let shared = requests.clone().sharing(Places::new(PlaceLimits::default()));
     Context {
         store,
         // Events have a budget of their own: they neither wait for the limit nor use it up.
@@ -314,6 +321,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         },
         metrics,
         tracer: telemetry.tracer.clone(),
+        logs: telemetry.logs.drivers(),
     }
 }
 

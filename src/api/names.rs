@@ -18,10 +18,17 @@ pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 /// Annotation on an Event: the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
+/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
+pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
+/// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
+/// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
+pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
-const FINALIZER_PREFIX: &str = "external-attacher/";
+/// What the finalizers of all attachers begin with.
+pub const FINALIZER_PREFIX: &str = "external-attacher/";
 const LEASE_PREFIX: &str = "external-attacher-leader-";
 
 /// Makes a driver name usable inside a finalizer or object name: each character other than an ASCII letter, digit or

@@ -7,18 +7,20 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::Calls;
+use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
-use super::records::Records;
 use super::rules::Rules;
 use super::secrets::SecretWatches;
 use super::status::Publisher;
 use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
+use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
+use crate::telemetry::Tracer;
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -42,7 +44,7 @@ pub(super) struct Work {
     /// Attachments to be worked on though they look settled.
     pub forced: Forced,
     /// Which failures are written on the attachments.
-    pub records: Records,
+    pub failures: Failures,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -50,6 +52,11 @@ impl Work {
     /// The client for the connection that stands now.
     pub fn client(&self) -> Arc<dyn Calls> {
         self.client.read().clone()
+    }
+
+    /// The tracer with the driver's own share of samples, as it is now.
+    pub fn tracer(&self) -> Tracer {
+        self.context.tracer.sampling(self.config.borrow().samples_per_million)
     }
 
     /// As [`Work::client`], for the volume of an attachment.
@@ -68,6 +75,8 @@ pub(super) struct Engine {
     work: Arc<Work>,
     runner: AbortOnDropHandle<()>,
     reconciler: Option<AbortOnDropHandle<()>>,
+    /// That of the requests to the API server.
+    api_limit: Throttle,
     _registration: Registration,
 }
 
@@ -95,7 +104,6 @@ impl Engine {
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
-        let context = context.of_driver(&facts.name);
         let settings = config.borrow().clone();
         let observer = QueueMetrics {
             driver: facts.name.clone(),
@@ -103,7 +111,7 @@ impl Engine {
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
         let queue = Builder::new(backoff(&settings))
-            .limits(limits(&settings))
+            .limits(limits(&settings, &facts))
             .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
@@ -115,6 +123,11 @@ impl Engine {
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
+        let api_limit = Throttle::new(api_limit(&settings));
+        let context = Context {
+            requests: context.requests.for_driver(facts.name.clone(), api_limit.clone()),
+            ..context
+        };
         let client = RwLock::new(client);
         let work = Arc::new(Work {
             context,
@@ -128,7 +141,7 @@ impl Engine {
             holds: Holds::default(),
             secret_watches: SecretWatches::default(),
             forced,
-            records: Records::new(tokio::time::Instant::now().into_std()),
+            failures: Failures::new(tokio::time::Instant::now().into_std()),
             client,
         });
         let shared = work.clone();
@@ -150,6 +163,7 @@ impl Engine {
             work,
             runner,
             reconciler,
+            api_limit,
             _registration: registration,
         })
     }
@@ -179,19 +193,29 @@ impl Engine {
     /// Takes changed settings into use; calls that run keep theirs. What failed is tried at once: the change may be the
     /// cure.
     pub fn reconfigure(&self, config: &DriverConfig) {
-        self.work.queue.set_limits(limits(config));
+        self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
+        self.api_limit.set(api_limit(config));
         self.work.queue.wake_all();
     }
 
-    /// Starts no further runs and waits for those in flight, whose results are written as ever.
+    /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the
+    /// driver's own limit of requests: there is a deadline for this, and what is in flight is bounded.
     pub async fn drain(self) {
         drop(self.reconciler);
         self.work.queue.close();
+        self.api_limit.set(None);
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
     }
+}
+
+fn api_limit(config: &DriverConfig) -> Option<RateLimit> {
+    config.kubernetes_api.map(|limit| RateLimit {
+        per_second: f64::from(limit.qps.get()),
+        burst: limit.burst.get(),
+    })
 }
 
 /// Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.
@@ -202,11 +226,15 @@ fn backoff(config: &DriverConfig) -> Backoff {
     Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
-fn limits(config: &DriverConfig) -> Limits {
+///
+/// A run keeps its slot until its end: the call together with the writes before and after it. What waits for something
+/// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
+pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
     let limits = &config.concurrency;
     let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
         max_running: max.map_or(0, std::num::NonZeroUsize::get),
-        rate_limited: true,
+        // A driver that is served without calls has no calls to be limited.
+        rate_limited: facts.capabilities.publish_unpublish,
     };
     let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     Limits {

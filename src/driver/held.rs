@@ -1,5 +1,5 @@
-//! What a driver's task keeps from one connection to the next: the engine at work, and the candidate for the driver's
-//! Lease.
+//! What a driver's task keeps from one connection to the next: the engine at work, the candidate for the driver's Lease,
+//! and the claim to the driver.
 //!
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
 //! never outlives the Lease it works under.
@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::engine::Engine;
+use crate::claims::{Claim, Verdict};
 use crate::lease::Candidate;
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
@@ -18,8 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(super) struct Held {
+    // In the order in which they must end if the task is cut off.
     pub engine: Option<Engine>,
     pub candidate: Option<Candidate>,
+    pub claim: Option<Claim>,
     away_since: Option<Instant>,
 }
 
@@ -31,7 +34,7 @@ impl Held {
         }
         self.away_since = Some(Instant::now());
         if self.engine.is_none() {
-            self.resign().await;
+            self.stand_down().await;
         }
     }
 
@@ -40,19 +43,22 @@ impl Held {
         self.away_since = None;
     }
 
-    /// Resolves when everything must be given up: the Lease is lost, or the driver was away for too long.
+    /// Resolves when the engine must be given up: the Lease is lost, an older AttacherConfig claims the driver, or the
+    /// driver was away for too long. Never without an engine.
     pub async fn overdue(&self) {
-        let Some(candidate) = &self.candidate else {
+        if self.engine.is_none() {
             return std::future::pending().await;
-        };
+        }
         let away = async {
             match self.away_since {
-                Some(since) => sleep_until(since + PATIENCE).await,
-                None => std::future::pending().await,
+                // Without an election nobody else could work for the driver.
+                Some(since) if self.candidate.is_some() => sleep_until(since + PATIENCE).await,
+                _ => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = candidate.not_leading() => {}
+            () = self.deposed() => {}
+            () = self.outranked() => {}
             () = away => {}
         }
     }
@@ -63,6 +69,20 @@ impl Held {
             Some(candidate) => candidate.not_leading().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Resolves when an older AttacherConfig claims the driver.
+    pub async fn outranked(&self) {
+        match &self.claim {
+            Some(claim) => claim.refused().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether an older AttacherConfig claims the driver.
+    pub fn is_outranked(&self) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| matches!(claim.verdict(), Verdict::Refused(_)))
     }
 
     /// Lets the runs in flight end, and drops the engine; tells whose it was. What still runs when another may take the
@@ -85,10 +105,25 @@ impl Held {
         Some(driver)
     }
 
-    /// Releases the Lease and competes no more.
+    /// Releases the Lease and goes on watching who holds it. The claim stays, and another may be granted meanwhile.
+    pub async fn stand_down(&mut self) {
+        if let Some(candidate) = self.candidate.take()
+            && candidate.stand_down().await
+        {
+            // One that could not release the Lease in time ends here: it must not release it later, when another candidate
+            // of this process may hold it.
+            self.candidate = Some(candidate);
+        }
+        if let Some(claim) = &self.claim {
+            claim.step_back();
+        }
+    }
+
+    /// Releases the Lease, watches it no more, and gives up the claim.
     pub async fn resign(&mut self) {
         if let Some(candidate) = self.candidate.take() {
             candidate.resign().await;
         }
+        self.claim = None;
     }
 }

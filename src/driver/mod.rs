@@ -7,6 +7,7 @@ mod announce;
 mod attempt;
 mod calls;
 mod engine;
+mod failures;
 mod flights;
 mod handshake;
 mod held;
@@ -15,13 +16,14 @@ mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
-mod records;
+mod record;
 mod release;
 mod report;
 mod rules;
 mod secrets;
 mod status;
 mod task;
+mod turn;
 mod undo;
 
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
@@ -30,6 +32,7 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
+use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Tracer;
 
@@ -46,14 +49,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
-}
-
-impl Context {
-    /// The same, for one driver: what it sends is counted as its own.
-    fn of_driver(self, driver: &std::sync::Arc<str>) -> Self {
-        let requests = self.requests.of_driver(driver);
-        Self { requests, ..self }
-    }
+    /// Levels of the log.
+    pub logs: DriverLogs,
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a driver is at, for conditions, metrics and whoever waits.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -24,6 +26,11 @@ pub enum Phase {
         /// Who holds it, if known.
         holder: Option<String>,
     },
+    /// Ready to work when a younger AttacherConfig for the same driver has finished.
+    Queued {
+        /// Name of the younger AttacherConfig.
+        after: Arc<str>,
+    },
     /// At work.
     Running,
     /// Only a person can mend it.
@@ -37,6 +44,8 @@ pub enum Phase {
     Suspended,
     /// Finishing what runs.
     Draining,
+    /// Everything is finished and the Lease is about to be released; nothing follows.
+    Stopped,
 }
 
 /// What a driver told about itself.

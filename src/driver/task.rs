@@ -11,11 +11,11 @@ use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
-use crate::api::names::lease_name;
 use crate::api::validated::DriverConfig;
+use crate::claims::Claims;
 use crate::csi::{Connection, CsiClient};
 use crate::decide::DriverFacts;
-use crate::lease::{Campaign, Candidate, Standing};
+use crate::lease::{Campaign, Standing};
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -29,6 +29,12 @@ pub struct DriverTask {
     pub config: watch::Receiver<Arc<DriverConfig>>,
     /// How the driver's Lease is competed for; without, the driver is worked for as soon as it answers.
     pub campaign: Option<Campaign>,
+    /// Which of several AttacherConfigs works for a driver.
+    pub claims: Claims,
+    /// The name of the driver before it has answered, when it is known from somewhere.
+    pub known_as: Arc<Mutex<Option<Arc<str>>>>,
+    /// Where the candidate for the Lease can be followed while there is one.
+    pub standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Where the state goes.
@@ -38,13 +44,15 @@ pub struct DriverTask {
 }
 
 /// Why a wait ended.
-enum Event {
+pub(super) enum Event {
     Stop,
     Changed,
     Lost,
     Due,
     /// The Lease is not held any more.
     Deposed,
+    /// An older AttacherConfig claims the driver.
+    Outranked,
 }
 
 /// How a driver is served.
@@ -65,8 +73,10 @@ impl DriverTask {
             if self.stop.is_cancelled() {
                 break;
             }
+            self.attend_to_known(&mut held);
             if self.config.borrow_and_update().suspend {
                 self.finish(&publisher, &mut held).await;
+                held.claim = None;
                 publisher.phase(Phase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
@@ -91,7 +101,9 @@ impl DriverTask {
                 Ok(handshake) => self.session(&publisher, handshake, &client, &mut held).await,
             }
         }
-        self.finish(&publisher, &mut held).await;
+        self.drain(&publisher, &mut held).await;
+        publisher.phase(Phase::Stopped);
+        held.resign().await;
     }
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
@@ -161,8 +173,11 @@ impl DriverTask {
             }
         }
         loop {
+            if !self.claim(publisher, &facts.name, &client, held).await {
+                break;
+            }
             self.announce(&handshake);
-            if !self.lead(publisher, &facts.name, &client, held).await
+            if !self.lead(publisher, &client, held).await
                 || !self.resume_or_start(publisher, held, &facts, &client).await
             {
                 break;
@@ -179,6 +194,13 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
+                Event::Outranked => {
+                    warn!(
+                        config = &*self.name,
+                        driver = &*facts.name,
+                        "an older AttacherConfig claims the driver; leaving it to that one"
+                    );
+                }
             }
         }
         if client.connection().is_lost() {
@@ -194,58 +216,14 @@ impl DriverTask {
         }
     }
 
-    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
-    async fn lead(&mut self, publisher: &Publisher, driver: &Arc<str>, client: &CsiClient, held: &mut Held) -> bool {
-        let Some(campaign) = self.campaign.clone() else {
-            return true;
-        };
-        let lease = lease_name(driver);
-        if held
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.lease() != lease)
-        {
-            // The driver came back under another name.
-            self.finish(publisher, held).await;
-        }
-        let metrics = self.context.metrics.clone();
-        let candidate = held
-            .candidate
-            .get_or_insert_with(|| Candidate::start(campaign, lease, metrics));
-        loop {
-            let standing = candidate.standing();
-            let holder = match &standing {
-                Standing::Leading => return true,
-                Standing::Waiting { holder } => holder.clone(),
-                Standing::Lost { .. } => None,
-            };
-            publisher.phase(Phase::Standby { holder });
-            let connection = client.connection();
-            let news = async {
-                tokio::select! {
-                    () = candidate.differs_from(&standing) => {}
-                    () = connection.lost() => {}
-                }
-            };
-            match self.wait(None, news).await {
-                Event::Stop => return false,
-                Event::Changed if self.config.borrow().suspend => {
-                    self.config.mark_changed();
-                    return false;
-                }
-                _ if connection.is_lost() => return false,
-                _ => {}
-            }
-        }
-    }
-
     /// Keeps the engine's settings up to date until it has to stop.
     async fn work(&mut self, driver: &str, client: &CsiClient, held: &mut Held) -> Event {
         loop {
-            let deposed = held.deposed();
+            let (deposed, outranked) = (held.deposed(), held.outranked());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
+                () = outranked => Event::Outranked,
             };
             let Event::Changed = event else { return event };
             let config = self.config.borrow_and_update().clone();
@@ -303,7 +281,9 @@ impl DriverTask {
                     }
                 };
                 let obstacle = Obstacle::Stalled { reason, message };
-                self.blocked(publisher, obstacle, client, held.overdue(), vacancy).await;
+                self.finish(publisher, held).await;
+                self.blocked(publisher, obstacle, client, std::future::pending(), vacancy)
+                    .await;
                 false
             }
         }
@@ -316,6 +296,7 @@ impl DriverTask {
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
             () = held.deposed() => false,
+            () = held.outranked() => false,
             () = client.connection().lost() => false,
         }
     }
@@ -323,6 +304,7 @@ impl DriverTask {
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
+        self.context.logs.name(&self.name, &plugin.name);
         info!(
             config = &*self.name,
             driver = plugin.name,
@@ -341,7 +323,9 @@ impl DriverTask {
 
     fn down(&self) {
         let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
-        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone()) {
+        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
+            && !self.claims.is_served_by_another(&self.name, &name)
+        {
             self.context.metrics.driver_down(&name);
         }
     }
@@ -356,9 +340,9 @@ impl DriverTask {
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.
-    async fn finish(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn finish(&self, publisher: &Publisher, held: &mut Held) {
         self.drain(publisher, held).await;
-        held.resign().await;
+        held.stand_down().await;
     }
 
     /// Lets running calls end.
@@ -373,7 +357,7 @@ impl DriverTask {
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> Event {
+    pub(super) async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> Event {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,

@@ -4,9 +4,11 @@
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
 mod connect;
+mod drivers;
 mod error;
 mod events;
 mod requests;
+mod secret_data;
 mod secrets;
 mod share;
 mod throttle;
@@ -15,8 +17,10 @@ mod throttle;
 mod tests;
 
 pub use connect::{ConnectError, connect, load_config, load_pod_config};
+pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
-pub use requests::{Requests, Returned, SecretData};
+pub use requests::{Requests, Returned};
+pub use secret_data::SecretData;
 pub use secrets::SecretEvent;
 pub use share::{Limits as PlaceLimits, Places};
 pub use throttle::{RateLimit, Throttle};

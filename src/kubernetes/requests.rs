@@ -9,11 +9,11 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::secret_data::SecretData;
 use super::share::Places;
 use super::throttle::Throttle;
 use crate::api::names::FIELD_MANAGER;
@@ -60,41 +60,8 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    fn url(self, name: &str) -> String {
+    pub fn url(self, name: &str) -> String {
         self.path.replace("{:name}", name)
-    }
-}
-
-/// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData {
-    data: BTreeMap<String, String>,
-    version: ResourceVersion,
-}
-
-impl SecretData {
-    /// Wraps contents.
-    pub fn new(data: BTreeMap<String, String>) -> Self {
-        Self {
-            data,
-            version: ResourceVersion::default(),
-        }
-    }
-
-    /// The version that was read.
-    pub fn version(&self) -> ResourceVersion {
-        self.version
-    }
-
-    /// The contents, for the one call that they are for.
-    pub fn expose(&self) -> &BTreeMap<String, String> {
-        &self.data
-    }
-}
-
-impl fmt::Debug for SecretData {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "<{} redacted>", self.data.len())
     }
 }
 
@@ -118,8 +85,8 @@ pub struct Requests {
     deadline: Duration,
     throttle: Option<Throttle>,
     places: Option<Places>,
-    /// Whose requests these are.
-    driver: Arc<str>,
+    /// The driver that the requests are for, and its own limit.
+    own: Option<(Arc<str>, Throttle)>,
 }
 
 impl Requests {
@@ -134,7 +101,7 @@ impl Requests {
             deadline,
             throttle: None,
             places: None,
-            driver: Arc::default(),
+            own: None,
         }
     }
 
@@ -145,19 +112,38 @@ impl Requests {
         Self { throttle, ..self }
     }
 
-    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::of_driver`]) do not
-    /// wait for the crowd of another. The wait is not part of a request's deadline.
+    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::for_driver`]) do not
+    /// wait for the crowd of another; those that are for none do not count. The wait is not part of a request's deadline.
     #[must_use]
     pub fn sharing(self, places: Places) -> Self {
         let places = Some(places);
         Self { places, ..self }
     }
 
-    /// The same requests, sent for a driver.
+    /// The same requests for one driver, held back to its own limit as well.
     #[must_use]
-    pub fn of_driver(self, driver: &Arc<str>) -> Self {
-        let driver = driver.clone();
-        Self { driver, ..self }
+    pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
+        let own = Some((driver, throttle));
+        Self { own, ..self }
+    }
+
+    /// The driver that the requests are for, if they are for one.
+    pub fn driver(&self) -> Option<&str> {
+        self.own.as_ref().map(|(driver, _)| &**driver)
+    }
+
+    /// Waits for the limits; for how long, when there is one.
+    async fn pass(&self, method: &Method) -> Option<Duration> {
+        let mut sum = None;
+        let process = self.throttle.as_ref().map(|throttle| ("", throttle));
+        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(own) {
+            let Some(waited) = throttle.pass().await else { continue };
+            self.metrics
+                .rest_request_held_back(driver, method.as_str(), &self.host, waited);
+            sum = Some(sum.unwrap_or_default() + waited);
+        }
+        sum
     }
 
     /// The client under the requests.
@@ -240,10 +226,11 @@ impl Requests {
             .send(Request::get(url).body(Body::empty()), SECRETS, parent)
             .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
-        Ok(SecretData {
-            data: wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
-            version: ResourceVersion::of(&wire.metadata),
-        })
+        let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
+        Ok(SecretData::of_version(
+            data.collect(),
+            ResourceVersion::of(&wire.metadata),
+        ))
     }
 
     pub(super) async fn send<T: DeserializeOwned>(
@@ -255,15 +242,16 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
-        if let Some(throttle) = &self.throttle {
-            let waited = throttle.pass().await;
-            self.metrics.rest_request_held_back(method.as_str(), &self.host, waited);
+        let waited = self.pass(&method).await;
+        let mut span = self.span(&request, &method, resource, parent);
+        if let Some(waited) = waited {
+            span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
-        let _place = match &self.places {
-            Some(places) => Some(places.take(&self.driver).await),
-            None => None,
+        // Requests that are for no driver, such as events, come one after another.
+        let _place = match (&self.places, &self.own) {
+            (Some(places), Some((driver, _))) => Some(places.take(driver).await),
+            _ => None,
         };
-        let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
@@ -324,7 +312,7 @@ impl Requests {
 }
 
 /// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
-fn is_segment(name: &str) -> bool {
+pub(super) fn is_segment(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }

@@ -1,16 +1,55 @@
 //! A candidate for a Lease: a task that takes it when it is free, renews it, and tells where it stands.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
+use super::settings::{self, Timing};
 use super::{ElectionSettings, LeaseHealth};
 use crate::telemetry::Metrics;
+
+/// What all elections of a process share.
+#[derive(Clone)]
+pub struct Office {
+    /// The client; of its own, so that no burst of other requests makes a renewal late.
+    pub client: Client,
+    /// Name of this process in all Leases; see [`ElectionSettings::identity`].
+    pub identity: String,
+    /// Labels to put on the Leases.
+    pub labels: BTreeMap<String, String>,
+    /// As [`ElectionSettings::reports`].
+    pub reports: bool,
+    /// Where held Leases are shown.
+    pub health: LeaseHealth,
+}
+
+impl Office {
+    /// The same, of a process that writes the status of AttacherConfigs.
+    #[must_use]
+    pub fn reporting(self) -> Self {
+        Self { reports: true, ..self }
+    }
+
+    /// An election in this namespace; empty means that of the pod.
+    pub fn campaign(&self, namespace: &str, timing: Timing) -> Campaign {
+        Campaign {
+            client: self.client.clone(),
+            settings: ElectionSettings {
+                namespace: settings::namespace(namespace),
+                identity: self.identity.clone(),
+                labels: self.labels.clone(),
+                reports: self.reports,
+                timing,
+            },
+            health: self.health.clone(),
+        }
+    }
+}
 
 /// What is needed to stand for election, whatever the Lease.
 #[derive(Clone)]
@@ -23,13 +62,29 @@ pub struct Campaign {
     pub health: LeaseHealth,
 }
 
+/// Who holds a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its name.
+    pub identity: String,
+    /// Whether it is a replica that writes the status of the AttacherConfig.
+    pub reports: bool,
+}
+
 /// Where a candidate stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does not hold the Lease; another does, if known.
+    /// It does not compete, and has not seen the Lease yet.
+    Unknown,
+    /// It does not compete; another holds the Lease, or nobody, or this process for another candidate.
+    Observing {
+        /// Who else holds it.
+        holder: Option<Holder>,
+    },
+    /// It competes and does not hold the Lease; another does, if known.
     Waiting {
         /// Who holds it.
-        holder: Option<String>,
+        holder: Option<Holder>,
     },
     /// It holds the Lease.
     Leading,
@@ -40,12 +95,23 @@ pub enum Standing {
     },
 }
 
+/// What a candidate is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// To watch who holds the Lease, and write nothing.
+    Observe,
+    /// To take the Lease and keep it.
+    Compete,
+    /// To end.
+    Resign,
+}
+
 /// A candidate at work. Dropped, it neither renews nor releases: the Lease runs out.
 #[derive(Debug)]
 pub struct Candidate {
     lease: String,
     standing: watch::Receiver<Standing>,
-    resign: CancellationToken,
+    orders: watch::Sender<Order>,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -53,18 +119,65 @@ pub struct Candidate {
 impl Candidate {
     /// Begins to compete for the Lease of this name.
     pub fn start(campaign: Campaign, lease: String, metrics: Metrics) -> Self {
-        let (sender, standing) = watch::channel(Standing::Waiting { holder: None });
-        let resign = CancellationToken::new();
+        Self::begin(Order::Compete, campaign, lease, metrics)
+    }
+
+    /// Begins to watch who holds the Lease of this name, without competing for it.
+    pub fn observe(campaign: Campaign, lease: String, metrics: Metrics) -> Self {
+        Self::begin(Order::Observe, campaign, lease, metrics)
+    }
+
+    fn begin(order: Order, campaign: Campaign, lease: String, metrics: Metrics) -> Self {
+        let (sender, standing) = watch::channel(match order {
+            Order::Compete => Standing::Waiting { holder: None },
+            Order::Observe | Order::Resign => Standing::Unknown,
+        });
+        let (orders, ordered) = watch::channel(order);
         let patience = campaign.settings.timing.renew_deadline;
         let elector = Elector::new(campaign, lease.clone(), metrics, sender);
-        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(resign.clone())));
+        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
-            resign,
+            orders,
             patience,
             task,
         }
+    }
+
+    /// Competes from now on, if it does not already.
+    pub fn compete(&self) {
+        self.orders.send_if_modified(|order| {
+            let differs = *order == Order::Observe;
+            if differs {
+                *order = Order::Compete;
+            }
+            differs
+        });
+    }
+
+    /// Competes no more: releases the Lease if it is held, so that another may take it at once, and goes on watching who
+    /// holds it. Returns when that is done, or false when it cannot be done in time; then the Lease runs out.
+    pub async fn stand_down(&self) -> bool {
+        self.orders.send_if_modified(|order| {
+            let differs = *order == Order::Compete;
+            if differs {
+                *order = Order::Observe;
+            }
+            differs
+        });
+        let mut standing = self.standing.clone();
+        let rests = standing.wait_for(|standing| matches!(standing, Standing::Unknown | Standing::Observing { .. }));
+        let rests = tokio::time::timeout(self.patience, rests).await;
+        if rests.is_err() {
+            tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
+        }
+        rests.is_ok()
+    }
+
+    /// Where it stands, to be followed.
+    pub fn follow(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
     }
 
     /// Name of the Lease.
@@ -104,7 +217,7 @@ impl Candidate {
                     continue;
                 }
                 Standing::Lost { until } => until,
-                Standing::Waiting { .. } => return,
+                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
             };
             let mut standing = self.standing.clone();
             tokio::select! {
@@ -118,7 +231,7 @@ impl Candidate {
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or
     /// cannot be done in time, in which case the Lease runs out.
     pub async fn resign(self) {
-        self.resign.cancel();
+        self.orders.send_replace(Order::Resign);
         if tokio::time::timeout(self.patience, self.task).await.is_err() {
             tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
         }

@@ -1,4 +1,6 @@
-//! The effects of an election: reading, watching and writing the Lease.
+//! What a candidate does: watches the Lease, takes it, keeps it, releases it.
+
+mod requests;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -6,18 +8,15 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::candidate::{Campaign, Standing};
+use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
-use super::record::Record;
 use super::settings::Timing;
-use crate::api::names::FIELD_MANAGER;
+use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
@@ -64,13 +63,16 @@ pub(super) struct Elector {
     election: Election,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
+    /// Whether the Lease was seen at all, or seen not to be there.
+    seen: bool,
+    /// Whether a write was begun whose end is not known.
+    in_doubt: bool,
 }
 
 impl Elector {
     pub fn new(campaign: Campaign, name: String, metrics: Metrics, standing: watch::Sender<Standing>) -> Self {
         let settings = &campaign.settings;
         let election = Election::new(settings.identity.clone(), settings.timing.lease_duration);
-        metrics.leading(&name, false);
         Self {
             api: Api::namespaced(campaign.client.clone(), &settings.namespace),
             campaign,
@@ -79,36 +81,115 @@ impl Elector {
             standing,
             election,
             known: None,
+            seen: false,
+            in_doubt: false,
         }
     }
 
-    /// Competes until told to resign.
-    pub async fn run(mut self, resign: CancellationToken) {
+    /// Does as it is told until it is told to resign.
+    pub async fn run(mut self, mut orders: watch::Receiver<Order>) {
         loop {
-            let term = tokio::select! {
-                term = self.acquire() => term,
-                () = resign.cancelled() => break,
-            };
+            let order = *orders.borrow_and_update();
+            match order {
+                Order::Resign => return,
+                Order::Observe => tokio::select! {
+                    () = self.observe() => {}
+                    changed = orders.changed() => if changed.is_err() {
+                        return;
+                    }
+                },
+                Order::Compete => {
+                    let told = tokio::select! {
+                        () = self.compete() => true,
+                        told = orders.wait_for(|order| *order != Order::Compete) => told.is_ok(),
+                    };
+                    if !told {
+                        return;
+                    }
+                    self.release().await;
+                    self.campaign.health.gone(&self.name);
+                    self.metrics.forget_lease(&self.name);
+                    let holder = self.other_holder();
+                    self.show(Standing::Observing { holder });
+                }
+            }
+        }
+    }
+
+    /// Competes until cut off.
+    async fn compete(&mut self) {
+        let holder = self.other_holder();
+        self.show(Standing::Waiting { holder });
+        loop {
+            let term = self.acquire().await;
             info!(lease = self.name, identity = self.campaign.settings.identity, "leading");
             self.show(Standing::Leading);
-            let until = tokio::select! {
-                until = self.keep(term) => until,
-                () = resign.cancelled() => break,
-            };
+            let until = self.keep(term).await;
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
             self.show(Standing::Lost { until });
         }
-        // A write may have been cut off that did happen: the Lease is looked at whatever is thought of it.
-        self.release().await;
-        self.show(Standing::Waiting { holder: None });
-        self.metrics.forget_lease(&self.name);
+    }
+
+    /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing.
+    async fn observe(&mut self) {
+        let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
+        let mut watched = pin!(watched.fuse());
+        let mut due = true;
+        loop {
+            if due && let Err(error) = self.read().await {
+                debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+            }
+            if self.seen {
+                let holder = self.other_holder();
+                self.show(Standing::Observing { holder });
+            }
+            due = tokio::select! {
+                () = sleep_until(self.next_look()) => true,
+                Some(event) = watched.next() => {
+                    match event {
+                        Ok(lease) => self.saw(lease),
+                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
+                    }
+                    false
+                }
+            };
+        }
+    }
+
+    /// Who else holds the Lease, as far as known.
+    fn other_holder(&self) -> Option<Holder> {
+        let Next::Wait { holder: identity, .. } = self.next() else {
+            return None;
+        };
+        let notes = self
+            .known
+            .as_ref()
+            .and_then(|lease| lease.metadata.annotations.as_ref());
+        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity);
+        Some(Holder { identity, reports })
+    }
+
+    /// When one that only watches looks for itself: when the holder's time is over, or after a while without any news.
+    fn next_look(&self) -> Instant {
+        let timing = &self.campaign.settings.timing;
+        let spread = timing.retry_period.mul_f64(SPREAD * fastrand::f64());
+        let usual = Instant::now() + timing.lease_duration;
+        let wanted = match self.next() {
+            Next::Wait { until, .. } => until.min(usual),
+            _ if self.seen => usual,
+            _ => Instant::now() + timing.retry_period,
+        };
+        wanted + spread
     }
 
     fn show(&self, standing: Standing) {
-        let leads = standing == Standing::Leading;
-        self.metrics.leading(&self.name, leads);
-        if !leads {
-            self.campaign.health.gone(&self.name);
+        // Another candidate of this process may compete while this one only watches.
+        if !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
+            let leads = standing == Standing::Leading;
+            self.metrics.leading(&self.name, leads);
+            if !leads {
+                self.campaign.health.gone(&self.name);
+            }
         }
         self.standing.send_if_modified(|known| {
             let differs = *known != standing;
@@ -121,10 +202,13 @@ impl Elector {
     async fn acquire(&mut self) -> Term {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
         let mut watched = pin!(watched.fuse());
+        // What the watch has just told needs no look: a write over something newer fails by its resource version.
+        let mut fresh = false;
         loop {
-            if let Some(term) = self.try_to_take().await {
+            if let Some(term) = self.try_to_take(fresh).await {
                 return term;
             }
+            fresh = false;
             let pause = sleep_until(self.next_try());
             tokio::pin!(pause);
             loop {
@@ -134,6 +218,7 @@ impl Elector {
                         Ok(lease) => {
                             self.saw(lease);
                             if !matches!(self.next(), Next::Wait { .. }) {
+                                fresh = true;
                                 break;
                             }
                         }
@@ -161,16 +246,24 @@ impl Elector {
         self.election.next(Instant::now(), clock::now())
     }
 
-    async fn try_to_take(&mut self) -> Option<Term> {
-        let taken = match self.read().await {
-            Ok(()) => match self.next() {
-                Next::Wait { holder, .. } => {
-                    self.wait_for(Some(holder));
-                    return None;
-                }
-                next => self.write_next(next).await,
+    async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
+        let written = if fresh {
+            self.write_next(self.next()).await.ok()
+        } else {
+            None
+        };
+        let taken = match written {
+            Some(renewed) => Ok(renewed),
+            None => match self.read().await {
+                Ok(()) => match self.next() {
+                    Next::Wait { .. } => {
+                        self.wait_for();
+                        return None;
+                    }
+                    next => self.write_next(next).await,
+                },
+                Err(error) => Err(error),
             },
-            Err(error) => Err(error),
         };
         match taken {
             Ok(renewed) => {
@@ -179,17 +272,17 @@ impl Elector {
             }
             Err(error) => {
                 warn!(lease = self.name, error, "cannot take the Lease; trying again");
-                let holder = self.election.holder().map(str::to_owned);
-                self.wait_for(holder);
+                self.wait_for();
                 None
             }
         }
     }
 
     /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    fn wait_for(&self, holder: Option<String>) {
+    fn wait_for(&self) {
         let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
         if !still_lost {
+            let holder = self.other_holder();
             self.show(Standing::Waiting { holder });
         }
     }
@@ -245,8 +338,12 @@ impl Elector {
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
     async fn release(&mut self) {
-        for _ in 0..2 {
-            if let Err(error) = self.read().await {
+        // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
+        let mut sure = !self.in_doubt;
+        for _ in 0..3 {
+            if !std::mem::take(&mut sure)
+                && let Err(error) = self.read().await
+            {
                 warn!(lease = self.name, error, "cannot release the Lease");
                 continue;
             }
@@ -260,61 +357,6 @@ impl Elector {
                 }
                 Err(error) => warn!(lease = self.name, error, "cannot release the Lease"),
             }
-        }
-    }
-
-    async fn read(&mut self) -> Result<(), String> {
-        let lease = self.bounded(self.api.get_opt(&self.name)).await?;
-        self.saw(lease);
-        Ok(())
-    }
-
-    fn saw(&mut self, lease: Option<Lease>) {
-        self.election.observe(lease.as_ref().map(Record::of), Instant::now());
-        self.known = lease;
-    }
-
-    async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
-        match next {
-            Next::Create(record) | Next::Write(record) => self.write(record).await,
-            Next::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
-        }
-    }
-
-    /// Writes the Lease, or creates it; answers when the request was begun.
-    async fn write(&mut self, record: Record) -> Result<Instant, String> {
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let mut lease = self.known.clone().unwrap_or_default();
-        record.write_to(&mut lease, &self.campaign.settings.labels);
-        let begun = Instant::now();
-        let stored = if self.known.is_some() {
-            self.bounded(self.api.replace(&self.name, &params, &lease)).await?
-        } else {
-            let name = Some(self.name.clone());
-            lease.metadata = ObjectMeta { name, ..lease.metadata };
-            self.bounded(self.api.create(&params, &lease)).await?
-        };
-        let record = Record::of(&stored);
-        self.known = Some(stored);
-        self.election.written(record, Instant::now());
-        if self.election.is_ours() {
-            let duration = self.campaign.settings.timing.lease_duration;
-            self.campaign.health.renewed(&self.name, duration, begun);
-        }
-        Ok(begun)
-    }
-
-    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        let limit = self.campaign.settings.timing.request_deadline();
-        match timeout(limit, request).await {
-            Ok(answer) => answer.map_err(|error| chain(&error)),
-            Err(_) => Err(format!(
-                "no answer from the API server within {} s",
-                limit.as_secs_f64()
-            )),
         }
     }
 }

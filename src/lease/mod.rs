@@ -16,7 +16,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use candidate::{Campaign, Candidate, Standing};
+pub use candidate::{Campaign, Candidate, Holder, Office, Standing};
 pub use election::{Election, Next};
 pub use health::LeaseHealth;
 pub use record::Record;

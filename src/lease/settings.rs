@@ -39,6 +39,17 @@ pub enum TimingError {
     Zero,
 }
 
+impl Default for Timing {
+    /// 15 s, 10 s and 2 s, as in client-go.
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
 impl Timing {
     /// Checks times by the rules of client-go. Fractions of a second of the lease duration are cut off.
     pub fn new(
@@ -82,6 +93,8 @@ pub struct ElectionSettings {
     pub identity: String,
     /// Labels to put on the Lease when it is written; others on it stay.
     pub labels: BTreeMap<String, String>,
+    /// Whether the holder writes the status of an AttacherConfig, which the Lease is then to tell the other replicas.
+    pub reports: bool,
     /// The times.
     pub timing: Timing,
 }

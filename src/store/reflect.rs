@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -92,7 +93,8 @@ pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: C
     follow_from_list(events, store, check).await;
 }
 
-/// Follows what `watch` starts, and starts it again whenever a fresh list is asked for ([`Store::listed_anew`]).
+/// Follows what `watch` starts, and starts it again whenever a fresh list is asked for ([`Store::listed_anew`]). A list that
+/// is coming in is let end before: many drivers that are taken over at the same time would start it again and again.
 pub(crate) async fn follow_from_list<K: Reflected, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
     mut watch: impl FnMut() -> S,
     store: Store,
@@ -101,11 +103,17 @@ pub(crate) async fn follow_from_list<K: Reflected, S: Stream<Item = watcher::Res
     let mut rounds = store.inner.rounds.subscribe();
     loop {
         let round = *rounds.borrow_and_update();
+        let listing = watch::Sender::new(false);
+        let mut listed = listing.subscribe();
+        let wanted_anew = async {
+            // The senders live in the store, and here.
+            let _more = rounds.changed().await;
+            let _done = listed.wait_for(|listing| !listing).await;
+        };
         tokio::select! {
             biased;
-            // The sender lives in the store.
-            _ = rounds.changed() => {}
-            () = follow(watch(), store.clone(), check.clone(), round) => return,
+            () = wanted_anew => {}
+            () = follow(watch(), store.clone(), check.clone(), round, &listing) => return,
         }
     }
 }
@@ -115,6 +123,7 @@ pub(super) async fn follow<K: Reflected>(
     store: Store,
     check: CheckHandle,
     round: u64,
+    coming_in: &watch::Sender<bool>,
 ) {
     let mut events = pin!(events);
     let mut seen = HashSet::new();
@@ -125,6 +134,7 @@ pub(super) async fn follow<K: Reflected>(
         let event = match timeout(patience, events.next()).await {
             Ok(None) => return,
             Ok(Some(Err(error))) => {
+                coming_in.send_replace(false);
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
                 }
@@ -149,6 +159,7 @@ pub(super) async fn follow<K: Reflected>(
         if let Some(event) = event {
             take_in(event, &store, &mut seen, &check, round);
         }
+        coming_in.send_replace(listing && !broken);
     }
 }
 

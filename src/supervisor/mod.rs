@@ -4,11 +4,16 @@
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
+mod deletion;
+mod election;
 mod gauges;
 mod plan;
 mod running;
+mod saturation;
 mod single;
 mod status;
+mod voice;
+mod writer;
 
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher;
@@ -22,18 +27,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::admin::CheckHandle;
-use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::driver::Context;
+use crate::api::AttacherConfigObject;
+use crate::driver::{Context, Phase};
+use crate::inspector::{Configured, Insights};
+use crate::lease::Office;
 use crate::store::{RECOVERED, patient};
+use election::Election;
 use plan::{Problem, Step, Wish};
-use running::{Drivers, StatusWriter};
+use running::Drivers;
+use voice::Word;
+use writer::{Entry, StatusWriter};
 
 pub use single::serve_one;
 
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
-const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// Owns the drivers.
 pub struct Supervisor {
@@ -46,26 +54,32 @@ pub struct Supervisor {
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
-}
-
-/// An AttacherConfig and what was written on it.
-struct Entry {
-    object: AttacherConfigObject,
-    written: AttacherConfigStatus,
-    written_at: Option<Instant>,
+    insights: Insights,
 }
 
 impl Supervisor {
-    /// A supervisor that writes status over `client` and calls itself `holder` there.
-    pub fn new(context: Context, client: Client, holder: String) -> Self {
+    /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
+    pub fn new(context: Context, client: Client, office: Office) -> Self {
+        let holder = office.identity.clone();
         Self {
-            drivers: Drivers::new(context),
+            drivers: Drivers::new(context).electing(Election::Each(office)),
             objects: BTreeMap::new(),
             listing: None,
             listed: false,
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
+            insights: Insights::default(),
+        }
+    }
+
+    /// The same, which shows in the status what was found about attachments.
+    #[must_use]
+    pub fn showing(self, insights: Insights) -> Self {
+        Self {
+            drivers: self.drivers.showing(insights.clone()),
+            insights,
+            ..self
         }
     }
 
@@ -76,11 +90,25 @@ impl Supervisor {
             watcher::Config::default(),
         ));
         self.follow(events, check, &stop).await;
-        self.drivers.stop_all();
-        while !self.drivers.is_empty() {
-            self.drivers.ended().await;
-        }
+        self.finish().await;
         info!("all drivers finished");
+    }
+
+    /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
+    /// Lease is released.
+    async fn finish(&mut self) {
+        let mut farewells = self.drivers.farewells();
+        self.drivers.stop_all();
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !(self.drivers.is_empty() && farewells.is_empty()) {
+            tokio::select! {
+                biased;
+                Some(()) = farewells.next() => self.write_statuses().await,
+                _ = self.drivers.ended(), if !self.drivers.is_empty() => {}
+                _ = look.tick() => self.write_statuses().await,
+            }
+        }
     }
 
     async fn follow(
@@ -122,7 +150,8 @@ impl Supervisor {
                         check.set_ready(true);
                     }
                     self.drivers.restart_due();
-                    self.drivers.set_gauges();
+                    self.drivers.look();
+                    self.insights.configured(self.configured());
                     self.write_statuses().await;
                 }
             }
@@ -151,35 +180,50 @@ impl Supervisor {
                 self.apply();
             }
             watcher::Event::Delete(object) => {
-                self.objects.remove(object.metadata.name.as_deref().unwrap_or_default());
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                self.objects.remove(name);
+                self.drivers.set_known_as(name, None);
                 self.apply();
             }
         }
     }
 
-    /// An object with what is known of its status: what we wrote ourselves counts more than an older copy of it.
     fn entry(&mut self, object: AttacherConfigObject) -> (String, Entry) {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let known = self
-            .objects
-            .get(&name)
-            .filter(|known| known.object.metadata.uid == object.metadata.uid);
-        let (written, written_at) = match known {
-            Some(known) => (known.written.clone(), known.written_at),
-            None => (object.status.clone(), None),
-        };
-        (
-            name,
-            Entry {
-                object,
-                written,
-                written_at,
-            },
-        )
+        let entry = Entry::new(object, self.objects.get(&name));
+        let driver = entry.written.driver.as_ref().map(|driver| driver.name.as_str());
+        self.drivers.set_known_as(&name, driver);
+        (name, entry)
+    }
+
+    /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
+    fn configured(&self) -> Vec<Configured> {
+        let named = self.objects.iter().filter_map(|(name, entry)| {
+            let answered = entry.written.driver.as_ref().map(|driver| driver.name.clone());
+            let told = || {
+                entry
+                    .object
+                    .spec
+                    .as_ref()
+                    .ok()
+                    .and_then(|spec| spec.driver_name.clone())
+            };
+            Some(Configured {
+                driver: self.drivers.name(name).or(answered).or_else(told)?,
+                name: name.clone(),
+                uid: entry.object.metadata.uid.clone().unwrap_or_default(),
+            })
+        });
+        named.collect()
     }
 
     /// Compares what is wished with what runs.
     fn apply(&mut self) {
+        let ages = self.objects.iter().map(|(name, entry)| {
+            let made = entry.object.metadata.creation_timestamp.as_ref();
+            (Name::from(name.as_str()), made.map(|time| time.0))
+        });
+        self.drivers.set_ages(ages.collect());
         let wishes = plan::wishes(self.objects.values().map(|entry| &entry.object));
         self.problems = wishes
             .iter()
@@ -204,16 +248,28 @@ impl Supervisor {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
             let meta = &entry.object.metadata;
-            let wanted = drivers.status(name, meta.generation, problems.get(name), holder, &entry.written);
-            let rested = entry.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED);
-            if wanted == entry.written || !(rested || status::is_urgent(&entry.written, &wanted)) {
+            let (wanted, essence) = drivers.status(name, meta.generation, problems.get(name), holder, &entry.written);
+            let phase = drivers.phase(name);
+            let word = Word {
+                essence: &essence,
+                waits: matches!(phase, Some(Phase::Standby { .. })),
+                ends: phase == Some(Phase::Stopped),
+            };
+            if !entry.voice.may_speak(drivers.lead(name), word, Instant::now()) {
+                return None;
+            }
+            if wanted == entry.written {
+                entry.voice.spoke(essence);
+                return None;
+            }
+            if !entry.is_due(&wanted) {
                 return None;
             }
             Some(async move {
                 match writer.write(name, entry.object.metadata.uid.as_deref(), &wanted).await {
-                    Ok(()) => {
-                        entry.written = wanted;
-                        entry.written_at = Some(Instant::now());
+                    Ok(answer) => {
+                        entry.wrote(wanted, &answer);
+                        entry.voice.spoke(essence);
                     }
                     Err(error) => {
                         warn!(

@@ -106,7 +106,9 @@ pub(super) fn steps(
     gone.chain(wanted).collect()
 }
 
-/// Whether a change needs another connection.
+/// Whether a change needs another connection, or another election.
 fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
-    known.endpoint != wanted.endpoint || known.driver_name != wanted.driver_name
+    known.endpoint != wanted.endpoint
+        || known.driver_name != wanted.driver_name
+        || known.leader_election != wanted.leader_election
 }

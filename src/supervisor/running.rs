@@ -1,27 +1,30 @@
-//! The running driver tasks, and the writer of their status.
+//! The running driver tasks.
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::election::Election;
 use super::plan::Problem;
+use super::saturation::Saturation;
 use super::status::{self, Facts};
+use super::voice::Lead;
 use super::{Name, gauges};
 use crate::api::condition::Reason;
-use crate::api::names::FIELD_MANAGER;
-use crate::api::{AttacherConfig, AttacherConfigStatus, DriverConfig};
+use crate::api::{AttacherConfigStatus, DriverConfig};
+use crate::claims::Claims;
 use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
-use crate::lease::Campaign;
+use crate::inspector::Insights;
+use crate::lease::Standing;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
 
@@ -29,8 +32,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
 const HEALTHY: Duration = Duration::from_mins(10);
-/// Long enough for a busy API server; a status write is never worth more.
-const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A driver task, or the wish for one while the one before still finishes.
 struct Running {
@@ -38,6 +39,10 @@ struct Running {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverStatus>,
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+    saturation: Saturation,
+    known_as: Arc<Mutex<Option<Name>>>,
+    elects: bool,
+    standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
@@ -63,7 +68,11 @@ pub(super) struct Drivers {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
-    campaign: Option<Campaign>,
+    insights: Insights,
+    election: Election,
+    claims: Claims,
+    /// Names of drivers that may not have answered yet.
+    known_as: BTreeMap<String, Name>,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -75,15 +84,29 @@ impl Drivers {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
-            campaign: None,
+            insights: Insights::default(),
+            election: Election::None,
+            claims: Claims::default(),
+            known_as: BTreeMap::new(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
     }
 
-    /// The same, of which each driver started from now on is worked for only while its Lease is held.
-    pub fn electing(self, campaign: Option<Campaign>) -> Self {
-        Self { campaign, ..self }
+    /// The same, of which each driver started from now on is worked for only while its Lease is held, if need be.
+    pub fn electing(self, election: Election) -> Self {
+        Self { election, ..self }
+    }
+
+    /// The same, which shows what was found about attachments.
+    pub fn showing(self, insights: Insights) -> Self {
+        Self { insights, ..self }
+    }
+
+    /// The name that a driver answered.
+    pub fn name(&self, name: &str) -> Option<String> {
+        let status = self.running.get(name)?.status.borrow();
+        status.plugin.as_ref().map(|plugin| plugin.name.clone())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -114,15 +137,23 @@ impl Drivers {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, status_seen) = watch::channel(DriverStatus::new());
         let queue = Arc::new(Mutex::new(None));
+        let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
+        let standing = Arc::new(Mutex::new(None));
+        let campaign = self.election.campaign(&config);
+        let elects = campaign.is_some();
         let stop = CancellationToken::new();
         let task = DriverTask {
             context: self.context.clone(),
             name: Name::from(name),
             config: settings_seen,
-            campaign: self.campaign.clone(),
+            campaign,
+            claims: self.claims.clone(),
+            known_as: known_as.clone(),
+            standing: standing.clone(),
             stop: stop.clone(),
             status,
             queue: queue.clone(),
@@ -137,6 +168,10 @@ impl Drivers {
             settings,
             status: status_seen,
             queue,
+            saturation: Saturation::default(),
+            known_as,
+            elects,
+            standing,
             stop,
             then: Then::Again,
             started: Instant::now(),
@@ -153,6 +188,7 @@ impl Drivers {
             *next = config;
             return;
         }
+        self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
     }
@@ -180,6 +216,7 @@ impl Drivers {
         running.stop.cancel();
         if waiting {
             self.running.remove(name);
+            self.context.logs.forget(name);
         }
     }
 
@@ -218,6 +255,7 @@ impl Drivers {
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
                 self.running.remove(name);
+                self.context.logs.forget(name);
             }
             Then::Start(config) => {
                 self.running.remove(name);
@@ -260,7 +298,50 @@ impl Drivers {
             .map(|running| running.status.borrow().phase.clone())
     }
 
-    /// The status that an AttacherConfig should show.
+    /// Tells when each AttacherConfig that there is was made.
+    pub fn set_ages(&self, ages: BTreeMap<Name, Option<Timestamp>>) {
+        self.claims.set_ages(ages);
+    }
+
+    /// Tells the name of a driver that may not have answered yet.
+    pub fn set_known_as(&mut self, name: &str, driver: Option<&str>) {
+        let driver = driver.map(Name::from);
+        if let Some(running) = self.running.get(name) {
+            running.known_as.lock().clone_from(&driver);
+        }
+        match driver {
+            Some(driver) => self.known_as.insert(name.to_owned(), driver),
+            None => self.known_as.remove(name),
+        };
+    }
+
+    /// Who leads the driver of an AttacherConfig, as far as known.
+    pub fn lead(&self, name: &str) -> Lead {
+        let Some(running) = self.running.get(name) else {
+            return Lead::Nobody;
+        };
+        if !running.elects {
+            return Lead::Ours;
+        }
+        let standing = running.standing.lock();
+        match &*standing {
+            Some(standing) => Lead::from(&*standing.borrow()),
+            // It is about to look at the Lease.
+            None if running.known_as.lock().is_some() => Lead::Unknown,
+            None => Lead::Nobody,
+        }
+    }
+
+    /// Resolves for each driver that runs when it has stopped.
+    pub fn farewells(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
+        let states = self.running.values().map(|running| running.status.clone());
+        let farewell = async |mut status: watch::Receiver<DriverStatus>| {
+            let _ended = status.wait_for(|status| status.phase == Phase::Stopped).await;
+        };
+        states.map(farewell).collect()
+    }
+
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
     pub fn status(
         &self,
         name: &str,
@@ -268,7 +349,7 @@ impl Drivers {
         problem: Option<&Problem>,
         holder: &str,
         known: &AttacherConfigStatus,
-    ) -> AttacherConfigStatus {
+    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
         let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
@@ -280,7 +361,13 @@ impl Drivers {
             .and_then(|plugin| store.oldest_pending(&plugin.name));
         let queue = running.and_then(|running| running.queue.lock().clone());
         let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
+        // What was attached or detached since the last look is not shown as stuck.
+        let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
+        let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
         let facts = Facts {
+            insight: insight.as_deref(),
+            stuck,
             generation,
             holder,
             driver: driver.as_ref(),
@@ -288,20 +375,32 @@ impl Drivers {
             counts,
             failing,
             oldest: oldest.as_deref(),
+            saturation: running.map(|running| &running.saturation),
         };
-        status::status(&facts, known, clock::now())
+        let nothing = AttacherConfigStatus::default();
+        (
+            status::status(&facts, known, clock::now()),
+            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
+        )
     }
 
-    /// Sets the gauges of every driver that is known by name.
-    pub fn set_gauges(&self) {
-        for running in self.running.values() {
-            let Some(plugin) = running.status.borrow().plugin.clone() else {
+    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
+    /// make work wait.
+    pub fn look(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
                 continue;
             };
-            let Some(queue) = running.queue.lock().clone() else {
-                continue;
-            };
-            gauges::set(&self.context, &plugin.name, &queue);
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
         }
     }
 }
@@ -313,32 +412,4 @@ fn ended(last: DriverStatus) -> watch::Receiver<DriverStatus> {
         message: "the driver's task ended by a fault of the operator and is started again".to_owned(),
     };
     watch::channel(DriverStatus { phase, ..last }).1
-}
-
-/// Writes AttacherConfig status by server-side apply.
-pub(super) struct StatusWriter {
-    api: Api<AttacherConfig>,
-}
-
-impl StatusWriter {
-    pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client) }
-    }
-
-    /// Writes the status of the object with this UID; an error in words.
-    pub async fn write(&self, name: &str, uid: Option<&str>, status: &AttacherConfigStatus) -> Result<(), String> {
-        let body = json!({
-            "apiVersion": "attacher.csi.dev/v1alpha1",
-            "kind": "AttacherConfig",
-            "metadata": {"name": name, "uid": uid},
-            "status": status,
-        });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(&body);
-        match timeout(WRITE_DEADLINE, self.api.patch_status(name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
-        }
-    }
 }

@@ -6,6 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::election::Election;
 use super::running::Drivers;
 use crate::admin::CheckHandle;
 use crate::api::DriverConfig;
@@ -26,7 +27,7 @@ pub async fn serve_one(
     check: CheckHandle,
     stop: CancellationToken,
 ) {
-    let mut drivers = Drivers::new(context).electing(campaign);
+    let mut drivers = Drivers::new(context).electing(campaign.map_or(Election::None, Election::Same));
     drivers.start(NAME, config);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -36,7 +37,7 @@ pub async fn serve_one(
             name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
             _ = look.tick() => {
                 drivers.restart_due();
-                drivers.set_gauges();
+                drivers.look();
                 show(drivers.phase(NAME).as_ref(), &check);
             }
         }

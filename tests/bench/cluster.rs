@@ -63,12 +63,16 @@ impl Bench {
 
     /// The VolumeAttachments of a group, ready to be made.
     pub fn attachments(group: &str, driver: &str, count: usize) -> Vec<Prepared> {
-        let one = |number| {
-            let name = name(group, number);
-            let node = format!("node-{}", number / VOLUMES_ON_A_NODE);
-            Prepared::create_attachment(&name, driver, &name, &node)
-        };
-        (0..count).map(one).collect()
+        (0..count)
+            .map(|number| Self::attachment(group, driver, number))
+            .collect()
+    }
+
+    /// One of them.
+    pub fn attachment(group: &str, driver: &str, number: usize) -> Prepared {
+        let name = name(group, number);
+        let node = format!("node-{}", number / VOLUMES_ON_A_NODE);
+        Prepared::create_attachment(&name, driver, &name, &node)
     }
 
     /// Deletes the VolumeAttachments of a group; their finalizers hold them.

@@ -4,7 +4,7 @@
 //! server's own ceiling for the same writes measured in the same run. Environment: `VOLUMES` (1000), `OPERATOR_BINARY`
 //! (another build of the operator, to compare).
 //!
-//! With a word: `isolation` ([`isolation`]).
+//! With a word: `isolation`, `ten`, `listing` or `failover`; each is a module here, and says what it measures.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -13,12 +13,16 @@ mod support;
 
 mod ceiling;
 mod cluster;
+#[path = "../failover/mod.rs"]
+mod failover;
 mod isolation;
+mod listing;
 mod operator_run;
 mod process;
 mod recorder;
 mod report;
 mod requests;
+mod ten;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,6 +61,12 @@ async fn run() -> Result<String> {
     match word.as_deref() {
         None => attach().await,
         Some("isolation") => within(isolation::limit()?, isolation::measure()).await,
+        Some("ten") => within(ten::limit(), ten::measure()).await,
+        Some("listing") => within(listing::limit(), listing::measure()).await,
+        Some("failover") => {
+            let plan = failover_plan()?;
+            within(plan.limit(), failover::run(plan, progress)).await
+        }
         Some(word) => Err(Error::Other(format!("there is no benchmark {word:?}"))),
     }
 }
@@ -66,6 +76,26 @@ async fn attach() -> Result<String> {
     // Three minutes to start, and for each volume far longer than the slowest machine takes for its 30 requests.
     let limit = Duration::from_mins(3) + Duration::from_millis(400) * u32::try_from(volumes).unwrap_or(u32::MAX);
     within(limit, measure(volumes)).await
+}
+
+/// Environment: `HANDOVERS` (200), of which every other one is a kill, `REPLICAS` (2), `MODE` (`config` or `flags`),
+/// `OPERATOR_BINARY`.
+fn failover_plan() -> Result<failover::Plan> {
+    let mode = match std::env::var("MODE").as_deref() {
+        Err(_) | Ok("config") => failover::Mode::Config,
+        Ok("flags") => failover::Mode::Flags,
+        Ok(other) => return Err(Error::Other(format!("MODE={other} is neither config nor flags"))),
+    };
+    Ok(failover::Plan {
+        binary: operator_run::options().binary,
+        mode,
+        rounds: setting("HANDOVERS", 200)?,
+        kill_every: 2,
+        replicas: setting("REPLICAS", 2)?.max(2),
+        volumes: 100,
+        per_second: 40,
+        call: [Duration::from_millis(20), Duration::from_millis(100)],
+    })
 }
 
 /// A positive number from the environment.

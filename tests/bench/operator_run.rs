@@ -344,7 +344,7 @@ fn start_operator(kubeconfig: &Path) -> Result<Operator> {
 
 /// Waits until all PersistentVolumes are gone. A list of one object costs nothing; a watch of all would cost the API
 /// server during all phases.
-async fn no_volumes(bench: &Bench) -> Result<()> {
+pub async fn no_volumes(bench: &Bench) -> Result<()> {
     let list = Prepared::list_one_volume();
     let started = Instant::now();
     loop {

@@ -32,6 +32,12 @@ pub fn memory(pid: u32) -> Result<Memory> {
     })
 }
 
+/// Lets the peak of the resident memory begin anew.
+pub fn forget_peak(pid: u32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "5").map_err(|error| Error::Other(format!("{path}: {error}")))
+}
+
 /// CPU time of all threads so far, from `/proc/<pid>/stat`.
 pub fn cpu(pid: u32) -> Result<Duration> {
     let path = format!("/proc/{pid}/stat");

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::scene::{DRIVER, NODES, Scene};
 use super::Plan;
+use super::scene::{DRIVER, NODES, Scene};
 use crate::support::{Error, Result};
 
 /// Time until there must have been enough to do.
@@ -93,7 +93,9 @@ async fn work(
             match api.create(&PostParams::default(), &attachment(number)?).await {
                 // The one before is still being detached.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => continue,
-                created => created.map(|_| drop(wanted.insert(number))),
+                created => created.map(|_| {
+                    wanted.insert(number);
+                }),
             }
         };
         outcome.map_err(|error| Error::Other(format!("{}: {error}", name(number))))?;
@@ -104,5 +106,7 @@ async fn work(
 fn attachment(number: usize) -> Result<VolumeAttachment> {
     let source = json!({"persistentVolumeName": name(number)});
     let spec = json!({"attacher": DRIVER, "nodeName": node(number), "source": source});
-    Ok(serde_json::from_value(json!({"metadata": {"name": name(number)}, "spec": spec}))?)
+    Ok(serde_json::from_value(
+        json!({"metadata": {"name": name(number)}, "spec": spec}),
+    )?)
 }

@@ -74,7 +74,15 @@ fn row(formatter: &mut fmt::Formatter<'_>, what: &str, times: &[Duration], bar: 
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { mode, rounds, replicas, volumes, per_second, call, .. } = &self.plan;
+        let Plan {
+            mode,
+            rounds,
+            replicas,
+            volumes,
+            per_second,
+            call,
+            ..
+        } = &self.plan;
         let mode = match mode {
             Mode::Flags => "flags of the sidecar",
             Mode::Config => "AttacherConfig",
@@ -89,7 +97,13 @@ impl fmt::Display for Report {
             LEASE.retry_period.as_secs_f64()
         )?;
         let titles = ["min", "p50", "p90", "p99", "max"].map(|title| format!("{title:>7}"));
-        writeln!(formatter, "{:<32} {:>6} {}  bar", "seconds until the next's call", "rounds", titles.join(" "))?;
+        writeln!(
+            formatter,
+            "{:<32} {:>6} {}  bar",
+            "seconds until the next's call",
+            "rounds",
+            titles.join(" ")
+        )?;
         let bar = format!("p99 < {} s", TOLD_BAR.as_secs_f64());
         row(formatter, "from SIGTERM", &self.told, &bar)?;
         let bar = format!("max < {} s", killed_bar().as_secs_f64());
@@ -103,7 +117,11 @@ impl fmt::Display for Report {
             ("calls of the dead", found.from_the_dead, "0"),
             ("volumes not where wanted", self.lost.len(), "0"),
         ] {
-            let bar = if bar.is_empty() { String::new() } else { format!("  {bar}") };
+            let bar = if bar.is_empty() {
+                String::new()
+            } else {
+                format!("  {bar}")
+            };
             writeln!(formatter, "{what:<32} {number:>6}{bar}")?;
         }
         for text in found.overlaps.iter().chain(&self.lost).take(20) {

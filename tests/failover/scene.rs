@@ -64,7 +64,9 @@ impl Scene {
         let driver = driver(&plan).start(sockets.path().join("csi.sock")).await;
         let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
         for number in 0..NODES {
-            fixtures.csi_node(&node(number), DRIVER, &format!("id-{number}")).await?;
+            fixtures
+                .csi_node(&node(number), DRIVER, &format!("id-{number}"))
+                .await?;
         }
         for number in 0..plan.volumes {
             let volume = Volume::new(&name(number), DRIVER, &name(number));

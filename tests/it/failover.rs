@@ -43,3 +43,9 @@ async fn replicas_configured_by_flags_lose_nothing_and_do_nothing_twice() -> Res
     assert_sound(&short_run(Mode::Flags).await?);
     Ok(())
 }
+
+#[tokio::test]
+async fn replicas_configured_by_an_attacher_config_lose_nothing_and_do_nothing_twice() -> Result<()> {
+    assert_sound(&short_run(Mode::Config).await?);
+    Ok(())
+}

@@ -40,6 +40,9 @@ pub struct OperatorOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// Where it runs; in the folder of this process when nothing is said. An endpoint below `/proc/self/cwd` is another one
+    /// for each.
+    pub folder: Option<PathBuf>,
 }
 
 impl OperatorOptions {
@@ -49,6 +52,7 @@ impl OperatorOptions {
             binary: binary.into(),
             arguments: vec!["--log-format=json".to_owned()],
             environment: Vec::new(),
+            folder: None,
         }
     }
 
@@ -92,12 +96,19 @@ impl Operator {
         let folder = tempfile::tempdir_in(beside).map_err(|error| Error::Other(error.to_string()))?;
         let log = folder.path().join("operator.log");
         let http = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
-        // `env` keeps the variables of one operator apart from those of this process.
-        let mut arguments: Vec<String> = options
+        // `env` keeps the variables of one operator apart from those of this process. The first are what a pod is given: one
+        // that is started again after `kill -9` has its Leases back at once, because it has the same name.
+        let given = [("POD_NAME", IDENTITY), ("POD_NAMESPACE", IDENTITY)];
+        let given = given.map(|(name, value)| format!("{name}={value}"));
+        let own = options
             .environment
             .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+            .map(|(name, value)| format!("{name}={value}"));
+        let folder_of = options
+            .folder
+            .iter()
+            .map(|folder| format!("--chdir={}", folder.display()));
+        let mut arguments: Vec<String> = folder_of.chain(given).chain(own).collect();
         arguments.push(options.binary.display().to_string());
         arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
         arguments.push(format!("--http-endpoint={http}"));
@@ -175,15 +186,7 @@ impl Operator {
 
     /// Process ID of the operator itself, not of its watchdog.
     pub fn pid(&self) -> Result<u32> {
-        let parent = self.process.process_group();
-        let output = Command::new("ps")
-            .args(["-o", "pid=,comm=", "--ppid", &parent.to_string()])
-            .output();
-        let listing = output.map_err(|error| Error::Other(error.to_string()))?;
-        let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
-        let line = listing.lines().find(|line| line.contains("csi-attacher-op"));
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
-            .ok_or_else(|| Error::Other(format!("no operator among the children of {parent}: {listing}")))
+        self.process.child("csi-attacher-op")
     }
 
     /// Sends a signal such as "TERM".

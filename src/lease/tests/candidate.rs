@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::lease::{Campaign, Candidate, ElectionSettings, LeaseHealth, Standing};
+use crate::lease::{Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, Standing};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -29,17 +29,25 @@ impl World {
     }
 
     fn candidate(&self, identity: &str) -> Candidate {
-        let campaign = Campaign {
+        Candidate::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+    }
+
+    fn observer(&self, identity: &str) -> Candidate {
+        Candidate::observe(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+    }
+
+    fn campaign(&self, identity: &str) -> Campaign {
+        Campaign {
             client: self.server.client(),
             settings: ElectionSettings {
                 namespace: "default".to_owned(),
                 identity: identity.to_owned(),
                 labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
+                reports: identity != "sidecar",
                 timing: usual(),
             },
             health: self.health.clone(),
-        };
-        Candidate::start(campaign, LEASE.to_owned(), self.metrics.clone())
+        }
     }
 
     fn master_status(&self) -> Option<String> {
@@ -100,7 +108,10 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
     assert_eq!(
         second.standing(),
         Standing::Waiting {
-            holder: Some("a".to_owned())
+            holder: Some(Holder {
+                identity: "a".to_owned(),
+                reports: true
+            })
         }
     );
     first.resign().await;
@@ -203,6 +214,78 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
     candidate.resign().await;
     assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
     assert_eq!(world.master_status(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
+    let world = World::new();
+    let observer = world.observer("b");
+    assert_eq!(observer.standing(), Standing::Unknown);
+    observer.differs_from(&Standing::Unknown).await;
+    assert_eq!(observer.standing(), Standing::Observing { holder: None });
+    let sees = async |identity: Option<&str>, reports| {
+        let holder = identity.map(|identity| Holder {
+            identity: identity.to_owned(),
+            reports,
+        });
+        let mut follow = observer.follow();
+        let wait = follow.wait_for(|standing| *standing == Standing::Observing { holder: holder.clone() });
+        timeout(seconds(60), wait).await.expect("it sees that").unwrap();
+    };
+    let first = world.candidate("a");
+    sees(Some("a"), true).await;
+    let writes = world.server.writes();
+    first.resign().await;
+    assert_eq!(world.server.writes(), writes + 1);
+    sees(None, false).await;
+    // A sidecar leaves the note of the last holder on the Lease.
+    let sidecar = world.candidate("sidecar");
+    sees(Some("sidecar"), false).await;
+    drop(sidecar);
+    sees(None, false).await;
+    assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
+    assert_eq!(
+        world.master_status(),
+        Some("1".to_owned()),
+        "that of the candidate that vanished"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_stands_down_goes_on_watching_and_comes_back() {
+    let world = World::new();
+    let candidate = world.observer("a");
+    candidate.compete();
+    leads(&candidate).await;
+    assert!(candidate.stand_down().await);
+    assert_eq!(candidate.standing(), Standing::Observing { holder: None });
+    assert_eq!((world.server.holder(), world.master_status()), (None, None));
+    let other = world.candidate("b");
+    leads(&other).await;
+    pass(seconds(20)).await;
+    assert!(matches!(candidate.standing(), Standing::Observing { holder: Some(_) }));
+    // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
+    let rival = world.observer("b");
+    pass(seconds(1)).await;
+    assert_eq!(rival.standing(), Standing::Observing { holder: None });
+    assert_eq!(world.master_status().as_deref(), Some("1"));
+    assert!(rival.stand_down().await);
+    rival.resign().await;
+    assert!(other.leads() && world.server.holder().as_deref() == Some("b"));
+    candidate.compete();
+    other.resign().await;
+    leads(&candidate).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_release_the_lease_says_so() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    world.server.set_down(true);
+    let began = Instant::now();
+    assert!(!candidate.stand_down().await);
+    assert!(began.elapsed() <= seconds(10), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

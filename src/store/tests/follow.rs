@@ -6,6 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
@@ -17,7 +18,9 @@ type Events<K> = Vec<watcher::Result<Event<K>>>;
 
 /// Follows a watch until it has told all this.
 async fn told<K: Reflected>(store: &Store, health: &Health, events: Events<K>) {
-    follow(stream::iter(events), store.clone(), health.check("watch"), 0).await;
+    let listing = watch::Sender::new(false);
+    let check = health.check("watch");
+    follow(stream::iter(events), store.clone(), check, 0, &listing).await;
 }
 
 fn broken<K>() -> watcher::Result<Event<K>> {
@@ -140,6 +143,57 @@ async fn everything_is_listed_anew_for_who_takes_over() {
     }
 }
 
+/// A burst of drivers that are taken over costs one list more than the one that comes in when it begins, and each of them
+/// waits for a list that began after it asked.
+#[tokio::test(start_paused = true)]
+async fn many_that_take_over_at_once_share_a_list() {
+    let (store, health) = (Store::default(), Health::new());
+    let lists = Arc::new(AtomicUsize::new(0));
+    let slow = {
+        let lists = lists.clone();
+        move || {
+            lists.fetch_add(1, Ordering::Relaxed);
+            let done = stream::once(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(Event::<VolumeAttachmentWire>::InitDone)
+            });
+            stream::iter([Ok(Event::Init)])
+                .chain(done)
+                .chain(stream::pending())
+                .boxed()
+        }
+    };
+    fn quick<K: 'static>() -> impl futures::Stream<Item = watcher::Result<Event<K>>> {
+        stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
+    }
+    let check = |name: &str| health.check(name);
+    let follow = futures::future::join3(
+        follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+    );
+    let follow = tokio::spawn(follow);
+    store.wait_synced().await;
+    assert_eq!(lists.load(Ordering::Relaxed), 1);
+    let begun = tokio::time::Instant::now();
+    let first = store.listed_anew();
+    let others = futures::future::join_all((1..10).map(|number| {
+        let store = &store;
+        async move {
+            tokio::time::sleep(Duration::from_millis(50 * number)).await;
+            store.listed_anew().await;
+        }
+    }));
+    let first = async {
+        first.await;
+        begun.elapsed().as_secs()
+    };
+    let (first, _) = tokio::join!(first, others);
+    assert_eq!((first, begun.elapsed().as_secs()), (1, 2));
+    assert_eq!(lists.load(Ordering::Relaxed), 3);
+    follow.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_makes_the_check_fail_until_the_next_event() {
     let ((store, _queue, _registration), health) = (served(), Health::new());
@@ -167,7 +221,8 @@ async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
     let mut events = listed(&["a"], 1);
     events.push(broken());
     let events = stream::iter(events).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED / 2).await;
     assert!(!health.is_ready());
     tokio::time::sleep(RECOVERED).await;
@@ -188,7 +243,8 @@ async fn a_list_that_only_begins_mends_nothing() {
         Ok(Event::Init),
     ];
     let events = stream::iter(again).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store.clone(), health.check("watch"), 0));
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED * 10).await;
     assert!(!health.is_ready());
     task.abort();
@@ -202,7 +258,8 @@ async fn a_list_that_only_begins_mends_nothing() {
 async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
     let (store, health) = (Store::default(), Health::new());
     let events = stream::iter(vec![broken::<VolumeAttachmentWire>()]).chain(stream::pending());
-    let task = tokio::spawn(follow(events, store, health.check("watch"), 0));
+    let (seen, check) = (store, health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
     tokio::time::sleep(RECOVERED * 10).await;
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch"), "{reason}");

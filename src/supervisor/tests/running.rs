@@ -30,6 +30,7 @@ fn drivers() -> Drivers {
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
         tracer: Tracer::disabled(),
+        logs: crate::telemetry::DriverLogs::default(),
     })
 }
 
@@ -40,7 +41,7 @@ fn config(path: &str) -> Arc<DriverConfig> {
 
 /// The reason of a condition.
 fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
-    let status = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default());
+    let (status, _) = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default());
     let condition = status.conditions.into_iter().find(|condition| condition.type_ == kind);
     condition.unwrap().reason
 }

@@ -28,6 +28,7 @@ use crate::{process, progress, setting};
 use hostile::{Hostile, KINDS, Kind};
 use load::Load;
 pub use report::Report;
+pub use report::sum_of;
 use report::{Costs, Side};
 
 /// The driver that behaves.
@@ -102,8 +103,6 @@ pub async fn measure() -> Result<Report> {
         ));
         let churn = scene.swing().await?;
         scene.round(&format!("swing-{round}"), &mut hostile).await?;
-        std::fs::write("/tmp/bench-metrics.txt", scene.operator.metrics().await?).unwrap(); // HACK
-        std::fs::copy(scene.operator.log(), "/tmp/bench-log.txt").unwrap(); // HACK
         drop(churn);
         scene.rest().await?;
     }

@@ -17,7 +17,7 @@ const AT_A_TIME: usize = 2;
 
 /// The budgets of one driver.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct Failures {
     budgets: Mutex<Budgets>,
     line: Semaphore,
 }
@@ -30,7 +30,7 @@ struct Budgets {
     again: Budget,
 }
 
-impl Records {
+impl Failures {
     pub fn new(now: Instant) -> Self {
         Self {
             budgets: Mutex::new(Budgets {
@@ -91,9 +91,9 @@ mod tests {
             serde_json::json!({"attached": false, "attachError": {"message": "m", "time": "2026-01-01T00:00:00Z"}});
         let (failed, fresh) = (attachment(&failed), attachment(&serde_json::json!({"attached": false})));
         let start = Instant::now();
-        let records = Records::new(start);
+        let failures = Failures::new(start);
         let written = |attachment: &Attachment, operation, at| {
-            (0..1000).filter(|_| records.allow(attachment, operation, at)).count()
+            (0..1000).filter(|_| failures.allow(attachment, operation, at)).count()
         };
         assert_eq!(written(&failed, Operation::Attach, start), 100);
         assert_eq!(written(&failed, Operation::Attach, start + Duration::from_secs(2)), 10);

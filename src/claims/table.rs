@@ -1,0 +1,147 @@
+//! Who may work for which driver, without effects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::api::condition::Reason;
+use crate::api::names::sanitise_driver_name;
+
+/// Where one that claims a driver stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The driver is its to work for.
+    Granted,
+    /// The driver will be, when this younger AttacherConfig has finished.
+    Next {
+        /// Name of the younger AttacherConfig.
+        after: Arc<str>,
+    },
+    /// An older AttacherConfig claims the driver, or one whose finalizers and Lease have the same names.
+    Refused(Rival),
+}
+
+/// The older one of two that claim the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// The driver that was claimed in vain.
+    pub driver: Arc<str>,
+    /// The driver that the older one claims.
+    pub other: Arc<str>,
+    /// Name of the older AttacherConfig.
+    pub config: Arc<str>,
+}
+
+impl Rival {
+    /// Reason for the condition Stalled.
+    pub fn reason(&self) -> Reason {
+        if self.driver == self.other {
+            Reason::EndpointConflict
+        } else {
+            Reason::FinalizerCollision
+        }
+    }
+
+    /// What is wrong and how to mend it.
+    pub fn message(&self) -> String {
+        let Self { driver, other, config } = self;
+        if driver == other {
+            format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
+        } else {
+            format!(
+                "the names of driver {driver} and of driver {other} of the older AttacherConfig {config} give the same \
+                 finalizer and Lease; run one of them in an operator of its own"
+            )
+        }
+    }
+}
+
+/// All claims. Of two for one place (the driver's name as it stands in the names of its finalizers and Lease) that of the
+/// older AttacherConfig wins, whichever came first; a younger one that works is to finish first.
+#[derive(Debug, Default)]
+pub struct Table {
+    ages: BTreeMap<Arc<str>, Option<Timestamp>>,
+    places: BTreeMap<String, Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The driver that each AttacherConfig claims.
+    claims: BTreeMap<Arc<str>, Arc<str>>,
+    /// Who works.
+    holder: Option<Arc<str>>,
+}
+
+impl Table {
+    /// When each AttacherConfig was made. Of the same time the first by name counts as older, as in the comparison of the
+    /// specs; one that is not told of is gone, finishes, and counts as younger than all. Tells whether anything differs.
+    pub fn set_ages(&mut self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) -> bool {
+        let differs = self.ages != ages;
+        self.ages = ages;
+        differs
+    }
+
+    /// An AttacherConfig claims a driver.
+    pub fn stake(&mut self, config: Arc<str>, driver: Arc<str>) {
+        let place = self.places.entry(sanitise_driver_name(&driver)).or_default();
+        place.claims.insert(config, driver);
+    }
+
+    /// An AttacherConfig claims a driver no more, and does not work for it any more.
+    pub fn withdraw(&mut self, config: &str, driver: &str) {
+        let key = sanitise_driver_name(driver);
+        let Some(place) = self.places.get_mut(&key) else { return };
+        place.claims.remove(config);
+        place.holder.take_if(|holder| **holder == *config);
+        if place.claims.is_empty() {
+            self.places.remove(&key);
+        }
+    }
+
+    /// An AttacherConfig does not work for the driver any more, but goes on claiming it.
+    pub fn step_back(&mut self, config: &str, driver: &str) {
+        if let Some(place) = self.places.get_mut(&sanitise_driver_name(driver)) {
+            place.holder.take_if(|holder| **holder == *config);
+        }
+    }
+
+    /// The AttacherConfig that works for this driver itself.
+    pub fn holder(&self, driver: &str) -> Option<&Arc<str>> {
+        let place = self.places.get(&sanitise_driver_name(driver))?;
+        let holder = place.holder.as_ref()?;
+        (**place.claims.get(holder)? == *driver).then_some(holder)
+    }
+
+    /// Where a claim stands.
+    pub fn verdict(&self, config: &Arc<str>, driver: &Arc<str>) -> Verdict {
+        let Some(place) = self.places.get(&sanitise_driver_name(driver)) else {
+            return Verdict::Granted;
+        };
+        let age = |config: &Arc<str>| {
+            let made = self.ages.get(config).copied().flatten();
+            (made.is_none(), made, config.clone())
+        };
+        let oldest = place.claims.iter().min_by_key(|(config, _)| age(config));
+        match (oldest, &place.holder) {
+            (Some((older, other)), _) if older != config => Verdict::Refused(Rival {
+                driver: driver.clone(),
+                other: other.clone(),
+                config: older.clone(),
+            }),
+            (_, Some(holder)) if holder != config => Verdict::Next { after: holder.clone() },
+            _ => Verdict::Granted,
+        }
+    }
+
+    /// As [`Table::verdict`]; one whose claim is granted counts as at work from then on, until it withdraws or steps back.
+    pub fn take(&mut self, config: &Arc<str>, driver: &Arc<str>) -> Verdict {
+        let verdict = self.verdict(config, driver);
+        if verdict == Verdict::Granted
+            && let Some(place) = self.places.get_mut(&sanitise_driver_name(driver))
+        {
+            place.holder = Some(config.clone());
+        }
+        verdict
+    }
+}

@@ -1,0 +1,166 @@
+//! Whose turn it is to work for a driver: first among the AttacherConfigs of this process, then among the replicas.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::handshake::RETRY;
+use super::held::Held;
+use super::status::{Phase, Publisher};
+use super::task::{DriverTask, Event};
+use crate::api::names::lease_name;
+use crate::claims::{Rival, Verdict};
+use crate::csi::CsiClient;
+use crate::lease::{Candidate, Standing};
+
+impl DriverTask {
+    /// Watches the Lease of a driver that has not answered yet, if its name is known.
+    pub(super) fn attend_to_known(&self, held: &mut Held) {
+        if held.candidate.is_some() {
+            return;
+        }
+        let told = self.config.borrow().driver_name.as_deref().map(Arc::from);
+        if let Some(driver) = told.or_else(|| self.known_as.lock().clone()) {
+            self.attend(held, &driver);
+        }
+    }
+
+    /// Watches the Lease of a driver, if there is an election at all.
+    fn attend(&self, held: &mut Held, driver: &str) {
+        let Some(campaign) = self.campaign.clone() else { return };
+        if held.candidate.is_none() {
+            let candidate = Candidate::observe(campaign, lease_name(driver), self.context.metrics.clone());
+            *self.standing.lock() = Some(candidate.follow());
+            held.candidate = Some(candidate);
+        }
+    }
+
+    /// Waits until the driver is ours among the AttacherConfigs of this process. False when something else comes first.
+    pub(super) async fn claim(
+        &mut self,
+        publisher: &Publisher,
+        driver: &Arc<str>,
+        client: &CsiClient,
+        held: &mut Held,
+    ) -> bool {
+        let lease = lease_name(driver);
+        let other_claim = held.claim.as_ref().is_some_and(|claim| claim.driver() != driver);
+        let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
+        if other_claim || other_lease {
+            // The driver came back under another name, or has another one than was thought.
+            self.finish(publisher, held).await;
+            held.resign().await;
+        }
+        self.attend(held, driver);
+        if held.claim.is_none() {
+            held.claim = Some(self.claims.stake(&self.name, driver));
+        }
+        loop {
+            let Some(claim) = &held.claim else { return false };
+            let verdict = claim.take();
+            match &verdict {
+                Verdict::Granted => return true,
+                Verdict::Next { after } => {
+                    let after = after.clone();
+                    publisher.phase(Phase::Queued { after });
+                    let connection = client.connection();
+                    let news = async {
+                        tokio::select! {
+                            () = claim.differs_from(&verdict) => {}
+                            () = connection.lost() => {}
+                        }
+                    };
+                    if self.is_called_away(None, news, client).await {
+                        return false;
+                    }
+                }
+                Verdict::Refused(rival) => {
+                    self.finish(publisher, held).await;
+                    self.stall(publisher, rival, &verdict, client, held).await;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Shows that an older AttacherConfig has the driver, until that changes or it is time to look again.
+    async fn stall(
+        &mut self,
+        publisher: &Publisher,
+        rival: &Rival,
+        verdict: &Verdict,
+        client: &CsiClient,
+        held: &Held,
+    ) {
+        let (reason, message) = (rival.reason(), rival.message());
+        let phase = Phase::Stalled {
+            reason,
+            message: message.clone(),
+        };
+        if self.status.borrow().phase != phase {
+            warn!(
+                config = &*self.name,
+                reason = reason.as_str(),
+                message,
+                "cannot work with the driver"
+            );
+        }
+        publisher.phase(phase);
+        let Some(claim) = &held.claim else { return };
+        let connection = client.connection();
+        let news = async {
+            tokio::select! {
+                () = claim.differs_from(verdict) => {}
+                () = connection.lost() => {}
+            }
+        };
+        self.wait(Some(RETRY * 30), news).await;
+    }
+
+    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
+    pub(super) async fn lead(&mut self, publisher: &Publisher, client: &CsiClient, held: &mut Held) -> bool {
+        if self.campaign.is_none() {
+            return true;
+        }
+        let Some(candidate) = &held.candidate else { return false };
+        candidate.compete();
+        loop {
+            let standing = candidate.standing();
+            let holder = match &standing {
+                Standing::Leading => return true,
+                Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
+                Standing::Lost { .. } | Standing::Unknown => None,
+            };
+            let holder = holder.map(|holder| holder.identity.clone());
+            publisher.phase(Phase::Standby { holder });
+            let connection = client.connection();
+            let news = async {
+                tokio::select! {
+                    () = candidate.differs_from(&standing) => {}
+                    () = connection.lost() => {}
+                    () = held.outranked() => {}
+                }
+            };
+            if self.is_called_away(None, news, client).await || held.is_outranked() {
+                return false;
+            }
+        }
+    }
+
+    /// Waits for news; true when there is no point in waiting on: told to stop or to rest, or the connection is lost.
+    async fn is_called_away(
+        &mut self,
+        pause: Option<std::time::Duration>,
+        news: impl Future<Output = ()>,
+        client: &CsiClient,
+    ) -> bool {
+        match self.wait(pause, news).await {
+            Event::Stop => true,
+            Event::Changed if self.config.borrow().suspend => {
+                self.config.mark_changed();
+                true
+            }
+            _ => client.connection().is_lost(),
+        }
+    }
+}

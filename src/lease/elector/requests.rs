@@ -1,0 +1,77 @@
+//! Reading and writing the Lease, each within a deadline.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::time::{Instant, timeout};
+
+use super::Elector;
+use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
+use crate::error_chain::chain;
+use crate::lease::election::Next;
+use crate::lease::record::Record;
+
+impl Elector {
+    pub(super) async fn read(&mut self) -> Result<(), String> {
+        let lease = self.bounded(self.api.get_opt(&self.name)).await?;
+        self.in_doubt = false;
+        self.saw(lease);
+        Ok(())
+    }
+
+    pub(super) fn saw(&mut self, lease: Option<Lease>) {
+        self.seen = true;
+        self.election.observe(lease.as_ref().map(Record::of), Instant::now());
+        self.known = lease;
+    }
+
+    pub(super) async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
+        match next {
+            Next::Create(record) | Next::Write(record) => self.write(record).await,
+            Next::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
+        }
+    }
+
+    /// Writes the Lease, or creates it; answers when the request was begun.
+    pub(super) async fn write(&mut self, record: Record) -> Result<Instant, String> {
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let mut lease = self.known.clone().unwrap_or_default();
+        record.write_to(&mut lease, &self.campaign.settings.labels);
+        if self.campaign.settings.reports && !record.holder.is_empty() {
+            let notes = lease.metadata.annotations.get_or_insert_default();
+            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+        }
+        let begun = Instant::now();
+        self.in_doubt = true;
+        let stored = if self.known.is_some() {
+            self.bounded(self.api.replace(&self.name, &params, &lease)).await?
+        } else {
+            let name = Some(self.name.clone());
+            lease.metadata = ObjectMeta { name, ..lease.metadata };
+            self.bounded(self.api.create(&params, &lease)).await?
+        };
+        self.in_doubt = false;
+        self.seen = true;
+        let record = Record::of(&stored);
+        self.known = Some(stored);
+        self.election.written(record, Instant::now());
+        if self.election.is_ours() {
+            let duration = self.campaign.settings.timing.lease_duration;
+            self.campaign.health.renewed(&self.name, duration, begun);
+        }
+        Ok(begun)
+    }
+
+    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+        let limit = self.campaign.settings.timing.request_deadline();
+        match timeout(limit, request).await {
+            Ok(answer) => answer.map_err(|error| chain(&error)),
+            Err(_) => Err(format!(
+                "no answer from the API server within {} s",
+                limit.as_secs_f64()
+            )),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Whose status is the newest.
+
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::advance;
+
+use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::supervisor::writer::Entry;
+
+fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
+    let value = json!({
+        "metadata": {"name": "a", "uid": uid, "resourceVersion": version.to_string()},
+        "spec": {"endpoint": "unix:///a.sock"},
+        "status": {"holder": holder},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn holder(entry: &Entry) -> &str {
+    entry.written.holder.as_deref().unwrap_or_default()
+}
+
+fn wanted(holder: &str) -> AttacherConfigStatus {
+    AttacherConfigStatus {
+        holder: Some(holder.to_owned()),
+        ..AttacherConfigStatus::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
+    let entry = Entry::new(object("1", 10, "none"), None);
+    let mut entry = Entry::new(object("1", 11, "other"), Some(&entry));
+    assert_eq!(
+        holder(&entry),
+        "other",
+        "one that does not write follows what others write"
+    );
+    assert!(entry.is_due(&wanted("me")), "never written by us");
+    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    // What was under way when we wrote, and our own.
+    for echo in [object("1", 12, "other"), object("1", 14, "me")] {
+        entry = Entry::new(echo, Some(&entry));
+        assert_eq!(holder(&entry), "me");
+        assert!(entry.is_due(&wanted("new")), "people wait for it");
+    }
+    // A change of the spec, with our status in it.
+    entry = Entry::new(object("1", 15, "me"), Some(&entry));
+    assert!(entry.is_due(&wanted("new")));
+    // Somebody else after us: put right, but not in haste.
+    entry = Entry::new(object("1", 16, "other"), Some(&entry));
+    assert_eq!(holder(&entry), "other");
+    assert!(!entry.is_due(&wanted("me")));
+    advance(Duration::from_secs(2)).await;
+    assert!(entry.is_due(&wanted("me")));
+    entry.wrote(wanted("me"), &object("1", 17, "me"));
+    assert!(entry.is_due(&wanted("new")));
+    // Another object of the same name.
+    entry = Entry::new(object("2", 5, "none"), Some(&entry));
+    assert_eq!(holder(&entry), "none");
+}

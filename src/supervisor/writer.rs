@@ -1,0 +1,109 @@
+//! What was written on an AttacherConfig, by whom, and the writing.
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+use super::status;
+use super::voice::Voice;
+use crate::api::names::FIELD_MANAGER;
+use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+
+/// Long enough for a busy API server; a status write is never worth more.
+const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
+const UNHURRIED: Duration = Duration::from_secs(2);
+
+/// An AttacherConfig and what is known of its status.
+pub(super) struct Entry {
+    pub object: AttacherConfigObject,
+    /// The newest status that is known, whoever wrote it.
+    pub written: AttacherConfigStatus,
+    /// When we last wrote it.
+    written_at: Option<Instant>,
+    /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
+    version: Option<u64>,
+    /// Whether somebody else wrote after us. What is put right then is never urgent.
+    overwritten: bool,
+    pub voice: Voice,
+}
+
+fn version(object: &AttacherConfigObject) -> Option<u64> {
+    object.metadata.resource_version.as_deref()?.parse().ok()
+}
+
+impl Entry {
+    /// An object from the watch; `known` is what was known of the same object before.
+    pub fn new(object: AttacherConfigObject, known: Option<&Self>) -> Self {
+        let same = known.filter(|known| known.object.metadata.uid == object.metadata.uid);
+        let Some(known) = same else {
+            return Self {
+                written: object.status.clone(),
+                object,
+                written_at: None,
+                version: None,
+                overwritten: false,
+                voice: Voice::default(),
+            };
+        };
+        let echo = known.version.is_some() && version(&object) <= known.version;
+        let written = if echo { &known.written } else { &object.status };
+        Self {
+            overwritten: known.overwritten || *written != known.written,
+            written: written.clone(),
+            written_at: known.written_at,
+            version: known.version,
+            voice: known.voice.clone(),
+            object,
+        }
+    }
+
+    /// Whether a wanted status that differs should be written now, or is better put off.
+    pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
+        let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
+        urgent || self.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED)
+    }
+
+    /// We wrote this, and the answer was this object.
+    pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
+        self.written = wanted;
+        self.written_at = Some(Instant::now());
+        self.version = version(answer);
+        self.overwritten = false;
+    }
+}
+
+/// Writes AttacherConfig status by server-side apply.
+pub(super) struct StatusWriter {
+    api: Api<AttacherConfigObject>,
+}
+
+impl StatusWriter {
+    pub fn new(client: Client) -> Self {
+        Self { api: Api::all(client) }
+    }
+
+    /// Writes the status of the object with this UID; an error in words.
+    pub async fn write(
+        &self,
+        name: &str,
+        uid: Option<&str>,
+        status: &AttacherConfigStatus,
+    ) -> Result<AttacherConfigObject, String> {
+        let body = json!({
+            "apiVersion": "attacher.csi.dev/v1alpha1",
+            "kind": "AttacherConfig",
+            "metadata": {"name": name, "uid": uid},
+            "status": status,
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(&body);
+        match timeout(WRITE_DEADLINE, self.api.patch_status(name, &params, &patch)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
+        }
+    }
+}

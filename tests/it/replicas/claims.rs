@@ -1,0 +1,73 @@
+//! Two AttacherConfigs in one replica that claim the same.
+
+use csi_attacher_operator::api::AttacherConfig;
+use serde_json::json;
+
+use super::{moves, short};
+use crate::rig::World;
+use crate::support::Result;
+
+#[tokio::test]
+async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_came_first() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("ours").await?;
+    let nothing = |builder| builder;
+    let older = world.named_driver("a-older", "claim.csi.test", nothing).await?;
+    let younger = world.named_driver("b-younger", "claim-csi.test", nothing).await?;
+    older.stop().await;
+    older.configure(&short()).await?;
+    older.wait("DriverReachable", "False", None).await?;
+    younger.configure(&short()).await?;
+    younger.wait("Ready", "True", None).await?;
+    younger.attach("claims-1").await?;
+
+    older.start_again().await?;
+    older.wait("Ready", "True", None).await?;
+    younger.wait("Stalled", "True", Some("FinalizerCollision")).await?;
+    let lease = world.holder(&older.name, Some("ours")).await?;
+    assert_eq!(
+        lease.spec.and_then(|spec| spec.lease_transitions),
+        Some(1),
+        "released in between"
+    );
+    older.attach("claims-2").await?;
+    younger.claim("claims-3").await?;
+    world.renewals(&older.name, 2).await?;
+    assert_eq!(moves(&younger.mock).len(), 1);
+
+    // Another endpoint of the same driver is the older one's too.
+    let twin = world.named_driver("c-twin", &older.name, nothing).await?;
+    twin.configure(&short()).await?;
+    twin.wait("Stalled", "True", Some("EndpointConflict")).await?;
+    older.wait("Ready", "True", None).await?;
+
+    // With the older the others come back by themselves, the next by age first.
+    world.fixtures.delete::<AttacherConfig>("a-older").await?;
+    younger.wait("Ready", "True", None).await?;
+    world.fixtures.wait_for_attached("claims-3").await?;
+    twin.wait("Stalled", "True", Some("FinalizerCollision")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_older_config_that_is_pointed_at_the_driver_of_a_younger_takes_it_over() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("ours").await?;
+    let nothing = |builder| builder;
+    let older = world.named_driver("a-moved", "first.csi.test", nothing).await?;
+    let younger = world.named_driver("b-stays", "second.csi.test", nothing).await?;
+    for driver in [&older, &younger] {
+        driver.configure(&short()).await?;
+        driver.wait("Ready", "True", None).await?;
+    }
+    let endpoint = format!("unix://{}", world.socket("b-stays").display());
+    let mut spec = short();
+    spec["endpoint"] = json!(endpoint);
+    older.configure(&spec).await?;
+    younger.wait("Stalled", "True", Some("EndpointConflict")).await?;
+    older.wait("Ready", "True", None).await?;
+    younger.attach("moved-1").await?;
+    assert_eq!(moves(&younger.mock).len(), 1);
+    world.holder("first.csi.test", None).await?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! `spec.leaderElection` and the other settings that concern the Lease.
+
+use std::time::Duration;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_operator::mock::{Method, Rule};
+use serde_json::json;
+
+use super::{end, moves, other, short};
+use crate::rig::World;
+use crate::support::Result;
+
+#[tokio::test]
+async fn suspended_or_deleted_it_releases_the_lease() -> Result<()> {
+    let world = World::own().await?;
+    let _first = world.replica("first").await?;
+    let driver = world.driver("rest", short()).await?;
+    let _second = world.replica("second").await?;
+    driver.attach("rest-1").await?;
+    let mut suspended = short();
+    suspended["suspend"] = json!(true);
+    driver.configure(&suspended).await?;
+    driver.wait("Ready", "False", Some("Suspended")).await?;
+    world.holder(&driver.name, None).await?;
+    world.reported_holder("rest", None).await?;
+    driver.configure(&short()).await?;
+    driver.attach("rest-2").await?;
+    world.fixtures.delete::<AttacherConfig>("rest").await?;
+    world.holder(&driver.name, None).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_an_election_there_is_no_lease() -> Result<()> {
+    let world = World::own().await?;
+    let mut operator = world.replica("only").await?;
+    let driver = world
+        .driver("alone", json!({"leaderElection": {"enabled": false}}))
+        .await?;
+    driver.attach("alone-1").await?;
+    let lease = world.leases().get_opt(&lease_name(&driver.name)).await.map_err(other)?;
+    assert_eq!(lease.map(|lease| lease.spec), None);
+    world.reported_holder("alone", Some("only")).await?;
+    end(&mut operator).await?;
+    driver.wait("Ready", "False", Some("Stopped")).await
+}
+
+#[tokio::test]
+async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("ours").await?;
+    let (changed, quiet) = (
+        world.driver("changed", short()).await?,
+        world.driver("quiet", short()).await?,
+    );
+    for driver in [&changed, &quiet] {
+        let slow = Rule::on(Method::ControllerPublishVolume);
+        driver.mock.script(slow.delay(Duration::from_millis(200)));
+        for number in 0..10 {
+            driver.claim(&format!("{}-{number}", driver.short)).await?;
+        }
+    }
+    let defaults = json!({"leaderElection": {"leaseDuration": "20s", "namespace": "default"}});
+    // There is no right to Leases in that namespace: nothing is done, and the status says so.
+    changed.configure(&defaults).await?;
+    changed.wait("Ready", "False", Some("Standby")).await?;
+    world.holder(&changed.name, None).await?;
+    changed
+        .configure(&json!({"leaderElection": {"leaseDuration": "20s"}}))
+        .await?;
+    for driver in [&changed, &quiet] {
+        for number in 0..10 {
+            world
+                .fixtures
+                .wait_for_attached(&format!("{}-{number}", driver.short))
+                .await?;
+        }
+        let calls = moves(&driver.mock);
+        assert!(
+            calls.len() == 10 && calls.iter().all(|call| !call.overlap),
+            "{calls:#?}"
+        );
+    }
+    let lease = world.holder(&changed.name, Some("ours")).await?;
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_duration_seconds), Some(20));
+    assert_eq!(quiet.mock.calls_of(Method::Probe).len(), 1);
+    let lease = world.holder(&quiet.name, Some("ours")).await?;
+    assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(0));
+    Ok(())
+}
