@@ -4,8 +4,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use tokio::time::Instant;
-
 use super::attempt::{Attempt, Step};
 use super::report::{self, Cause, Operation};
 use crate::clock;
@@ -128,7 +126,14 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        if let Err(error) = self.note_failure(snapshot, observed, &outcome).await {
+        let (attachment, operation) = (&snapshot.attachment, Operation::of(snapshot));
+        let turn = self
+            .work
+            .failures
+            .turn(attachment, operation, Instant::now().into_std());
+        if let Some(_turn) = turn.await
+            && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
+        {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
             tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
