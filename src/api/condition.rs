@@ -188,6 +188,8 @@ reasons! {
     RateLimited,
     /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
     NodeLimit,
+    /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
+    WaitingForDetach,
     /// The operator was told to stop.
     Stopped,
 }

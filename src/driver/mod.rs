@@ -11,6 +11,7 @@ mod flights;
 mod handshake;
 mod held;
 mod holds;
+mod listing;
 mod lookup;
 mod observer;
 mod publish;

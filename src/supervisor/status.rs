@@ -23,6 +23,8 @@ pub(super) struct Facts<'a> {
     pub driver: Option<&'a DriverStatus>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a Problem>,
+    /// The number of attachments for whose detach the object waits to be deleted.
+    pub leaving: Option<usize>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -162,6 +164,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
                 "no driver is running",
             );
         }
+    }
+    if let Some(count) = facts.leaving {
+        let text =
+            format!("is being deleted; waits until {count} VolumeAttachments are detached (spec.deletionPolicy)");
+        let kind = ConditionType::Reconciling;
+        replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
     }
     let saturated = facts.saturation.map(Saturation::condition);
     updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));

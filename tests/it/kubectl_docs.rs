@@ -93,7 +93,11 @@ fn words(line: &str) -> Vec<String> {
 
 /// Without what differs each time: ages, times, UIDs, versions, and the width of columns.
 fn shape(output: &str) -> String {
-    let age = output.lines().next().filter(|head| head.starts_with("NAME ")).and_then(|head| head.find("AGE"));
+    let age = output
+        .lines()
+        .next()
+        .filter(|head| head.starts_with("NAME "))
+        .and_then(|head| head.find("AGE"));
     let lines = output.lines().enumerate().map(|(number, line)| {
         let line = match age {
             Some(at) if number > 0 && line.len() > at => {
@@ -149,7 +153,10 @@ async fn driver<'w>(
     let capabilities = capabilities.to_vec();
     let driver = world
         .named_driver(short, name, |mock| {
-            build(mock.capabilities(capabilities).settings(|settings| settings.vendor_version = "v1.64.0".to_owned()))
+            build(
+                mock.capabilities(capabilities)
+                    .settings(|settings| settings.vendor_version = "v1.64.0".to_owned()),
+            )
         })
         .await?;
     world.fixtures.csi_driver(name, true).await?;
@@ -166,10 +173,23 @@ async fn scene(world: &World) -> Result<Vec<Driver<'_>>> {
         "timeouts": {"publish": "2m", "unpublish": "2m"},
         "concurrency": {"perNode": 4},
     });
-    let failing = Rule::on(Method::ControllerPublishVolume).volume("pvc-3").fail(Code::Internal, "the volume is busy");
+    let failing = Rule::on(Method::ControllerPublishVolume)
+        .volume("pvc-3")
+        .fail(Code::Internal, "the volume is busy");
     let both = [CreateDeleteVolume, PublishUnpublishVolume];
-    let ebs = driver(world, "ebs", "ebs.csi.aws.com", settings, &both, |mock| mock.rule(failing)).await?;
-    let nfs = driver(world, "nfs", "nfs.csi.k8s.io", json!({}), &[CreateDeleteVolume], |mock| mock).await?;
+    let ebs = driver(world, "ebs", "ebs.csi.aws.com", settings, &both, |mock| {
+        mock.rule(failing)
+    })
+    .await?;
+    let nfs = driver(
+        world,
+        "nfs",
+        "nfs.csi.k8s.io",
+        json!({}),
+        &[CreateDeleteVolume],
+        |mock| mock,
+    )
+    .await?;
     apply_config(&world.client, "lab", world.spec("lab", &json!({}))).await?;
     wait_condition(&world.client, "lab", "DriverReachable", "False", Some("SocketMissing")).await?;
     for name in ["pvc-1", "pvc-2"] {
@@ -218,7 +238,9 @@ async fn explained(kubectl: &Kubectl, arguments: &[&str]) -> Result<String> {
 async fn the_document_shows_what_kubectl_prints() -> Result<()> {
     let world = World::own().await?;
     let kubectl = Kubectl::of(&world.cluster).await?;
-    let _operator = world.operator(operator_options().argument(format!("--identity={REPLICA}"))).await?;
+    let _operator = world
+        .operator(operator_options().argument(format!("--identity={REPLICA}")))
+        .await?;
     let _drivers = scene(&world).await?;
     let update = std::env::var_os("UPDATE").is_some();
     let mut parts = parts(&document());
@@ -255,17 +277,36 @@ fn a_document_is_taken_apart_and_put_together() {
     let commands = parts.iter().filter(|part| matches!(part, Part::Command { .. })).count();
     let lines = text.lines().filter(|line| line.starts_with("$ kubectl ")).count();
     assert!(commands == lines && commands >= 6, "{commands} {lines}");
-    for command in ["get atc", "get atc -o wide", "describe atc", "wait --for=condition=Ready", "explain attacherconfig.spec"] {
-        assert!(text.lines().any(|line| line.starts_with(&format!("$ kubectl {command}"))), "{command}");
+    for command in [
+        "get atc",
+        "get atc -o wide",
+        "describe atc",
+        "wait --for=condition=Ready",
+        "explain attacherconfig.spec",
+    ] {
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with(&format!("$ kubectl {command}"))),
+            "{command}"
+        );
     }
 }
 
 #[test]
 fn words_and_shapes() {
-    assert_eq!(words("kubectl patch -p '{\"a b\": 1}' x"), ["kubectl", "patch", "-p", "{\"a b\": 1}", "x"]);
-    let (young, old) = ("NAME   AGE   HOLDER\nebs    2s    pod\n", "NAME     AGE      HOLDER\nebs      3m10s    pod\n");
+    assert_eq!(
+        words("kubectl patch -p '{\"a b\": 1}' x"),
+        ["kubectl", "patch", "-p", "{\"a b\": 1}", "x"]
+    );
+    let (young, old) = (
+        "NAME   AGE   HOLDER\nebs    2s    pod\n",
+        "NAME     AGE      HOLDER\nebs      3m10s    pod\n",
+    );
     assert_eq!(comparable(young), comparable(old));
-    assert_ne!(comparable(young), comparable("NAME   AGE   HOLDER\nebs    2s    other\n"));
+    assert_ne!(
+        comparable(young),
+        comparable("NAME   AGE   HOLDER\nebs    2s    other\n")
+    );
     assert_ne!(comparable(young), comparable("NAME   AGE   WHO\nebs    2s    pod\n"));
     let (one, other) = ("At: 2026-01-01T00:00:00Z\n", "At:   2027-11-12T13:14:15Z\n");
     assert_eq!(comparable(one), comparable(other));
@@ -276,7 +317,9 @@ fn words_and_shapes() {
 
 /// Names in backticks.
 fn quoted(text: &str) -> BTreeSet<&str> {
-    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect()
 }
 
 #[test]
@@ -292,7 +335,10 @@ fn every_field_condition_and_reason_is_told() {
     let conditions = ConditionType::ALL.iter().map(|condition| condition.as_str().to_owned());
     let names = fields.into_iter().chain(reasons).chain(conditions);
     let missing: Vec<String> = names.filter(|name| !told.contains(name.as_str())).collect();
-    assert!(missing.is_empty(), "docs/ATTACHERCONFIG.md does not tell of {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "docs/ATTACHERCONFIG.md does not tell of {missing:?}"
+    );
 }
 
 /// The paths of all fields below `properties`.

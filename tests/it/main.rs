@@ -17,6 +17,7 @@ mod conformance_command;
 mod controller_manager;
 mod controlplane;
 mod crd_cases;
+mod deletion;
 mod demo;
 mod drop_in;
 mod events;
