@@ -144,6 +144,16 @@ reasons! {
     ConnectionRefused,
     /// The endpoint cannot be dialled for another reason.
     DialFailed,
+    /// There is no TLS connection; the message says which side refused the other, and why.
+    TlsFailed,
+    /// The Secret with the certificates is not there.
+    SecretMissing,
+    /// The Secret with the certificates may not be read or watched; the message names the missing right.
+    SecretForbidden,
+    /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
+    SecretUnreadable,
+    /// The Secret with the certificates cannot be used; the message names the key in it.
+    TlsInvalid,
     /// What answers speaks no gRPC.
     NoGrpc,
     /// The driver did not answer in time.

@@ -110,6 +110,7 @@ pub(super) fn steps(
 /// Whether a change needs another connection, or another election.
 fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
     known.endpoint != wanted.endpoint
+        || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
 }
