@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
@@ -24,6 +25,7 @@ use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::events::Events;
+use crate::inspector::{self, Inspector};
 use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
 use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -74,6 +76,8 @@ pub struct ProcessOptions {
     pub kube_api_limit: Option<RateLimit>,
     /// How long running calls may take to finish after a signal.
     pub shutdown_grace_period: Duration,
+    /// How attachments are looked at for findings.
+    pub inspection: inspector::Settings,
     /// Name of this replica; that of the host without.
     pub identity: Option<String>,
 }
@@ -218,10 +222,13 @@ async fn operate(
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
+    let inspector = Inspector::new(&context, options.inspection);
+    let insights = inspector.insights();
+    let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
     let mut drivers = match mode {
         Mode::Configs => {
             let office = office(&config, options, BTreeMap::new(), observed)?.reporting();
-            let supervisor = Supervisor::new(context, writing, office);
+            let supervisor = Supervisor::new(context, writing, office).showing(insights);
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, stop.clone()))
         }
@@ -311,6 +318,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         },
         metrics,
         tracer: telemetry.tracer.clone(),
+        logs: telemetry.logs.drivers(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::api::GoDuration;
 use crate::app::{Cluster, ProcessOptions};
+use crate::inspector;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
 const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver in \
@@ -56,6 +57,13 @@ pub struct Options {
     /// How long running calls may take to finish after SIGTERM. Set the pod's terminationGracePeriodSeconds above it.
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
+    /// How long an attach or detach may take, or an attachment stay without its node, volume or driver, before that is
+    /// told as a finding.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    pub stuck_after: Duration,
+    /// How often attachments are looked at for findings.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub inspection_interval: Duration,
     /// Name of this replica in the status of AttacherConfigs; the pod's name by default.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub identity: Option<String>,
@@ -74,6 +82,10 @@ impl From<Options> for ProcessOptions {
             kube_api_timeout: options.kube_api_timeout,
             kube_api_limit: None,
             shutdown_grace_period: options.shutdown_grace_period,
+            inspection: inspector::Settings {
+                interval: options.inspection_interval,
+                stuck_after: options.stuck_after,
+            },
             identity: options.identity,
         }
     }
@@ -136,6 +148,7 @@ mod tests {
             (vec!["--http-endpoint=nowhere"], "--http-endpoint"),
             (vec!["--kube-api-timeout=soon"], "--kube-api-timeout"),
             (vec!["--kube-api-timeout=-1s"], "--kube-api-timeout"),
+            (vec!["--stuck-after=never"], "--stuck-after"),
             (vec!["--shutdown-grace-period=0s"], "--shutdown-grace-period"),
             (vec!["--log-format=xml"], "--log-format"),
         ] {

@@ -23,6 +23,8 @@ pub mod driver;
 pub mod dropin;
 pub mod error_chain;
 pub mod events;
+pub mod insight;
+pub mod inspector;
 pub mod kubernetes;
 pub mod lease;
 pub mod mock;

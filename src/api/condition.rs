@@ -22,8 +22,10 @@ pub enum ConditionType {
     DriverReachable,
     /// Work waits because a limit of `spec.concurrency` is reached.
     Saturated,
-    /// No attach or detach keeps failing.
+    /// No attach or detach is stuck or keeps failing.
     AttachmentsHealthy,
+    /// Attachments, volumes, nodes and CSIDriver fit together.
+    AttachmentsConsistent,
 }
 
 impl ConditionType {
@@ -36,6 +38,7 @@ impl ConditionType {
             Self::DriverReachable => "DriverReachable",
             Self::Saturated => "Saturated",
             Self::AttachmentsHealthy => "AttachmentsHealthy",
+            Self::AttachmentsConsistent => "AttachmentsConsistent",
         }
     }
 }
@@ -144,6 +147,26 @@ reasons! {
     NoFailures,
     /// At least one attachment keeps failing; the message names the last one.
     AttachmentsFailing,
+    /// At least one attach or detach has lasted too long; the message names the oldest.
+    AttachmentsStuck,
+    /// Attachments, volumes, nodes and CSIDriver fit together.
+    Consistent,
+    /// A volume that one node at a time may have is attached to two.
+    AttachedTwice,
+    /// The PersistentVolume of an attachment is gone.
+    VolumeGone,
+    /// The node of an attachment has no CSINode.
+    NodeGone,
+    /// The node of an attachment does not have the driver.
+    DriverNotOnNode,
+    /// An in-line volume stays attached though nobody uses it any more.
+    InlineLeftOver,
+    /// There are attachments though the CSIDriver says that attaching is not required.
+    LeftOver,
+    /// The CSIDriver says that attaching is not required.
+    AttachNotRequired,
+    /// There is no CSIDriver of the driver's name.
+    CSIDriverMissing,
     /// Nothing stands in the way.
     NotStalled,
     /// No limit of `spec.concurrency` makes work wait.

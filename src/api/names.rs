@@ -22,10 +22,14 @@ pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
 
+/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
+pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
+
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
-const FINALIZER_PREFIX: &str = "external-attacher/";
+/// What the finalizers of all attachers begin with.
+pub const FINALIZER_PREFIX: &str = "external-attacher/";
 const LEASE_PREFIX: &str = "external-attacher-leader-";
 
 /// Makes a driver name usable inside a finalizer or object name: each character other than an ASCII letter, digit or

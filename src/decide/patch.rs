@@ -4,7 +4,9 @@
 //! (422) where a merge patch of the list would silently drop or bring back the finalizers of others. The UID is tested
 //! too: the name of a VolumeAttachment is a hash of volume, driver and node, and comes back; a PersistentVolume may be
 //! restored under its old name, with its old finalizers.
-//! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs).
+//! Status is written by JSON merge patch (RFC 7386) with the UID as precondition (409 when it differs). What an attach
+//! came to has the resource version as precondition too: a write that an operator sent just before its end may reach the
+//! API server after another one has begun anew, and would then tell of a call that does not count any more.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -14,7 +16,7 @@ use super::action::Failure;
 use super::observed::DriverFacts;
 use super::{Publication, publication};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{Attachment, CsiSource, Finalizers, FormerPlace, StringMap, Volume, VolumeNote};
+use crate::objects::{Attachment, CsiSource, Finalizers, FormerPlace, ResourceVersion, StringMap, Volume, VolumeNote};
 
 /// The object that a write goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +152,7 @@ pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
     if !metadata.is_empty() {
         status.insert("attachmentMetadata".into(), metadata.into());
     }
-    write_status(attachment, status)
+    unless_changed(attachment, write_status(attachment, status))
 }
 
 /// Status: detached. Needed only where another finalizer keeps the object after ours is gone.
@@ -167,7 +169,8 @@ pub fn detached(attachment: &Attachment) -> Write {
 pub fn attach_error(attachment: &Attachment, failure: &Failure, now: Timestamp) -> Write {
     let mut error = error_body(failure, now);
     error.insert("errorCode".into(), failure.code.map_or(Value::Null, Value::from));
-    write_status(attachment, Map::from_iter([("attachError".to_owned(), error.into())]))
+    let write = write_status(attachment, Map::from_iter([("attachError".to_owned(), error.into())]));
+    unless_changed(attachment, write)
 }
 
 /// Status: the detach failed. It carries no code, as the Go sidecar's never does.
@@ -191,6 +194,16 @@ fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
         form: Form::Merge,
         body: json!({"metadata": {"uid": &*attachment.uid}, "status": status.into()}),
     }
+}
+
+/// The same, on condition that nobody changed the object since it was read.
+fn unless_changed(attachment: &Attachment, mut write: Write) -> Write {
+    let ResourceVersion(version) = attachment.resource_version;
+    // What is no number was read as 0, and nothing can be said of it.
+    if version > 0 {
+        write.body["metadata"]["resourceVersion"] = version.to_string().into();
+    }
+    write
 }
 
 /// The operations, on condition that the object is still the one with this UID.

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
+mod lanes;
+
 use super::engine::Engine;
 use super::status::Publisher;
 use super::{Context, DriverStatus};
@@ -145,6 +147,11 @@ impl Stage {
 
     /// With a driver of this name.
     async fn named(api: Api, name: &'static str) -> Self {
+        Self::with(api, name, |_| {}).await
+    }
+
+    /// With a driver of this name and other settings than those of a bare AttacherConfig.
+    async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let api = Arc::new(api);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -159,6 +166,7 @@ impl Stage {
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
@@ -167,7 +175,8 @@ impl Stage {
             .start(&socket)
             .await
             .unwrap();
-        let spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
+        let mut spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
+        edit(&mut spec);
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
         let client = CsiClient::new(Connection::new(&settings.endpoint), metrics).named(name.into());
         let (settings, seen) = watch::channel(settings);

@@ -16,8 +16,10 @@ use super::status::Publisher;
 use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
+use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
+use crate::telemetry::Tracer;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -44,6 +46,11 @@ impl Work {
         self.client.read().clone()
     }
 
+    /// The tracer with the driver's own share of samples, as it is now.
+    pub fn tracer(&self) -> Tracer {
+        self.context.tracer.sampling(self.config.borrow().samples_per_million)
+    }
+
     /// As [`Work::client`], for the volume of an attachment.
     pub fn client_for(&self, snapshot: &Snapshot) -> Arc<dyn Calls> {
         let client = self.client();
@@ -60,6 +67,8 @@ pub(super) struct Engine {
     work: Arc<Work>,
     runner: AbortOnDropHandle<()>,
     reconciler: Option<AbortOnDropHandle<()>>,
+    /// That of the requests to the API server.
+    api_limit: Throttle,
     _registration: Registration,
 }
 
@@ -94,7 +103,7 @@ impl Engine {
             depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
         };
         let queue = Builder::new(backoff(&settings))
-            .limits(limits(&settings))
+            .limits(limits(&settings, &facts))
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
@@ -105,6 +114,11 @@ impl Engine {
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
+        let api_limit = Throttle::new(api_limit(&settings));
+        let context = Context {
+            requests: context.requests.for_driver(facts.name.clone(), api_limit.clone()),
+            ..context
+        };
         let client = RwLock::new(client);
         let work = Arc::new(Work {
             context,
@@ -139,6 +153,7 @@ impl Engine {
             work,
             runner,
             reconciler,
+            api_limit,
             _registration: registration,
         })
     }
@@ -168,19 +183,29 @@ impl Engine {
     /// Takes changed settings into use; calls that run keep theirs. What failed is tried at once: the change may be the
     /// cure.
     pub fn reconfigure(&self, config: &DriverConfig) {
-        self.work.queue.set_limits(limits(config));
+        self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
+        self.api_limit.set(api_limit(config));
         self.work.queue.wake_all();
     }
 
-    /// Starts no further runs and waits for those in flight, whose results are written as ever.
+    /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the
+    /// driver's own limit of requests: there is a deadline for this, and what is in flight is bounded.
     pub async fn drain(self) {
         drop(self.reconciler);
         self.work.queue.close();
+        self.api_limit.set(None);
         if let Err(error) = self.runner.await {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
     }
+}
+
+fn api_limit(config: &DriverConfig) -> Option<RateLimit> {
+    config.kubernetes_api.map(|limit| RateLimit {
+        per_second: f64::from(limit.qps.get()),
+        burst: limit.burst.get(),
+    })
 }
 
 /// Settings were validated when the AttacherConfig was read, so that the fall-backs here are never taken.
@@ -191,11 +216,15 @@ fn backoff(config: &DriverConfig) -> Backoff {
     Backoff::new(settings.initial, settings.max, settings.factor, jitter_percent).unwrap_or_default()
 }
 
-fn limits(config: &DriverConfig) -> Limits {
+///
+/// A run keeps its slot until its end: the call together with the writes before and after it. What waits for something
+/// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
+pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
     let limits = &config.concurrency;
     let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
         max_running: max.map_or(0, std::num::NonZeroUsize::get),
-        rate_limited: true,
+        // A driver that is served without calls has no calls to be limited.
+        rate_limited: facts.capabilities.publish_unpublish,
     };
     let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
     Limits {

@@ -15,6 +15,7 @@ mod lookup;
 mod observer;
 mod publish;
 mod reconcile;
+mod record;
 mod release;
 mod report;
 mod rules;
@@ -30,6 +31,7 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
+use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Tracer;
 
@@ -46,6 +48,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+    /// Levels of the log.
+    pub logs: DriverLogs,
 }
 
 #[cfg(test)]

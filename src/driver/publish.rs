@@ -2,11 +2,14 @@
 //! tries, the compensation of a Publish that nobody wants any more.
 
 use super::attempt::{Attempt, Step};
-use super::flights::Flight;
+use super::flights::{Flight, Occupied};
 use super::{announce, report, undo};
 use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
+use crate::queue::Verdict;
 use crate::store::Snapshot;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Attempt<'_> {
     /// Calls ControllerPublishVolume and records the answer.
@@ -28,11 +31,13 @@ impl Attempt<'_> {
             node_id: plan.node_id,
         };
         // Kept until the answer is on record: whoever calls for this place next has to know of it.
-        let Some(_flight) = self.take_off(place).await else {
-            return Step::Again;
+        let _flight = match self.work.flights.begin(place) {
+            Ok(flight) => flight,
+            Err(occupied) => return self.stand_aside(occupied),
         };
         let deadline = self.config.timeouts.publish;
         let client = self.client.clone();
+        self.calling("ControllerPublishVolume", snapshot, place, deadline);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
@@ -55,14 +60,11 @@ impl Attempt<'_> {
         for place in &plan.places {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
-                Err(occupied) => {
-                    // Whoever waits here must not hold a place that the other one may be waiting for.
-                    drop(flights);
-                    occupied.ended().await;
-                    return Step::Again;
-                }
+                // The flights that were taken end here: the other one may be waiting for them.
+                Err(occupied) => return self.stand_aside(occupied),
             }
             let client = self.client.clone();
+            self.calling("ControllerUnpublishVolume", snapshot, *place, deadline);
             let answer = client
                 .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
                 .await;
@@ -87,6 +89,7 @@ impl Attempt<'_> {
             return;
         };
         let deadline = self.config.timeouts.unpublish;
+        self.calling("ControllerUnpublishVolume", snapshot, place, deadline);
         let answer = self
             .client
             .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
@@ -101,16 +104,30 @@ impl Attempt<'_> {
         );
     }
 
-    /// The right to call for a place; none when another call was in flight and has ended now, so that everything is to
-    /// be looked at again.
-    async fn take_off(&self, place: Place<'_>) -> Option<Flight> {
-        match self.work.flights.begin(place) {
-            Ok(flight) => Some(flight),
-            Err(occupied) => {
-                occupied.ended().await;
-                None
-            }
-        }
+    /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
+    /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
+    fn stand_aside(&self, occupied: Occupied) -> Step {
+        let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
+        tokio::spawn(async move {
+            occupied.ended().await;
+            queue.wake(&key);
+        });
+        let timeouts = &self.config.timeouts;
+        Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
+    }
+
+    /// Tells that a call is made, and remembers it for `callsPerSecond`.
+    pub(super) fn calling(&self, method: &str, snapshot: &Snapshot, place: Place<'_>, deadline: Duration) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            attempt = self.run.attempt(),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling {method}"
+        );
     }
 }
 

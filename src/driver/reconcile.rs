@@ -80,7 +80,7 @@ pub(super) async fn run(work: Arc<Work>) {
 async fn pass(work: &Work, settings: &ReconcileSync, suspects: &mut Suspects) -> Result<Found, String> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let expectations = expectations(work);
-    let mut span = work.context.tracer.root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
+    let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
     let mut listing = Listing::about(&expectations);
@@ -128,7 +128,8 @@ fn expectations(work: &Work) -> Vec<Expectation> {
         let snapshot = store.attachment(&name)?;
         let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
         expectation(&observed).unwrap_or_else(|reason: Incomparable| {
-            debug!(VolumeAttachment = &*name, %reason, "cannot be compared with what the driver lists");
+            let driver = &*work.facts.name;
+            debug!(driver, VolumeAttachment = &*name, %reason, "cannot be compared with what the driver lists");
             None
         })
     });

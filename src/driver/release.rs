@@ -1,8 +1,8 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
-use super::attempt::take_in;
 use super::engine::Work;
+use super::record::take_in;
 use super::report;
 use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
@@ -88,7 +88,9 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         VolumeAction::Release(write) => write,
     };
     let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
-    let mut span = work.context.tracer.root(span::VOLUME_RELEASE, SpanKind::Consumer, &[]);
+    let mut span = work
+        .tracer()
+        .root_about(&volume.uid, span::VOLUME_RELEASE, SpanKind::Consumer);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::PERSISTENT_VOLUME_NAME, name);
     report::describe_run(&mut span, run);
@@ -122,7 +124,11 @@ async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span)
     let store = &work.context.store;
     let read = work.context.requests.read(target, span).await;
     if take_in(store, target, &volume.uid, read).is_err() {
-        tracing::debug!(PersistentVolume = &*volume.name, "could not read the volume again");
+        tracing::debug!(
+            driver = &*work.facts.name,
+            PersistentVolume = &*volume.name,
+            "could not read the volume again"
+        );
     }
     store.version(target) != Some(volume.resource_version)
 }

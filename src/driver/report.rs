@@ -48,7 +48,9 @@ pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot
         Operation::Attach => names::span::ATTACH_ATTEMPT,
         Operation::Detach => names::span::DETACH_ATTEMPT,
     };
-    let mut span = work.context.tracer.root(name, SpanKind::Consumer, &[]);
+    let mut span = work
+        .tracer()
+        .root_about(&snapshot.attachment.uid, name, SpanKind::Consumer);
     if span.is_recording() {
         span.set(attr::OPERATION, operation.as_str());
         describe(&mut span, work, snapshot);

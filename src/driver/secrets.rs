@@ -102,6 +102,7 @@ async fn follow(watches: Weak<Mutex<All>>, requests: Requests, queue: Queue<Atta
             SecretEvent::Forbidden => {
                 let SecretReference { namespace, name } = &reference;
                 tracing::debug!(
+                    driver = requests.driver(),
                     "cannot watch secret {namespace}/{name}; attachments that need it wait for their next try"
                 );
                 return;

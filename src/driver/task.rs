@@ -304,6 +304,7 @@ impl DriverTask {
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
+        self.context.logs.name(&self.name, &plugin.name);
         info!(
             config = &*self.name,
             driver = plugin.name,

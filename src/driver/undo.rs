@@ -33,6 +33,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         }
         // Not the attempt's own client: its connection may be the one whose loss started this.
         let client = attempt.work.client_for(snapshot);
+        attempt.calling("ControllerUnpublishVolume", snapshot, place, deadline);
         let answer = client
             .unpublish(place, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;

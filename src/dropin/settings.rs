@@ -14,6 +14,7 @@ use crate::api::validated::{
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
 use crate::cli::{Format, parse_address};
+use crate::inspector;
 use crate::kubernetes::RateLimit;
 use crate::lease::{Timing, TimingError};
 use crate::telemetry::logs::LogOptions;
@@ -214,6 +215,7 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
         kube_api_timeout: flags.kube_api_timeout,
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,
+        inspection: inspector::Settings::default(),
         identity: flags.identity,
     })
 }

@@ -70,6 +70,28 @@ reasons! {
     NodeGone Warning,
     /// The node has as many volumes as it can take (RESOURCE_EXHAUSTED).
     LimitReached Warning,
+    /// An attach has lasted too long.
+    AttachStuck Warning,
+    /// A detach has lasted too long.
+    DetachStuck Warning,
+    /// A volume that one node at a time may have is attached to two.
+    AttachedTwice Warning,
+    /// The PersistentVolume of an attachment is gone.
+    VolumeGone Warning,
+    /// The node of an attachment does not have the driver.
+    DriverNotOnNode Warning,
+    /// An in-line volume stays attached though nobody uses it any more.
+    InlineLeftOver Warning,
+    /// An attachment of a driver that needs none: nobody will ask for its detach.
+    LeftOver Warning,
+    /// The CSIDriver says that attaching is not required.
+    AttachNotRequired Warning,
+    /// There is no CSIDriver of the driver's name.
+    CSIDriverMissing Warning,
+    /// The driver lists a volume otherwise than its attachment says; it is attached or detached once more.
+    AttachmentMismatch Warning,
+    /// What the driver listed otherwise is right again.
+    AttachmentRepaired Normal,
 }
 
 /// `Event.type`.
@@ -186,6 +208,17 @@ pub fn subjects(snapshot: &Snapshot) -> Vec<Subject> {
         });
     }
     subjects
+}
+
+/// An event about an AttacherConfig is shown on it.
+pub fn of_config(name: &str, uid: &str) -> Subject {
+    Subject {
+        api_version: "attacher.csi.dev/v1alpha1",
+        kind: "AttacherConfig",
+        namespace: "".into(),
+        name: name.into(),
+        uid: uid.into(),
+    }
 }
 
 fn of_attachment(attachment: &Attachment) -> Subject {

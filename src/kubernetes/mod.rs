@@ -4,6 +4,7 @@
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
 mod connect;
+mod drivers;
 mod error;
 mod events;
 mod requests;
@@ -14,6 +15,7 @@ mod throttle;
 mod tests;
 
 pub use connect::{ConnectError, connect, load_config, load_pod_config};
+pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned, SecretData};
 pub use secrets::SecretEvent;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
@@ -58,7 +59,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    fn url(self, name: &str) -> String {
+    pub fn url(self, name: &str) -> String {
         self.path.replace("{:name}", name)
     }
 }
@@ -115,6 +116,8 @@ pub struct Requests {
     server: (String, u16),
     deadline: Duration,
     throttle: Option<Throttle>,
+    /// The driver that the requests are for, and its own limit.
+    own: Option<(Arc<str>, Throttle)>,
 }
 
 impl Requests {
@@ -128,6 +131,7 @@ impl Requests {
             host,
             deadline,
             throttle: None,
+            own: None,
         }
     }
 
@@ -136,6 +140,32 @@ impl Requests {
     pub fn throttled(self, throttle: Throttle) -> Self {
         let throttle = Some(throttle);
         Self { throttle, ..self }
+    }
+
+    /// The same requests for one driver, held back to its own limit as well.
+    #[must_use]
+    pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
+        let own = Some((driver, throttle));
+        Self { own, ..self }
+    }
+
+    /// The driver that the requests are for, if they are for one.
+    pub fn driver(&self) -> Option<&str> {
+        self.own.as_ref().map(|(driver, _)| &**driver)
+    }
+
+    /// Waits for the limits; for how long, when there is one.
+    async fn pass(&self, method: &Method) -> Option<Duration> {
+        let mut sum = None;
+        let process = self.throttle.as_ref().map(|throttle| ("", throttle));
+        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(own) {
+            let Some(waited) = throttle.pass().await else { continue };
+            self.metrics
+                .rest_request_held_back(driver, method.as_str(), &self.host, waited);
+            sum = Some(sum.unwrap_or_default() + waited);
+        }
+        sum
     }
 
     /// The client under the requests.
@@ -233,11 +263,11 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
-        if let Some(throttle) = &self.throttle {
-            let waited = throttle.pass().await;
-            self.metrics.rest_request_held_back(method.as_str(), &self.host, waited);
+        let waited = self.pass(&method).await;
+        let mut span = self.span(&request, &method, resource, parent);
+        if let Some(waited) = waited {
+            span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
-        let span = self.span(&request, &method, resource, parent);
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
@@ -298,7 +328,7 @@ impl Requests {
 }
 
 /// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
-fn is_segment(name: &str) -> bool {
+pub(super) fn is_segment(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }

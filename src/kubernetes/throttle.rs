@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Slower than this is told apart from never by nobody.
@@ -19,44 +20,87 @@ pub struct RateLimit {
 
 /// Lets requests pass at a limited rate. Clones share the limit.
 #[derive(Clone, Debug)]
-pub struct Throttle(Arc<Bucket>);
+pub struct Throttle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    bucket: Mutex<Option<Bucket>>,
+    changed: Notify,
+}
 
 #[derive(Debug)]
 struct Bucket {
+    limit: RateLimit,
     interval: Duration,
     /// By how much a request may come before its turn in an even spacing.
     tolerance: Duration,
     /// When the next request would be sent if all were spaced evenly.
-    next: Mutex<Option<Instant>>,
+    next: Option<Instant>,
 }
 
 impl Throttle {
-    /// A full bucket.
-    pub fn new(limit: RateLimit) -> Self {
-        let interval = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(SLOWEST, |span| span.min(SLOWEST));
-        let tolerance = interval.saturating_mul(limit.burst.saturating_sub(1));
-        Self(Arc::new(Bucket {
-            interval,
-            tolerance,
-            next: Mutex::new(None),
+    /// A full bucket; without a limit everything passes at once.
+    pub fn new(limit: impl Into<Option<RateLimit>>) -> Self {
+        Self(Arc::new(Shared {
+            bucket: Mutex::new(limit.into().map(Bucket::new)),
+            changed: Notify::new(),
         }))
     }
 
-    /// Waits for the turn of one request, and tells for how long. A waiter that is dropped has used its turn.
-    pub async fn pass(&self) -> Duration {
-        let wait = self.0.reserve(Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+    /// Takes over another limit, beginning with a full bucket. It holds for those that wait already, too. The limit that
+    /// is in force changes nothing.
+    pub fn set(&self, limit: Option<RateLimit>) {
+        let mut bucket = self.0.bucket.lock();
+        if bucket.as_ref().map(|bucket| bucket.limit) == limit {
+            return;
         }
-        wait
+        *bucket = limit.map(Bucket::new);
+        drop(bucket);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
+    /// has used its turn.
+    pub async fn pass(&self) -> Option<Duration> {
+        let started = Instant::now();
+        let mut held_back = false;
+        loop {
+            // Asked for before looking, so that no change is missed.
+            let changed = self.0.changed.notified();
+            let wait = self
+                .0
+                .bucket
+                .lock()
+                .as_mut()
+                .map(|bucket| bucket.reserve(Instant::now()));
+            let waited = || Instant::now().duration_since(started);
+            match wait {
+                None => return held_back.then(waited),
+                Some(Duration::ZERO) if held_back => return Some(waited()),
+                Some(Duration::ZERO) => return Some(Duration::ZERO),
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait) => return Some(waited()),
+                    () = changed => held_back = true,
+                },
+            }
+        }
     }
 }
 
 impl Bucket {
-    fn reserve(&self, now: Instant) -> Duration {
-        let mut next = self.next.lock();
-        let turn = next.unwrap_or(now).max(now);
-        *next = Some(turn + self.interval);
+    fn new(limit: RateLimit) -> Self {
+        let interval = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(SLOWEST, |span| span.min(SLOWEST));
+        Self {
+            limit,
+            interval,
+            tolerance: interval.saturating_mul(limit.burst.saturating_sub(1)),
+            next: None,
+        }
+    }
+
+    fn reserve(&mut self, now: Instant) -> Duration {
+        let turn = self.next.unwrap_or(now).max(now);
+        self.next = Some(turn + self.interval);
         turn.duration_since(now).saturating_sub(self.tolerance)
     }
 }

@@ -156,6 +156,14 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, now| state.set_limits(limits, now));
     }
 
+    /// Tells how much of [`Limits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
+    /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
+    /// end, and only for what a start stands for: a run that is not told of used one.
+    pub fn settle_rate(&self, run: &Run<K>, used: u32) {
+        self.shared
+            .change(|state, now| state.settle_rate(run.lane(), used, now));
+    }
+
     /// Takes over another backoff for the runs that start from now on.
     pub fn set_backoff(&self, backoff: Backoff) {
         self.shared.change(|state, _| state.set_backoff(backoff));

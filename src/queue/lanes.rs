@@ -159,6 +159,23 @@ impl<K: Key> Lanes<K> {
         Pick::Nobody(token_at)
     }
 
+    /// Corrects the token that a run of this lane took when it started to what it used.
+    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) {
+        if self.limits.lane(lane).rate_limited {
+            self.bucket.settle(used, now);
+        }
+    }
+
+    /// Whether keys that could run otherwise wait for a token.
+    pub(super) fn lacks_token(&self, now: Instant) -> bool {
+        self.bucket.wait_until(now).is_some()
+    }
+
+    /// Whether the keys of a group wait because it has all the runs it may have.
+    pub(super) fn is_blocked(&self, group: Option<&Group>) -> bool {
+        at_limit(&self.busy, &self.limits, group)
+    }
+
     /// Counts the end of a run.
     pub(super) fn release(&mut self, lane: Lane, group: Option<&Group>) {
         if let Some(lane) = self.all.get_mut(lane.index()) {

@@ -18,7 +18,7 @@ pub struct Limits {
     pub lanes: Vec<LaneLimits>,
     /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
     pub per_group: usize,
-    /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`].
+    /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`]; see also [`super::Queue::settle_rate`].
     pub starts_per_second: Rate,
 }
 
@@ -134,6 +134,20 @@ impl Bucket {
         if self.rate != Rate::UNLIMITED {
             self.full_at = self.full_at.max(self.nanos(now)) + u128::from(self.rate.interval);
         }
+    }
+
+    /// Corrects the one token that a start took to what was used in the end. Less than none left is a debt that later
+    /// starts wait for; more than a full bucket it never holds.
+    pub(super) fn settle(&mut self, used: u32, now: Instant) {
+        if self.rate == Rate::UNLIMITED {
+            return;
+        }
+        let interval = u128::from(self.rate.interval);
+        self.full_at = match used.checked_sub(1) {
+            None => self.full_at.saturating_sub(interval),
+            Some(0) => return,
+            Some(more) => self.full_at.max(self.nanos(now)) + interval * u128::from(more),
+        };
     }
 
     fn nanos(&self, now: Instant) -> u128 {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::entry::{Entry, Phase};
 use super::{Group, Lane, Trigger};
 
 /// Told about each event of a queue, for counters, histograms and gauges.
@@ -60,6 +61,8 @@ impl Observer for NoObserver {}
 pub struct Stats<K> {
     /// One for each lane that was ever used or limited, by [`Lane::index`].
     pub lanes: Vec<LaneStats<K>>,
+    /// Whether lanes that are rate limited have to wait for [`super::Limits::starts_per_second`] now.
+    pub lacks_token: bool,
     /// Whether [`super::Queue::pause`] holds.
     pub paused: bool,
     /// Whether [`super::Queue::close`] was called.
@@ -79,6 +82,12 @@ pub struct LaneStats<K> {
     pub failing: usize,
     /// Since when the longest waiting ready key is ready.
     pub oldest_ready_since: Option<Instant>,
+    /// Ready keys whose group has all the runs it may have.
+    pub blocked: usize,
+    /// The group of the longest waiting of these, and since when that key is ready.
+    pub oldest_blocked: Option<(Group, Instant)>,
+    /// Since when the longest waiting ready key is ready that its group does not keep from running.
+    pub oldest_unblocked_since: Option<Instant>,
     /// The key that is unsettled for the longest time, and since when: the first add after its last `Done`.
     pub oldest_pending: Option<(K, Instant)>,
     /// How long the longest run lasts by now.
@@ -87,17 +96,54 @@ pub struct LaneStats<K> {
     pub unfinished: Duration,
 }
 
-impl<K> LaneStats<K> {
-    pub(super) const fn empty() -> Self {
+/// A lane that nothing is in.
+impl<K> Default for LaneStats<K> {
+    fn default() -> Self {
         Self {
             ready: 0,
             running: 0,
             held: 0,
             failing: 0,
             oldest_ready_since: None,
+            blocked: 0,
+            oldest_blocked: None,
+            oldest_unblocked_since: None,
             oldest_pending: None,
             longest_running: None,
             unfinished: Duration::ZERO,
+        }
+    }
+}
+
+impl<K> LaneStats<K> {
+    /// Counts one key; `blocked` is whether its group has all the runs it may have.
+    pub(super) fn count(&mut self, entry: &Entry, blocked: bool, now: Instant) {
+        self.failing += usize::from(entry.failures > 0);
+        match &entry.phase {
+            Phase::Held(_) => self.held += 1,
+            Phase::Ready(ready) => {
+                self.ready += 1;
+                let earlier = |known: Option<Instant>| known.is_none_or(|known| ready.since < known);
+                if earlier(self.oldest_ready_since) {
+                    self.oldest_ready_since = Some(ready.since);
+                }
+                if !blocked {
+                    if earlier(self.oldest_unblocked_since) {
+                        self.oldest_unblocked_since = Some(ready.since);
+                    }
+                    return;
+                }
+                self.blocked += 1;
+                if earlier(self.oldest_blocked.as_ref().map(|(_, since)| *since)) {
+                    self.oldest_blocked = entry.group.clone().map(|group| (group, ready.since));
+                }
+            }
+            Phase::Running(active) => {
+                let lasts = now.saturating_duration_since(active.started);
+                self.running += 1;
+                self.unfinished += lasts;
+                self.longest_running = Some(self.longest_running.map_or(lasts, |longest| longest.max(lasts)));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use super::lanes::{Lanes, Pick, shrink};
 use super::observer::{HeldKey, LaneStats, Observer, Stats};
 use super::places::Places;
 use super::ticket::Run;
-use super::{Admission, Backoff, Item, Key, Limits, Trigger, Verdict};
+use super::{Admission, Backoff, Item, Key, Lane, Limits, Trigger, Verdict};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct State<K> {
@@ -172,6 +172,10 @@ impl<K: Key> State<K> {
         self.places.lanes_mut().set_limits(limits, now);
     }
 
+    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) {
+        self.places.lanes_mut().settle_rate(lane, used, now);
+    }
+
     pub(super) fn set_backoff(&mut self, backoff: Backoff) {
         self.backoff = backoff;
     }
@@ -229,7 +233,7 @@ impl<K: Key> State<K> {
             .max()
             .unwrap_or_default();
         let count = count.max(self.places.lanes().count());
-        let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::empty()).collect();
+        let mut lanes: Vec<LaneStats<K>> = (0..count).map(|_| LaneStats::default()).collect();
         let mut oldest: Vec<Option<(&K, Instant)>> = vec![None; count];
         for (key, entry) in &self.entries {
             let index = match &entry.phase {
@@ -240,13 +244,15 @@ impl<K: Key> State<K> {
             if oldest[index].is_none_or(|(_, earlier)| since < earlier) {
                 oldest[index] = Some((key, since));
             }
-            count_entry(&mut lanes[index], entry, now);
+            let blocked = self.places.lanes().is_blocked(entry.group.as_ref());
+            lanes[index].count(entry, blocked, now);
         }
         for (lane, oldest) in lanes.iter_mut().zip(oldest) {
             lane.oldest_pending = oldest.map(|(key, since)| (key.clone(), since));
         }
         Stats {
             lanes,
+            lacks_token: self.places.lanes().lacks_token(now),
             paused: self.paused,
             closed: self.closed,
         }
@@ -367,26 +373,6 @@ fn wake<K: Key>(places: &mut Places<K>, entry: &mut Entry, now: Instant) -> bool
             let Some(key) = places.leave(entry) else { return false };
             entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Wake);
             true
-        }
-    }
-}
-
-fn count_entry<K>(lane: &mut LaneStats<K>, entry: &Entry, now: Instant) {
-    lane.failing += usize::from(entry.failures > 0);
-    match &entry.phase {
-        Phase::Held(_) => lane.held += 1,
-        Phase::Ready(ready) => {
-            lane.ready += 1;
-            lane.oldest_ready_since = Some(
-                lane.oldest_ready_since
-                    .map_or(ready.since, |since| since.min(ready.since)),
-            );
-        }
-        Phase::Running(active) => {
-            let lasts = now.saturating_duration_since(active.started);
-            lane.running += 1;
-            lane.unfinished += lasts;
-            lane.longest_running = Some(lane.longest_running.map_or(lasts, |longest| longest.max(lasts)));
         }
     }
 }

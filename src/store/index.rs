@@ -145,6 +145,11 @@ impl Index {
             .min_by_key(|record| record.deleting.or(record.created))
     }
 
+    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
+        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
+        mine.filter(|record| record.finalizers.contains(finalizer)).count()
+    }
+
     /// In the order of names.
     pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
         let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);

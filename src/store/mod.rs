@@ -11,6 +11,7 @@ mod forced;
 mod index;
 mod listed;
 mod neighbours;
+mod overview;
 mod reflect;
 mod route;
 mod table;
@@ -18,13 +19,15 @@ mod table;
 pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
+pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 use crate::decide::patch::Target;
@@ -47,6 +50,9 @@ struct Inner {
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
     vacancies: watch::Sender<()>,
+    arrivals: watch::Sender<()>,
+    /// Counts the changes.
+    generation: AtomicU64,
     /// What a test of the tests makes the store forget to tell.
     #[cfg(test)]
     deaf: parking_lot::Mutex<Option<Ignores>>,
@@ -130,6 +136,11 @@ impl Store {
         self.inner.index.read().oldest_pending_of(attacher, detaching)
     }
 
+    /// How many attachments of a driver carry a finalizer.
+    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
+        self.inner.index.read().claimed(attacher, finalizer)
+    }
+
     /// Names of the attachments of a driver.
     pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
         self.inner.index.read().attachments_of(attacher)
@@ -201,6 +212,7 @@ impl Store {
         let driver = route.facts.name.clone();
         self.inner.routes.write().insert(route)?;
         self.seed(&driver);
+        self.inner.arrivals.send_replace(());
         Ok(Registration {
             store: self.clone(),
             driver,
@@ -235,6 +247,9 @@ impl Store {
         #[cfg(test)]
         if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
             return;
+        }
+        if !matches!(change, Change::None) {
+            self.inner.generation.fetch_add(1, Ordering::Relaxed);
         }
         match change {
             Change::None => {}

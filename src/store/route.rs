@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{Forced, Snapshot, Store, observe};
 use crate::api::condition::Reason;
 use crate::decide::{self, Credentials, DriverFacts, Policy};
-use crate::objects::Volume;
+use crate::objects::{Attachment, Volume};
 use crate::queue::{Item, Lane, Queue};
 
 /// Lane of attachments that are wanted.
@@ -18,6 +18,11 @@ pub const ATTACH: Lane = Lane::new(0);
 pub const DETACH: Lane = Lane::new(1);
 /// Lane of PersistentVolumes that may be released.
 pub const VOLUME: Lane = Lane::new(2);
+
+/// The lane that an attachment belongs to as it is now.
+pub fn lane_of(attachment: &Attachment) -> Lane {
+    if attachment.deleting.is_some() { DETACH } else { ATTACH }
+}
 
 /// What a driver works on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +56,7 @@ impl Route {
         }
         let policy = Policy::default();
         let observed = observe(snapshot, &self.facts, &policy, Credentials::NotLoaded);
-        let lane = if attachment.deleting.is_some() { DETACH } else { ATTACH };
-        let item = Item::new(key, lane, decide::attachment_fingerprint(&observed));
+        let item = Item::new(key, lane_of(attachment), decide::attachment_fingerprint(&observed));
         self.queue.add(item.in_group(attachment.node.clone()));
     }
 

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
+use crate::api::condition::Reason;
+use crate::api::validated::DriverConfig;
 use crate::clock;
 use crate::driver::Context;
-use crate::queue::Queue;
-use crate::store::{AttacherKey, VOLUME};
+use crate::queue::Stats;
+use crate::store::{ATTACH, AttacherKey, DETACH, VOLUME};
+use crate::telemetry::metrics::LaneGauges;
 use crate::telemetry::names;
+use tokio::time::Instant;
 
-/// Sets the gauges of one driver.
-pub(super) fn set(context: &Context, driver: &str, queue: &Queue<AttacherKey>) {
+use super::saturation::Saturation;
+
+/// Sets the gauges of one driver from the figures of its queue.
+pub(super) fn set(context: &Context, driver: &str, queue: &Stats<AttacherKey>, config: &DriverConfig) {
     let (store, metrics) = (&context.store, &context.metrics);
     let counts = store.counts(driver);
     metrics.volume_attachments(driver, "attached", counts.attached);
@@ -23,7 +29,22 @@ pub(super) fn set(context: &Context, driver: &str, queue: &Queue<AttacherKey>) {
         metrics.oldest_pending(driver, operation, since.map(clock::since).unwrap_or_default());
     }
     let (mut attachments, mut volumes) = ((Duration::ZERO, Duration::ZERO), (Duration::ZERO, Duration::ZERO));
-    for (index, lane) in queue.stats().lanes.iter().enumerate() {
+    let limits = &config.concurrency;
+    for (lane, operation, limit) in [(ATTACH, "attach", limits.attach), (DETACH, "detach", limits.detach)] {
+        let Some(lane) = queue.lanes.get(lane.index()) else {
+            continue;
+        };
+        let gauges = LaneGauges {
+            waiting: lane.ready,
+            oldest_waiting: lane
+                .oldest_ready_since
+                .map(|since| Instant::now().duration_since(since)),
+            in_flight: lane.running,
+            limit: limit.map(std::num::NonZeroUsize::get),
+        };
+        metrics.lane(driver, operation, &gauges);
+    }
+    for (index, lane) in queue.lanes.iter().enumerate() {
         let sums = if index == VOLUME.index() {
             &mut volumes
         } else {
@@ -34,4 +55,12 @@ pub(super) fn set(context: &Context, driver: &str, queue: &Queue<AttacherKey>) {
     }
     metrics.queue_in_progress(driver, names::QUEUE_VOLUME_ATTACHMENT, attachments.0, attachments.1);
     metrics.queue_in_progress(driver, names::QUEUE_PERSISTENT_VOLUME, volumes.0, volumes.1);
+}
+
+/// Sets the gauges behind the condition Saturated.
+pub(super) fn set_saturated(context: &Context, driver: &str, saturation: &Saturation) {
+    for reason in [Reason::LaneFull, Reason::RateLimited, Reason::NodeLimit] {
+        let holds = saturation.reasons().any(|other| other == reason);
+        context.metrics.saturated(driver, reason.as_str(), holds);
+    }
 }

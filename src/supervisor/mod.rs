@@ -4,10 +4,12 @@
 //! touched. An invalid object keeps its last good settings running. A task that ends by a fault of ours is started again
 //! with backoff, and the others do not notice.
 
+mod deletion;
 mod election;
 mod gauges;
 mod plan;
 mod running;
+mod saturation;
 mod single;
 mod status;
 mod voice;
@@ -27,12 +29,13 @@ use tracing::{info, warn};
 use crate::admin::CheckHandle;
 use crate::api::AttacherConfigObject;
 use crate::driver::{Context, Phase};
+use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
 use crate::store::{RECOVERED, patient};
 use election::Election;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
-use voice::Word;
+use voice::{Lead, Word};
 use writer::{Entry, StatusWriter};
 
 pub use single::serve_one;
@@ -51,6 +54,7 @@ pub struct Supervisor {
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
+    insights: Insights,
 }
 
 impl Supervisor {
@@ -65,6 +69,17 @@ impl Supervisor {
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
+            insights: Insights::default(),
+        }
+    }
+
+    /// The same, which shows in the status what was found about attachments.
+    #[must_use]
+    pub fn showing(self, insights: Insights) -> Self {
+        Self {
+            drivers: self.drivers.showing(insights.clone()),
+            insights,
+            ..self
         }
     }
 
@@ -135,7 +150,8 @@ impl Supervisor {
                         check.set_ready(true);
                     }
                     self.drivers.restart_due();
-                    self.drivers.set_gauges();
+                    self.drivers.look();
+                    self.insights.configured(self.configured());
                     self.write_statuses().await;
                 }
             }
@@ -178,6 +194,30 @@ impl Supervisor {
         let driver = entry.written.driver.as_ref().map(|driver| driver.name.as_str());
         self.drivers.set_known_as(&name, driver);
         (name, entry)
+    }
+
+    /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
+    fn configured(&self) -> Vec<Configured> {
+        // What concerns a driver that another replica leads is told by that one.
+        let ours = |name: &str| !matches!(self.drivers.lead(name), Lead::Other | Lead::Unknown);
+        let named = self.objects.iter().filter(|(name, _)| ours(name));
+        let named = named.filter_map(|(name, entry)| {
+            let answered = entry.written.driver.as_ref().map(|driver| driver.name.clone());
+            let told = || {
+                entry
+                    .object
+                    .spec
+                    .as_ref()
+                    .ok()
+                    .and_then(|spec| spec.driver_name.clone())
+            };
+            Some(Configured {
+                driver: self.drivers.name(name).or(answered).or_else(told)?,
+                name: name.clone(),
+                uid: entry.object.metadata.uid.clone().unwrap_or_default(),
+            })
+        });
+        named.collect()
     }
 
     /// Compares what is wished with what runs.

@@ -1,6 +1,7 @@
 //! The running driver tasks.
 
-use futures::stream::FuturesUnordered;
+mod view;
+
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -13,15 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::election::Election;
-use super::plan::Problem;
-use super::status::{self, Facts};
-use super::voice::Lead;
+use super::saturation::Saturation;
 use super::{Name, gauges};
 use crate::api::condition::Reason;
-use crate::api::{AttacherConfigStatus, DriverConfig};
+use crate::api::DriverConfig;
 use crate::claims::Claims;
-use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
+use crate::inspector::Insights;
 use crate::lease::Standing;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
@@ -40,6 +39,7 @@ struct Running {
     known_as: Arc<Mutex<Option<Name>>>,
     elects: bool,
     standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
+    saturation: Saturation,
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
@@ -69,6 +69,7 @@ pub(super) struct Drivers {
     claims: Claims,
     /// Names of drivers that may not have answered yet.
     known_as: BTreeMap<String, Name>,
+    insights: Insights,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -83,6 +84,7 @@ impl Drivers {
             election: Election::None,
             claims: Claims::default(),
             known_as: BTreeMap::new(),
+            insights: Insights::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -91,6 +93,17 @@ impl Drivers {
     /// The same, of which each driver started from now on is worked for only while its Lease is held, if need be.
     pub fn electing(self, election: Election) -> Self {
         Self { election, ..self }
+    }
+
+    /// The same, which shows what was found about attachments.
+    pub fn showing(self, insights: Insights) -> Self {
+        Self { insights, ..self }
+    }
+
+    /// The name that a driver answered.
+    pub fn name(&self, name: &str) -> Option<String> {
+        let status = self.running.get(name)?.status.borrow();
+        status.plugin.as_ref().map(|plugin| plugin.name.clone())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -121,6 +134,7 @@ impl Drivers {
     }
 
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
+        self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
         let (status, status_seen) = watch::channel(DriverStatus::new());
         let queue = Arc::new(Mutex::new(None));
@@ -154,6 +168,7 @@ impl Drivers {
             known_as,
             elects,
             standing,
+            saturation: Saturation::default(),
             stop,
             then: Then::Again,
             started: Instant::now(),
@@ -170,6 +185,7 @@ impl Drivers {
             *next = config;
             return;
         }
+        self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
     }
@@ -197,6 +213,7 @@ impl Drivers {
         running.stop.cancel();
         if waiting {
             self.running.remove(name);
+            self.context.logs.forget(name);
         }
     }
 
@@ -235,6 +252,7 @@ impl Drivers {
         match std::mem::replace(&mut running.then, Then::Nothing) {
             Then::Nothing => {
                 self.running.remove(name);
+                self.context.logs.forget(name);
             }
             Then::Start(config) => {
                 self.running.remove(name);
@@ -294,78 +312,23 @@ impl Drivers {
         };
     }
 
-    /// Who leads the driver of an AttacherConfig, as far as known.
-    pub fn lead(&self, name: &str) -> Lead {
-        let Some(running) = self.running.get(name) else {
-            return Lead::Nobody;
-        };
-        if !running.elects {
-            return Lead::Ours;
-        }
-        let standing = running.standing.lock();
-        match &*standing {
-            Some(standing) => Lead::from(&*standing.borrow()),
-            // It is about to look at the Lease.
-            None if running.known_as.lock().is_some() => Lead::Unknown,
-            None => Lead::Nobody,
-        }
-    }
-
-    /// Resolves for each driver that runs when it has stopped.
-    pub fn farewells(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
-        let states = self.running.values().map(|running| running.status.clone());
-        let farewell = async |mut status: watch::Receiver<DriverStatus>| {
-            let _ended = status.wait_for(|status| status.phase == Phase::Stopped).await;
-        };
-        states.map(farewell).collect()
-    }
-
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
-    pub fn status(
-        &self,
-        name: &str,
-        generation: Option<i64>,
-        problem: Option<&Problem>,
-        holder: &str,
-        known: &AttacherConfigStatus,
-    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
-        let running = self.running.get(name);
-        let driver = running.map(|running| running.status.borrow().clone());
-        let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
-        let store = &self.context.store;
-        let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
-        let pending = counts.attaching + counts.detaching > 0;
-        let oldest = plugin
-            .filter(|_| pending)
-            .and_then(|plugin| store.oldest_pending(&plugin.name));
-        let queue = running.and_then(|running| running.queue.lock().clone());
-        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
-        let facts = Facts {
-            generation,
-            holder,
-            driver: driver.as_ref(),
-            problem,
-            counts,
-            failing,
-            oldest: oldest.as_deref(),
-        };
-        let nothing = AttacherConfigStatus::default();
-        (
-            status::status(&facts, known, clock::now()),
-            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
-        )
-    }
-
-    /// Sets the gauges of every driver that is known by name.
-    pub fn set_gauges(&self) {
-        for running in self.running.values() {
-            let Some(plugin) = running.status.borrow().plugin.clone() else {
+    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
+    /// make work wait.
+    pub fn look(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
                 continue;
             };
-            let Some(queue) = running.queue.lock().clone() else {
-                continue;
-            };
-            gauges::set(&self.context, &plugin.name, &queue);
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ pub async fn serve_one(
             name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
             _ = look.tick() => {
                 drivers.restart_due();
-                drivers.set_gauges();
+                drivers.look();
                 show(drivers.phase(NAME).as_ref(), &check);
             }
         }

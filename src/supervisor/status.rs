@@ -4,12 +4,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::plan::Problem;
+use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
     OldestPending,
 };
 use crate::driver::{DriverStatus, LastReconcile, Phase, Plugin};
+use crate::insight::{Kind, Stuck, Summary};
 use crate::objects::Attachment;
 use crate::store::Counts;
 
@@ -24,6 +26,12 @@ pub(super) struct Facts<'a> {
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
+    /// Which limits make work wait; none when no driver runs.
+    pub saturation: Option<&'a Saturation>,
+    /// What was found about the driver's attachments; none when this replica does not look at them.
+    pub insight: Option<&'a Summary>,
+    /// The attachment that has been stuck longest, if one still is.
+    pub stuck: Option<&'a Stuck>,
 }
 
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
@@ -155,7 +163,10 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
+    let saturated = facts.saturation.map(Saturation::condition);
+    updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
     updates.push(healthy(facts));
+    updates.extend(facts.insight.map(consistent));
     updates
 }
 
@@ -256,6 +267,15 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
 
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsHealthy;
+    if let Some(stuck) = facts.stuck {
+        let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
+        let count = count(Kind::AttachStuck) + count(Kind::DetachStuck);
+        let message = match count {
+            0 | 1 => stuck.words.clone(),
+            count => format!("{count} are stuck; the oldest: {}", stuck.words),
+        };
+        return ConditionUpdate::new(kind, false, Reason::AttachmentsStuck, message);
+    }
     if facts.failing == 0 {
         return ConditionUpdate::new(kind, true, Reason::NoFailures, "no attach or detach keeps failing");
     }
@@ -272,4 +292,35 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
         last.unwrap_or_default()
     );
     ConditionUpdate::new(kind, false, Reason::AttachmentsFailing, message)
+}
+
+/// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
+fn consistent(insight: &Summary) -> ConditionUpdate {
+    let kind = ConditionType::AttachmentsConsistent;
+    let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
+    let Some(worst) = kinds.peek() else {
+        let text = "attachments fit to their volumes, nodes and the CSIDriver";
+        return ConditionUpdate::new(kind, true, Reason::Consistent, text);
+    };
+    let reason = match worst {
+        Kind::AttachedTwice => Reason::AttachedTwice,
+        Kind::AttachStuck | Kind::DetachStuck => Reason::AttachmentsStuck,
+        Kind::VolumeGone => Reason::VolumeGone,
+        Kind::NodeGone => Reason::NodeGone,
+        Kind::DriverNotOnNode => Reason::DriverNotOnNode,
+        Kind::InlineLeftOver => Reason::InlineLeftOver,
+        Kind::LeftOver => Reason::LeftOver,
+        Kind::AttachNotRequired => Reason::AttachNotRequired,
+        Kind::CSIDriverMissing => Reason::CSIDriverMissing,
+    };
+    let texts: Vec<String> = kinds
+        .map(|kind| {
+            let example = insight.example(kind).unwrap_or_default();
+            match insight.count(kind) {
+                1 => example.to_owned(),
+                count => format!("{count} as this one: {example}"),
+            }
+        })
+        .collect();
+    ConditionUpdate::new(kind, false, reason, texts.join("; "))
 }

@@ -16,8 +16,10 @@ use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
-use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
+
+pub use super::driver_logs::DriverLogs;
+use super::driver_logs::{ByLevels, Levels};
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 7] = [
@@ -75,9 +77,6 @@ pub enum LogError {
     /// Another subscriber is installed already.
     #[error("another log subscriber is installed: {0}")]
     Installed(#[from] tracing_subscriber::util::TryInitError),
-    /// The subscriber of this handle is gone.
-    #[error("the log subscriber is gone: {0}")]
-    Gone(String),
 }
 
 /// Logging settings.
@@ -101,7 +100,7 @@ impl Default for LogOptions {
 /// Changes the level of a running subscriber. A clone is one reference count.
 #[derive(Clone)]
 pub struct LogHandle {
-    reload: Arc<dyn Fn(EnvFilter) -> Result<(), LogError> + Send + Sync>,
+    levels: Arc<Levels>,
     sdk_level: Option<Arc<str>>,
 }
 
@@ -114,7 +113,13 @@ impl fmt::Debug for LogHandle {
 impl LogHandle {
     /// Replaces the level; an unusable level leaves the old one in force.
     pub fn set_level(&self, level: &str) -> Result<(), LogError> {
-        (self.reload)(filter(level, self.sdk_level.as_deref())?)
+        self.levels.set_process(filter(level, self.sdk_level.as_deref())?);
+        Ok(())
+    }
+
+    /// For the levels of single drivers, which the level of the process does not touch.
+    pub fn drivers(&self) -> DriverLogs {
+        DriverLogs::new(self.levels.clone())
     }
 }
 
@@ -134,7 +139,7 @@ fn subscriber<W>(
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let (filter, reload) = reload::Layer::new(filter(&options.level, sdk_level)?);
+    let levels = Arc::new(Levels::new(filter(&options.level, sdk_level)?));
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
         LogFormat::Text => Box::new(base),
@@ -145,9 +150,9 @@ where
                 .with_span_list(false),
         ),
     };
-    let reload = move |filter| reload.reload(filter).map_err(|error| LogError::Gone(error.to_string()));
+    let filter = ByLevels(levels.clone());
     let handle = LogHandle {
-        reload: Arc::new(reload),
+        levels,
         sdk_level: sdk_level.map(Arc::from),
     };
     Ok((tracing_subscriber::registry().with(layer.with_filter(filter)), handle))

@@ -3,6 +3,7 @@ use std::io::Write;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::api::LogLevel;
 
 /// Collects what is written.
 #[derive(Clone, Default)]
@@ -150,4 +151,117 @@ fn formats_are_named() {
     assert_eq!("JSON".parse::<LogFormat>().unwrap(), LogFormat::Json);
     assert_eq!("text".parse::<LogFormat>().unwrap(), LogFormat::Text);
     assert!(matches!("xml".parse::<LogFormat>(), Err(LogError::Format(_))));
+}
+
+/// Says something about the drivers `a` and `b`, and about none, at each level from `warn` to `trace`.
+macro_rules! chatter {
+    () => {{
+        let (a, b) = ("a".to_owned(), "b");
+        tracing::warn!(driver = &*a, "a-warn");
+        tracing::info!(driver = &*a, attempt = 1, "a-info");
+        tracing::debug!(config = %format_args!("config-a"), "a-debug");
+        tracing::trace!(driver = &*a, "a-trace");
+        tracing::warn!(driver = b, "b-warn");
+        tracing::info!(config = "config-b", driver = b, "b-info");
+        tracing::debug!(driver = b, "b-debug");
+        tracing::info!("nobody-info");
+        tracing::debug!("nobody-debug");
+        tracing::debug!(target: "hyper::proto", driver = &*a, "foreign-debug");
+    }};
+}
+
+/// The messages of [`chatter`] that were logged, in their order, apart by spaces.
+fn said(text: &str) -> String {
+    let words = text.split_whitespace();
+    let message = |word: &&str| {
+        ["a-", "b-", "nobody-", "foreign-"]
+            .iter()
+            .any(|start| word.starts_with(start))
+    };
+    words.filter(message).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn each_driver_has_its_own_level_while_running() {
+    let default = "a-warn a-info b-warn b-info nobody-info";
+    type Change = fn(&DriverLogs);
+    let steps: [(Change, &str); 8] = [
+        (|_| {}, default),
+        (
+            |logs| logs.set("config-a", Some(LogLevel::Debug)),
+            "a-warn a-info a-debug b-warn b-info nobody-info",
+        ),
+        // The lines that carry the driver's name alone, once it is known.
+        (
+            |logs| logs.name("config-a", "a"),
+            "a-warn a-info a-debug b-warn b-info nobody-info",
+        ),
+        (
+            |logs| logs.set("config-a", Some(LogLevel::Trace)),
+            "a-warn a-info a-debug a-trace b-warn b-info nobody-info",
+        ),
+        (
+            |logs| {
+                logs.name("config-b", "b");
+                logs.set("config-b", Some(LogLevel::Error));
+            },
+            "a-warn a-info a-debug a-trace nobody-info",
+        ),
+        (|logs| logs.set("config-a", Some(LogLevel::Warn)), "a-warn nobody-info"),
+        (|logs| logs.forget("config-b"), "a-warn b-warn b-info nobody-info"),
+        (|logs| logs.set("config-a", None), default),
+    ];
+    for (number, (change, expected)) in steps.into_iter().enumerate() {
+        let text = logged(LogFormat::Text, "info", None, |handle| {
+            let logs = handle.drivers();
+            for (change, _) in &steps[..number] {
+                change(&logs);
+            }
+            // What was said before a change tells nothing about what is said after it.
+            chatter!();
+            tracing::info!("nobody-changes");
+            change(&logs);
+            chatter!();
+        });
+        let after = text.split_once("nobody-changes").unwrap().1;
+        assert_eq!(said(after), expected, "step {number}");
+    }
+}
+
+#[test]
+fn the_level_of_the_process_changes_beside_those_of_drivers() {
+    let text = logged(LogFormat::Text, "error", None, |handle| {
+        handle.drivers().set("config-a", Some(LogLevel::Debug));
+        chatter!();
+        handle.set_level("warn").unwrap();
+        chatter!();
+        handle.set_level("off").unwrap();
+        chatter!();
+    });
+    assert_eq!(said(&text), "a-debug a-warn a-debug b-warn a-debug");
+}
+
+/// A line that no level lets through is cut off at its place in the code, before anything is looked at.
+#[test]
+fn lines_are_cheap_unless_a_driver_asks_for_them() {
+    let enabled = || tracing::event_enabled!(tracing::Level::DEBUG, driver);
+    let hint = tracing::level_filters::LevelFilter::current;
+    logged(LogFormat::Text, "info", None, |handle| {
+        let logs = handle.drivers();
+        logs.set("config-a", Some(LogLevel::Info));
+        logs.set("config-b", Some(LogLevel::Error));
+        assert!(!enabled());
+        logs.set("config-a", Some(LogLevel::Debug));
+        assert!(enabled() && hint() >= tracing::level_filters::LevelFilter::DEBUG);
+        assert!(
+            !tracing::event_enabled!(tracing::Level::DEBUG, attempt),
+            "a line that names no driver"
+        );
+        assert!(
+            !tracing::event_enabled!(tracing::Level::TRACE, driver),
+            "a line that no driver asks for"
+        );
+        logs.forget("config-a");
+        assert!(!enabled());
+    });
 }

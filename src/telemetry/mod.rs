@@ -7,12 +7,14 @@
 
 pub mod attribute;
 mod batch;
+mod driver_logs;
 mod exporter;
 pub mod logs;
 pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+mod share;
 pub mod trace;
 
 #[cfg(test)]
@@ -24,7 +26,7 @@ use std::time::Duration;
 pub use attribute::{AttrValue, Attribute};
 pub use batch::{SpanCounters, SpanCounts};
 pub use exporter::ExporterError;
-pub use logs::{LogError, LogFormat, LogHandle, LogOptions};
+pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::SpanKind;
 pub use provider::{FlushOutcome, ProviderError};

@@ -144,6 +144,8 @@ pub mod attr {
     pub const K8S_VERB: &str = "attacher.k8s.verb";
     /// Resource of an API server call.
     pub const K8S_RESOURCE: &str = "attacher.k8s.resource";
+    /// Time that an API server call waited for a limit of our own (double, s); absent without one.
+    pub const K8S_LIMIT_WAIT: &str = "attacher.k8s.limit_wait";
     /// ListVolumes pages read by a sync (int).
     pub const SYNC_PAGES: &str = "attacher.sync.pages";
     /// Volumes the driver listed in a sync (int).

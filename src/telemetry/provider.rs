@@ -18,6 +18,7 @@ use super::batch::{self, Processor, Queue, SpanCounters, SpanCounts};
 use super::exporter::{ExporterError, Exporters};
 use super::names;
 use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
+use super::share::UnlessChosen;
 use super::trace::Tracer;
 
 /// What a caller allows on top of the cap for the export thread to answer.
@@ -162,7 +163,7 @@ fn resource(settings: &TraceSettings) -> Resource {
 fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
     let provider = SdkTracerProvider::builder()
-        .with_sampler(sampler(settings.sampler))
+        .with_sampler(UnlessChosen(sampler(settings.sampler)))
         .with_max_attributes_per_span(limits.attributes)
         .with_max_events_per_span(limits.events)
         .with_max_links_per_span(limits.links)

@@ -15,13 +15,18 @@ use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::names::attr;
 use super::otel_env::Propagators;
+use super::share::{Chosen, Share};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
-pub struct Tracer(Option<Arc<Shared>>);
+pub struct Tracer {
+    shared: Option<Arc<Shared>>,
+    /// Which share of the roots is sampled; without, the sampler of the process decides.
+    share: Option<Share>,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -41,6 +46,8 @@ pub struct Span(Option<Box<Active>>);
 struct Active {
     shared: Arc<Shared>,
     span: SdkSpan,
+    /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
+    chosen: bool,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -51,39 +58,50 @@ struct SpanStart<'a> {
     kind: SpanKind,
     start: Option<SystemTime>,
     attributes: &'a [Attribute<'a>],
+    /// Whether it is sampled, when that is not for the sampler of the process to decide.
+    chosen: Option<bool>,
 }
 
 impl Tracer {
     pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators) -> Self {
-        Self(Some(Arc::new(Shared {
+        let shared = Some(Arc::new(Shared {
             tracer,
             value_limit,
             propagators,
-        })))
+        }));
+        Self { shared, share: None }
     }
 
     /// A tracer whose spans do nothing.
     pub const fn disabled() -> Self {
-        Self(None)
+        let (shared, share) = (None, None);
+        Self { shared, share }
+    }
+
+    /// The same tracer, of whose roots so many of a million are sampled; none leaves it to the sampler of the process.
+    #[must_use]
+    pub fn sampling(&self, samples_per_million: Option<u32>) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            share: samples_per_million.map(Share),
+        }
     }
 
     /// Whether spans of this tracer can go anywhere.
     pub const fn is_enabled(&self) -> bool {
-        self.0.is_some()
+        self.shared.is_some()
     }
 
     /// Starts a span without a parent, hence a new trace.
     pub fn root(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        let Some(shared) = &self.0 else { return Span(None) };
-        shared.start(
-            None,
-            SpanStart {
-                name: name.into(),
-                kind,
-                start: None,
-                attributes,
-            },
-        )
+        let chosen = self.share.map(Share::by_chance);
+        self.start(name.into(), kind, None, attributes, chosen)
+    }
+
+    /// Like [`Tracer::root`], about one object: with a share of its own a tracer samples all roots about an object or none.
+    pub fn root_about(&self, subject: &str, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Span {
+        let chosen = self.share.map(|share| share.has(subject));
+        self.start(name.into(), kind, None, &[], chosen)
     }
 
     /// Like [`Tracer::root`], with a start in the past.
@@ -94,16 +112,27 @@ impl Tracer {
         start: SystemTime,
         attributes: &[Attribute<'_>],
     ) -> Span {
-        let Some(shared) = &self.0 else { return Span(None) };
-        shared.start(
-            None,
-            SpanStart {
-                name: name.into(),
-                kind,
-                start: Some(start),
-                attributes,
-            },
-        )
+        let chosen = self.share.map(Share::by_chance);
+        self.start(name.into(), kind, Some(start), attributes, chosen)
+    }
+
+    fn start(
+        &self,
+        name: Cow<'static, str>,
+        kind: SpanKind,
+        start: Option<SystemTime>,
+        attributes: &[Attribute<'_>],
+        chosen: Option<bool>,
+    ) -> Span {
+        let Some(shared) = &self.shared else { return Span(None) };
+        let start = SpanStart {
+            name,
+            kind,
+            start,
+            attributes,
+            chosen,
+        };
+        shared.start(None, start)
     }
 }
 
@@ -115,6 +144,10 @@ impl Shared {
             Some(parent) => Context::new().with_remote_span_context(parent.clone()),
             None => Context::new(),
         };
+        let parent = match start.chosen {
+            Some(sampled) => parent.with_value(Chosen(sampled)),
+            None => parent,
+        };
         let span = self.tracer.build_with_context(builder, &parent);
         // An attribute of a span that nobody keeps is not worth copying.
         let kept = if span.is_recording() { start.attributes } else { &[] };
@@ -122,6 +155,7 @@ impl Shared {
         Span(Some(Box::new(Active {
             shared: Arc::clone(self),
             span,
+            chosen: start.chosen.is_some(),
             attributes,
         })))
     }
@@ -150,6 +184,7 @@ impl Span {
             kind,
             start,
             attributes: &[],
+            chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
         };
         active.shared.start(Some(active.span.span_context()), start)
     }

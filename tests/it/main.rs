@@ -21,6 +21,7 @@ mod demo;
 mod drop_in;
 mod events;
 mod hanging_collector;
+mod insight;
 mod lease;
 mod readme;
 mod reconcile_sync;

@@ -10,7 +10,7 @@ mod secret;
 
 use serde_json::{Value, json};
 
-use crate::rig::{Driver, VOLUME_UID};
+use crate::rig::{Driver, VERSION, VOLUME_UID};
 
 /// The JSON patch that puts a finalizer on a volume which has none.
 fn first_finalizer(finalizer: &str) -> Value {
@@ -54,9 +54,15 @@ fn release(driver: &Driver<'_>, uid: &str, index: usize) -> Value {
     ])
 }
 
-/// The merge patch of the status of an attachment.
+/// The merge patch of the status of an attachment. What an attach came to is for the object as it was read.
 fn status(uid: &str, status: &Value) -> Value {
-    json!({ "metadata": { "uid": uid }, "status": status })
+    let of_attach = status["attached"] == true || status.get("attachError").is_some();
+    let metadata = if of_attach {
+        json!({ "uid": uid, "resourceVersion": VERSION })
+    } else {
+        json!({ "uid": uid })
+    };
+    json!({ "metadata": metadata, "status": status })
 }
 
 /// The status after a successful attach: with the publish context of the mock driver, whose n-th volume on a node gets

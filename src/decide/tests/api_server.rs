@@ -12,8 +12,8 @@ pub fn is_gone(object: &Value) -> bool {
     !metadata["deletionTimestamp"].is_null() && !held
 }
 
-/// Applies a patch by the rules of the API server: a `test` for null holds where there is nothing, a UID is a
-/// precondition, each endpoint changes its own part only, and a deleted object takes no new finalizers.
+/// Applies a patch by the rules of the API server: a `test` for null holds where there is nothing, a UID and
+/// a resource version are preconditions, each endpoint changes its own part only, and a deleted object takes no new finalizers.
 pub fn apply(object: &Value, write: &Write) -> Result<Value, String> {
     let mut patched = object.clone();
     match write.form {
@@ -22,6 +22,9 @@ pub fn apply(object: &Value, write: &Write) -> Result<Value, String> {
     }
     if patched["metadata"]["uid"] != object["metadata"]["uid"] {
         return Err("Precondition failed: UID in precondition".to_owned());
+    }
+    if patched["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+        return Err("the object has been modified; please apply your changes to the latest version".to_owned());
     }
     let (kept, changed) = match write.target {
         Target::AttachmentStatus(_) => (["metadata", "spec"].as_slice(), "status"),

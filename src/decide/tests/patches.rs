@@ -7,6 +7,7 @@ use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID, attachment, volume}
 use super::table::tally;
 use super::world::world;
 use crate::api::names::{finalizer_name, sanitise_driver_name};
+use crate::decide::Failure;
 use crate::decide::patch::{self, Form, Target, Write};
 use crate::objects::{Attachment, Volume};
 
@@ -127,6 +128,32 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
         })
     );
     assert_eq!(patched["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
+}
+
+#[test]
+fn what_an_attach_came_to_is_refused_once_the_attachment_was_changed() {
+    let record = attachment_with(&[FINALIZER]);
+    let failure = Failure::plain("no");
+    let changed = attachment()
+        .finalizers(&[FINALIZER])
+        .set("/metadata/resourceVersion", "9")
+        .0;
+    let of_attach = [
+        patch::attached(&record, None),
+        patch::attach_error(&record, &failure, jiff::Timestamp::UNIX_EPOCH),
+    ];
+    for write in of_attach {
+        assert!(apply(&changed, &write).is_err(), "{write:?}");
+    }
+    // What was taken back is taken back, whatever else happened to the object.
+    let of_detach = [
+        patch::detached(&record),
+        patch::detach_error(&record, &failure, jiff::Timestamp::UNIX_EPOCH),
+        patch::release(&record, FINALIZER).unwrap(),
+    ];
+    for write in of_detach {
+        assert!(apply(&changed, &write).is_ok(), "{write:?}");
+    }
 }
 
 #[test]

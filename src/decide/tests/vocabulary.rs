@@ -126,7 +126,15 @@ fn remove(uid: &str, at: usize, finalizer: &str) -> Value {
 
 fn status_label(body: &Value) -> Option<String> {
     let status = body.get("status")?;
-    if *body != json!({"metadata": {"uid": ATTACHMENT_UID}, "status": status}) {
+    // The result of an attach is for the object as it was read; that of a detach stands whatever else was changed.
+    let of_attach = status["attached"] == true || status.get("attachError").is_some();
+    let metadata = if of_attach {
+        // Whether it is the version of the object, `api_server::apply` finds out.
+        json!({"uid": ATTACHMENT_UID, "resourceVersion": body["metadata"]["resourceVersion"].as_str()?})
+    } else {
+        json!({"uid": ATTACHMENT_UID})
+    };
+    if *body != json!({"metadata": metadata, "status": status}) {
         return None;
     }
     if *status == json!({"attached": true, "attachError": null}) {

@@ -169,6 +169,10 @@ impl ModelDriver {
             tokio::time::sleep(at).await;
             let result = world.with(|state| {
                 let result = state.backend.carry_out(&pair, id);
+                if (call, &result) == (Call::Unpublish, &Some(Ok(()))) {
+                    // Taken back it is; what is published there from now on is another story.
+                    state.must_undo.remove(&pair);
+                }
                 state
                     .journal
                     .note("backend", || format!("{call:?} of {pair}: {result:?}"));

@@ -97,6 +97,7 @@ impl Replica {
             metrics,
             events: Events::disabled(),
             tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
         };
         let settings = world.with(|state| settings(&state.scenario, &mutant));
         Self {

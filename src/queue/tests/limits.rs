@@ -271,3 +271,90 @@ async fn a_lane_without_work_spends_no_token() {
     assert_eq!(settle_all(&queue), ["d1"], "the token was left");
     drop(run);
 }
+
+/// The keys that may start in one instant.
+fn starts_now(queue: &Queue<&'static str>) -> usize {
+    take_all(queue).len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_used_nothing_gives_its_token_back() {
+    let queue = limited(limits([0; 3], 0, 2));
+    for key in ["a", "b", "c", "d"] {
+        queue.add(item(key, 0));
+    }
+    let idle = take(&queue).unwrap();
+    let other = take(&queue).unwrap();
+    assert!(take(&queue).is_none(), "the burst of two is used");
+    assert!(queue.stats().lacks_token);
+    queue.settle_rate(&idle, 0);
+    idle.finish(Verdict::Done);
+    assert!(!queue.stats().lacks_token);
+    assert_eq!(starts_now(&queue), 1);
+    queue.settle_rate(&other, 1);
+    assert_eq!(starts_now(&queue), 0, "one token is what it took");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_used_more_than_one_token_leaves_a_debt() {
+    let queue = limited(limits([0; 3], 0, 1));
+    for key in ["a", "b", "c"] {
+        queue.add(item(key, 0));
+    }
+    let run = take(&queue).unwrap();
+    queue.settle_rate(&run, 3);
+    run.finish(Verdict::Done);
+    advance(2 * SECOND).await;
+    assert_eq!(starts_now(&queue), 0, "three tokens last for three seconds");
+    advance(SECOND).await;
+    assert_eq!(starts_now(&queue), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_come_back_never_make_more_than_a_full_bucket() {
+    let queue = limited(limits([0; 3], 0, 2));
+    for round in 0..10_u64 {
+        queue.add(item("a", round));
+        let run = take(&queue).unwrap();
+        advance(SECOND).await;
+        queue.settle_rate(&run, 0);
+        run.finish(Verdict::Done);
+    }
+    for key in ["a", "b", "c", "d"] {
+        queue.add(item(key, 0));
+    }
+    assert_eq!(starts_now(&queue), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_without_rate_has_no_tokens_to_give_back() {
+    let queue = limited(limits([0; 3], 0, 1));
+    for key in ["v1", "v2"] {
+        queue.add(Item::new(key, VOLUME, 0));
+    }
+    for run in take_all(&queue) {
+        queue.settle_rate(&run, 0);
+    }
+    for key in ["a", "b"] {
+        queue.add(item(key, 0));
+    }
+    assert_eq!(starts_now(&queue), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_hundred_keys_of_one_node_do_not_hold_up_the_first_of_another() {
+    let typed: Queue<u32> = Builder::new(super::plain_backoff())
+        .limits(limits([1; 3], 0, 0))
+        .build();
+    for key in 0..500 {
+        typed.add(Item::new(key, ATTACH, 0).in_group("crowded"));
+    }
+    let running = take(&typed).unwrap();
+    typed.add(Item::new(1_000, ATTACH, 0).in_group("quiet"));
+    running.finish(Verdict::Done);
+    let next_two = [0; 2].map(|_| super::settle(&typed).unwrap());
+    assert!(
+        next_two.contains(&1_000),
+        "{next_two:?}: it waits for one turn of each other node"
+    );
+}

@@ -96,10 +96,11 @@ async fn stats_tell_counts_and_ages() {
             ready: 2,
             running: 1,
             oldest_ready_since: Some(begin + 3 * SECOND / 4),
+            oldest_unblocked_since: Some(begin + 3 * SECOND / 4),
             oldest_pending: Some(("long", begin + SECOND / 2)),
             longest_running: Some(SECOND / 4),
             unfinished: SECOND / 4,
-            ..LaneStats::empty()
+            ..LaneStats::default()
         }
     );
     assert_eq!(
@@ -110,10 +111,10 @@ async fn stats_tell_counts_and_ages() {
             failing: 1,
             oldest_pending: Some(("failing", begin)),
             longest_running: Some(Duration::ZERO),
-            ..LaneStats::empty()
+            ..LaneStats::default()
         }
     );
-    assert_eq!(stats.lanes[VOLUME.index()], LaneStats::empty());
+    assert_eq!(stats.lanes[VOLUME.index()], LaneStats::default());
     assert!(!stats.paused && !stats.closed);
 
     // Both detach runs count towards the unfinished work, the longer one is the longest.
@@ -179,4 +180,30 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
 fn triggers_have_names() {
     let names = [Trigger::Event, Trigger::Retry, Trigger::Wake, Trigger::Again].map(Trigger::as_str);
     assert_eq!(names, ["event", "retry", "wake", "again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stats_tell_what_keeps_ready_keys_from_running() {
+    let queue = Builder::new(plain_backoff()).limits(limits([3, 0, 0], 1, 0)).build();
+    for key in ["b1", "b2"] {
+        queue.add(item(key, 0).in_group("busy"));
+    }
+    let running = take(&queue).unwrap();
+    let start = Instant::now();
+    advance(SECOND).await;
+    let runs = ["x", "y"].map(|key| {
+        queue.add(item(key, 0).in_group(key));
+        take(&queue).unwrap()
+    });
+    queue.add(item("z", 0).in_group("z"));
+    let lane = queue.stats().lanes.swap_remove(ATTACH.index());
+    assert_eq!((lane.ready, lane.blocked), (2, 1));
+    assert_eq!(lane.oldest_blocked, Some(("busy".into(), start)));
+    assert_eq!(lane.oldest_unblocked_since, Some(start + SECOND));
+    assert_eq!(lane.oldest_ready_since, Some(start));
+    running.finish(Verdict::Done);
+    let lane = queue.stats().lanes.swap_remove(ATTACH.index());
+    assert_eq!((lane.blocked, lane.oldest_blocked), (0, None));
+    assert_eq!(lane.oldest_unblocked_since, Some(start));
+    drop(runs);
 }

@@ -1,7 +1,9 @@
 //! What should run, what runs, and what is shown of it.
 
+mod deletion;
 mod plan;
 mod running;
+mod saturation;
 mod status;
 mod voice;
 mod writer;

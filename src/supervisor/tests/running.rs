@@ -30,6 +30,7 @@ fn drivers() -> Drivers {
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
         tracer: Tracer::disabled(),
+        logs: crate::telemetry::DriverLogs::default(),
     })
 }
 

@@ -109,6 +109,7 @@ pub(super) struct OperationFamilies {
     pub(super) reconcile_passes: DriverFamily<Counter>,
     pub(super) reconcile_mismatches: DriverFamily<Gauge>,
     pub(super) events: DriverFamily<Counter>,
+    pub(super) findings: DriverFamily<Gauge>,
 }
 
 impl OperationFamilies {
@@ -143,6 +144,8 @@ impl OperationFamilies {
         let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
         let name = "csi_attacher_reconcile_sync_mismatches";
         let reconcile_mismatches = per_driver(registry, name, help, Gauge::default);
+        let help = "What is wrong with VolumeAttachments of the driver, or with the driver itself, by kind";
+        let findings = per_driver(registry, "csi_attacher_findings", help, Gauge::default);
         Self {
             csi,
             end_to_end,
@@ -152,6 +155,7 @@ impl OperationFamilies {
             reconcile_passes,
             reconcile_mismatches,
             events,
+            findings,
         }
     }
 
@@ -164,6 +168,7 @@ impl OperationFamilies {
         self.reconcile_passes.forget(driver);
         self.reconcile_mismatches.forget(driver);
         self.events.forget(driver);
+        self.findings.forget(driver);
     }
 }
 
@@ -172,6 +177,7 @@ pub(super) struct ConnectionFamilies {
     pub(super) up: DriverFamily<Gauge>,
     pub(super) info: DriverFamily<Gauge>,
     pub(super) reconnects: DriverFamily<Counter>,
+    pub(super) unserved: Family<Labels, Gauge>,
 }
 
 impl ConnectionFamilies {
@@ -182,7 +188,15 @@ impl ConnectionFamilies {
         let info = per_driver(registry, "csi_attacher_driver_info", help, Gauge::default);
         let help = "Connections to the driver that were made after a loss";
         let reconnects = per_driver(registry, "csi_attacher_driver_reconnects", help, Counter::default);
-        Self { up, info, reconnects }
+        let unserved = Family::<Labels, Gauge>::default();
+        let help = "Objects that wait for an attacher and whose driver has no AttacherConfig";
+        registry.register("csi_attacher_unserved", help, unserved.clone());
+        Self {
+            up,
+            info,
+            reconnects,
+            unserved,
+        }
     }
 
     pub(super) fn forget(&self, driver: &str) {
@@ -196,7 +210,7 @@ impl ConnectionFamilies {
 pub(super) struct RestFamilies {
     pub(super) requests: Family<Labels, Counter>,
     pub(super) duration: Family<Labels, Histogram, fn() -> Histogram>,
-    pub(super) held_back: Family<Labels, Histogram, fn() -> Histogram>,
+    pub(super) held_back: DriverFamily<Histogram>,
 }
 
 impl RestFamilies {
@@ -208,9 +222,9 @@ impl RestFamilies {
         let duration = Family::new_with_constructor(new);
         let help = "Request latency in seconds by verb and host";
         registry.register("rest_client_request_duration_seconds", help, duration.clone());
-        let held_back = Family::new_with_constructor(new);
-        let help = "Client side rate limiter latency in seconds by verb and host";
-        registry.register("rest_client_rate_limiter_duration_seconds", help, held_back.clone());
+        let help =
+            "Client side rate limiter latency in seconds by verb and host, and by driver where the limit is a driver's";
+        let held_back = per_driver(registry, "rest_client_rate_limiter_duration_seconds", help, new);
         Self {
             requests,
             duration,
@@ -239,7 +253,7 @@ impl LeaseFamilies {
 
 /// Registers a family of one series or more for each driver. The name of a counter is given without `_total`, which
 /// the encoder adds.
-fn per_driver<M: Metric + TypedMetric + Clone>(
+pub(super) fn per_driver<M: Metric + TypedMetric + Clone>(
     registry: &mut Registry,
     name: &str,
     help: &str,

@@ -9,6 +9,8 @@ mod collectors;
 mod exposition;
 mod families;
 mod family;
+mod insight;
+mod lanes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +29,8 @@ use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
 use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
 use family::{Labels, labels};
+use lanes::LaneFamilies;
+pub use lanes::LaneGauges;
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,6 +49,7 @@ struct Inner {
     /// One scrape at a time, so that two cannot mix the gauges their callbacks set.
     scrape: Mutex<()>,
     queue: QueueFamilies,
+    lane: LaneFamilies,
     operation: OperationFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
@@ -77,6 +82,7 @@ impl Metrics {
         registry.register_collector(Box::new(collectors::ProcessCollector));
         let inner = Inner {
             queue: QueueFamilies::register(&mut registry),
+            lane: LaneFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
@@ -145,30 +151,17 @@ impl Metrics {
             .observe(elapsed.as_secs_f64());
     }
 
-    /// A request to the API server waited this long for the client's own limit, possibly not at all. Not called without
-    /// such a limit.
-    pub fn rest_request_held_back(&self, verb: &str, host: &str, waited: Duration) {
-        let labels = labels([("verb", verb), ("host", host)]);
+    /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with
+    /// an empty one that of the process. Not called without such a limit.
+    pub fn rest_request_held_back(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
+        let mut labels = labels([("verb", verb), ("host", host)]);
+        if !driver.is_empty() {
+            labels.push(("driver_name", driver.to_owned()));
+        }
         self.0
             .rest
             .held_back
-            .get_or_create(&labels)
-            .observe(waited.as_secs_f64());
-    }
-
-    /// A comparison with ListVolumes ended; `mismatches` are those it found, when it came to its end.
-    pub fn reconcile_sync(&self, driver: &str, outcome: &'static str, mismatches: Option<usize>) {
-        let families = &self.0.operation;
-        let with_outcome = labels([("driver_name", driver), ("outcome", outcome)]);
-        families.reconcile_passes.with(driver, with_outcome, |counter| {
-            counter.inc();
-        });
-        if let Some(mismatches) = mismatches {
-            let labels = labels([("driver_name", driver)]);
-            families.reconcile_mismatches.with(driver, labels, |gauge| {
-                gauge.set(to_i64(mismatches));
-            });
-        }
+            .with(driver, labels, |histogram| histogram.observe(waited.as_secs_f64()));
     }
 
     /// A Lease is held by this process, or is not.
@@ -271,6 +264,33 @@ impl Metrics {
         });
     }
 
+    /// What waits and what runs in a lane, `attach` or `detach`.
+    pub fn lane(&self, driver: &str, operation: &'static str, lane: &LaneGauges) {
+        let with = || labels([("driver_name", driver), ("operation", operation)]);
+        let families = &self.0.lane;
+        let counts = [
+            (&families.waiting, lane.waiting),
+            (&families.in_flight, lane.in_flight),
+            (&families.limit, lane.limit.unwrap_or_default()),
+        ];
+        for (family, count) in counts {
+            family.with(driver, with(), |gauge| {
+                gauge.set(to_i64(count));
+            });
+        }
+        families.oldest_waiting.with(driver, with(), |gauge| {
+            gauge.set(lane.oldest_waiting.unwrap_or_default().as_secs_f64());
+        });
+    }
+
+    /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
+    pub fn saturated(&self, driver: &str, reason: &'static str, holds: bool) {
+        let labels = labels([("driver_name", driver), ("reason", reason)]);
+        self.0.lane.saturated.with(driver, labels, |gauge| {
+            gauge.set(i64::from(holds));
+        });
+    }
+
     /// The driver has this many VolumeAttachments in a state.
     pub fn volume_attachments(&self, driver: &str, state: &'static str, count: usize) {
         let labels = labels([("driver_name", driver), ("state", state)]);
@@ -334,8 +354,10 @@ impl Metrics {
     /// observation makes a series anew.
     pub fn forget_driver(&self, driver: &str) {
         self.0.queue.forget(driver);
+        self.0.lane.forget(driver);
         self.0.operation.forget(driver);
         self.0.connection.forget(driver);
+        self.0.rest.held_back.forget(driver);
     }
 }
 

@@ -40,6 +40,15 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.operation_ended(driver, "attach", "succeeded", second, 2);
     metrics.oldest_pending(driver, "detach", second);
     metrics.volume_attachments(driver, "attached", 12);
+    let lane = LaneGauges {
+        waiting: 7,
+        oldest_waiting: Some(second),
+        in_flight: 5,
+        limit: Some(5),
+    };
+    metrics.lane(driver, "attach", &lane);
+    metrics.saturated(driver, "LaneFull", true);
+    metrics.rest_request_held_back(driver, "PATCH", "h", second);
     metrics.reconcile_sync(driver, "succeeded", Some(3));
     metrics.reconcile_sync(driver, "failed", None);
     metrics.driver_up(driver);
@@ -190,6 +199,11 @@ fn our_own_metrics_are_exactly_these() {
         "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 2.0",
         "csi_attacher_oldest_pending_seconds{driver_name=\"d\",operation=\"detach\"} 1.0",
         "csi_attacher_volumeattachments{driver_name=\"d\",state=\"attached\"} 12",
+        "csi_attacher_lane_waiting{driver_name=\"d\",operation=\"attach\"} 7",
+        "csi_attacher_lane_oldest_waiting_seconds{driver_name=\"d\",operation=\"attach\"} 1.0",
+        "csi_attacher_lane_in_flight{driver_name=\"d\",operation=\"attach\"} 5",
+        "csi_attacher_lane_limit{driver_name=\"d\",operation=\"attach\"} 5",
+        "csi_attacher_saturated{driver_name=\"d\",reason=\"LaneFull\"} 1",
         "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"succeeded\"} 1",
         "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"failed\"} 1",
         "csi_attacher_reconcile_sync_mismatches{driver_name=\"d\"} 3",

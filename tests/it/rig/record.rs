@@ -13,6 +13,8 @@ const USER_AGENT: &str = "csi-attacher-operator/";
 pub const NOW: &str = "<now>";
 /// What stands for the UID of the PersistentVolume that a request is about in expected bodies.
 pub const VOLUME_UID: &str = "<uid of the volume>";
+/// What stands for the version that an attachment had before it was written in expected bodies.
+pub const VERSION: &str = "<version as it was read>";
 
 /// One request of the operator to the API server, or one call of a driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +67,7 @@ fn request(event: &AuditEvent) -> Step {
             "{} {}{slash}{} {}",
             event.verb, event.resource, event.subresource, event.name
         ),
-        body: blank_volume_uid(event),
+        body: blank_version(event, blank_volume_uid(event)),
         at: event.request_timestamp,
         status: event.response_code,
     }
@@ -86,6 +88,21 @@ fn blank_volume_uid(event: &AuditEvent) -> Value {
         && Some(&*uid) == answered
     {
         *uid = VOLUME_UID.into();
+    }
+    body
+}
+
+/// The body with [`VERSION`] in the place of the resource version that is a precondition of a status, if it is not newer than
+/// the one which the API server answered with: they are the same when the write changed nothing.
+fn blank_version(event: &AuditEvent, mut body: Value) -> Value {
+    let number = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<u64>().ok();
+    let answer = event.response_body.as_ref();
+    let answered = number(answer.and_then(|answer| answer.pointer("/metadata/resourceVersion")));
+    if event.subresource == "status"
+        && let Some(version) = body.pointer_mut("/metadata/resourceVersion")
+        && number(Some(version)) <= answered
+    {
+        *version = VERSION.into();
     }
     body
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{first_finalizer, uid};
-use crate::rig::{NOW, VOLUME_UID, World, assert_steps};
+use crate::rig::{NOW, VERSION, VOLUME_UID, World, assert_steps};
 use crate::support::Result;
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_volume_that_is_being_deleted_is_not_attached() -> Result<()> {
     driver.attach_one_more("dying-more").await?;
 
     let body = json!({
-        "metadata": { "uid": uid(&made) },
+        "metadata": { "uid": uid(&made), "resourceVersion": VERSION },
         "status": { "attachError": { "message": text, "time": NOW, "errorCode": null } },
     });
     let expected = [("patch volumeattachments/status dying-va", body)];

@@ -30,6 +30,8 @@ enum Op {
     Next,
     Finish {
         which: usize,
+        /// How many tokens it used, if it tells.
+        used: Option<u32>,
         verdict: Verdict,
     },
     Wake(u8),
@@ -64,7 +66,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => add.prop_map(|(key, lane, group, fingerprint, delay)| Op::Add { key, lane, group, fingerprint, delay }),
         14 => Just(Op::Next),
-        10 => (any::<usize>(), verdict()).prop_map(|(which, verdict)| Op::Finish { which, verdict }),
+        10 => (any::<usize>(), prop::option::weighted(0.4, 0..4_u32), verdict())
+            .prop_map(|(which, used, verdict)| Op::Finish { which, used, verdict }),
         2 => (0..KEYS).prop_map(Op::Wake),
         1 => Just(Op::WakeAll),
         1 => (0..KEYS).prop_map(Op::Forget),
@@ -143,9 +146,13 @@ impl World {
             Op::Next => {
                 self.next();
             }
-            Op::Finish { which, verdict } => {
+            Op::Finish { which, used, verdict } => {
                 if !self.runs.is_empty() {
                     let run = self.runs.swap_remove(which % self.runs.len());
+                    if let Some(used) = used {
+                        self.model.settle_rate(run.lane(), used, self.now);
+                        self.state.settle_rate(run.lane(), used, self.now);
+                    }
                     self.finish(&run, verdict);
                 }
             }

@@ -231,6 +231,13 @@ impl Model {
         self.refilled = now;
     }
 
+    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) {
+        if self.limits.lane(lane).rate_limited {
+            self.refill(now);
+            self.tokens = (self.tokens + 1.0 - f64::from(used)).min(self.rate.max(1.0));
+        }
+    }
+
     fn running(&self, counts: impl Fn(Lane, Option<&Group>) -> bool) -> usize {
         let running = self.keys.values().filter(|known| match &known.place {
             Place::Running { lane, group, .. } => counts(*lane, group.as_ref()),

@@ -1,0 +1,211 @@
+//! Which lane an attempt keeps busy, and for how long.
+
+use serde_json::json;
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::mock::Rule;
+
+const DELETED: &str = "2026-01-01T00:00:00Z";
+
+/// Long enough for everything else, short enough to be waited for.
+const DETACH_DEADLINE: &str = "5s";
+
+/// A stage on which one call of each kind may be in flight.
+async fn narrow(api: Api) -> Stage {
+    Stage::with(api, DRIVER, |spec| {
+        (spec.concurrency.attach, spec.concurrency.detach) = (1, 1);
+        spec.timeouts.unpublish = DETACH_DEADLINE.parse().unwrap();
+    })
+    .await
+}
+
+impl Stage {
+    /// Begins a detach of `name` from the node with the id `id`, which hangs until its deadline.
+    async fn hanging_detach(&self, name: &str, id: &str) {
+        self.driver
+            .script(Rule::on(Call::ControllerUnpublishVolume).times(1).hang());
+        self.attachment(name, "gone", &claimed(id, true));
+        self.detach_is_called(id).await;
+    }
+
+    async fn detach_is_called(&self, id: &str) {
+        let id = id.to_owned();
+        let called = self.driver.wait_for_call(move |call| {
+            call.method == Call::ControllerUnpublishVolume && call.node.as_deref() == Some(&*id)
+        });
+        tokio::time::timeout(LIMIT, called).await.expect("in time");
+    }
+
+    async fn attaches(&self, name: &str) {
+        self.api.until(|api| Stage::is_attached(api, name)).await;
+    }
+
+    fn nodes(&self, count: usize) {
+        for number in 0..count {
+            let (node, id) = (format!("n{number}"), format!("id{number}"));
+            self.store.apply_node(CsiNode::new(&node, &[(DRIVER, &id)]));
+        }
+    }
+
+    /// The most calls of a kind that were in flight at a time.
+    fn peak(&self, call: Call) -> usize {
+        self.driver.in_flight_of(call).peak
+    }
+}
+
+/// Metadata of an attachment that an earlier attempt claimed for a node.
+fn claimed(id: &str, deleted: bool) -> Value {
+    let mut metadata = json!({
+        "finalizers": [FINALIZER],
+        "annotations": {"csi.alpha.kubernetes.io/node-id": id},
+    });
+    if deleted {
+        metadata["deletionTimestamp"] = DELETED.into();
+    }
+    metadata
+}
+
+#[tokio::test]
+async fn ten_hanging_detaches_hold_up_no_attach() {
+    let stage = narrow(Api::default()).await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.hanging_detach("old0", "old-id0").await;
+    stage.driver.script(Rule::on(Call::ControllerUnpublishVolume).hang());
+    for number in 1..10 {
+        stage.attachment(
+            &format!("old{number}"),
+            "gone",
+            &claimed(&format!("old-id{number}"), true),
+        );
+    }
+    stage.nodes(3);
+    for number in 0..3 {
+        stage.attachment(&format!("va{number}"), &format!("n{number}"), &json!({}));
+    }
+    for number in 0..3 {
+        stage.attaches(&format!("va{number}")).await;
+    }
+    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
+    assert_eq!(stage.peak(Call::ControllerPublishVolume), 1);
+}
+
+/// It was handed out to be attached, and deleted before the call: its detach waits for its turn among the detaches.
+#[tokio::test]
+async fn a_detach_never_takes_the_place_of_an_attach() {
+    let api = Api {
+        volumes_together: Some(Barrier::new(2)),
+        ..Api::default()
+    };
+    let stage = narrow(api).await;
+    stage.volume(&json!({}));
+    stage.nodes(2);
+    stage.hanging_detach("old", "old-id").await;
+    // Handed out to be attached; its first write, the finalizer of the volume, waits for us.
+    stage.attachment("va0", "n0", &claimed("id0", false));
+    stage
+        .api
+        .until(|api| api.volume_patches.load(Ordering::SeqCst) == 1)
+        .await;
+    stage.attachment("va0", "n0", &claimed("id0", true));
+    stage.attachment("va1", "n1", &json!({}));
+    stage.api.volumes_together.as_ref().unwrap().wait().await;
+    stage.attaches("va1").await;
+    assert_eq!(
+        stage.calls(Call::ControllerUnpublishVolume),
+        1,
+        "the one that hangs still does"
+    );
+    stage.detach_is_called("id0").await;
+    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
+}
+
+/// Two calls never overlap for one volume and node. Who waits for that leaves its place in the lane to others.
+#[tokio::test]
+async fn who_waits_for_another_call_fills_no_lane() {
+    let stage = narrow(Api::default()).await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(2);
+    stage.hanging_detach("old", "id0").await;
+    stage.attachment("va0", "n0", &json!({}));
+    let claimed = |api: &Api| {
+        api.get(&format!("{ATTACHMENTS}va0"))
+            .is_some_and(|object| object["metadata"]["finalizers"] == json!([FINALIZER]))
+    };
+    stage.api.until(claimed).await;
+    stage.attachment("va1", "n1", &json!({}));
+    stage.attaches("va1").await;
+    assert!(!Stage::is_attached(&stage.api, "va0"));
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "that of va1");
+    stage.attaches("va0").await;
+    assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
+}
+
+/// `callsPerSecond` is about calls: what is refused without a call uses up none of them.
+#[tokio::test]
+async fn an_attempt_without_a_call_costs_no_call() {
+    const COUNT: usize = 60;
+    let stage = Stage::with(Api::default(), DRIVER, |spec| spec.concurrency.calls_per_second = 1).await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    for number in 0..COUNT {
+        stage.attachment(&format!("va{number}"), "nowhere", &json!({}));
+    }
+    let refused = |api: &Api| {
+        (0..COUNT).all(|number| {
+            let object = api.get(&format!("{ATTACHMENTS}va{number}"));
+            object.is_some_and(|object| object["status"]["attachError"].is_object())
+        })
+    };
+    // Less than a second for each.
+    stage.api.until(refused).await;
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+}
+
+/// A driver that is served without calls is not held to a number of calls.
+#[tokio::test]
+async fn without_calls_there_is_no_rate_of_calls() {
+    let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+    spec.concurrency.calls_per_second = 1;
+    let config = DriverConfig::try_from(&spec).unwrap();
+    let limited = |publish_unpublish| {
+        let able = Capabilities {
+            publish_unpublish,
+            ..Capabilities::default()
+        };
+        let limits = crate::driver::engine::limits(&config, &DriverFacts::new(DRIVER, able));
+        limits.lanes.iter().map(|lane| lane.rate_limited).collect::<Vec<_>>()
+    };
+    assert_eq!(limited(true), [true, true, false]);
+    assert_eq!(limited(false), [false, false, false]);
+}
+
+/// The limit of requests holds the attaches back until it is raised, and never the end of the driver.
+#[tokio::test]
+async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
+    let stage = Stage::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 1).await;
+    let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.nodes(40);
+    let attach = |number: usize| stage.attachment(&format!("va{number}"), &format!("n{number}"), &json!({}));
+    // Two writes each: 39 seconds for these, were it not for the change.
+    (0..20).for_each(attach);
+    stage.api.until(|api| !api.patches.lock().is_empty()).await;
+    spec.kubernetes_api.qps = 10_000;
+    stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
+    for number in 0..20 {
+        stage.attaches(&format!("va{number}")).await;
+    }
+    spec.kubernetes_api.qps = 1;
+    stage.engine.reconfigure(&DriverConfig::try_from(&spec).unwrap());
+    (20..40).for_each(attach);
+    stage.api.until(|api| api.patches.lock().len() > 40).await;
+    let all_run = async {
+        while stage.engine.queue().stats().lanes[0].ready > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, all_run).await.expect("in time");
+    let Stage { engine, api, .. } = stage;
+    tokio::time::timeout(LIMIT, engine.drain()).await.expect("in time");
+    assert_eq!(api.patches.lock().len(), 80, "everything that ran is on record");
+}

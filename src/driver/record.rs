@@ -1,0 +1,254 @@
+//! How the result of an attempt is recorded: on the object, in the cache, and for people.
+
+use std::time::Duration;
+
+use super::attempt::{Attempt, Step};
+use super::report::{self, Operation};
+use crate::clock;
+use crate::decide::patch::Target;
+use crate::decide::{self, Failure, Observed, Outcome, Write};
+use crate::kubernetes::{ApiError, ApiErrorKind, Returned};
+use crate::objects::Attachment;
+use crate::queue::Verdict;
+use crate::store::Snapshot;
+
+/// How often a result is offered to the API server before the attempt counts as failed.
+const MAX_WRITES: u32 = 4;
+const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
+const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
+
+impl Attempt<'_> {
+    pub(super) async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
+        let rules = self.work.rules;
+        self.record(snapshot, observed, |observed| {
+            (rules.settle)(observed, outcome, clock::now())
+        })
+        .await
+    }
+
+    /// Writes a result down. When somebody else changed the object meanwhile, the writes are made anew from what it is
+    /// now: the call behind the result is not to be repeated for that.
+    pub(super) async fn record(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        writes: impl Fn(&Observed<'_>) -> Vec<Write>,
+    ) -> Step {
+        let mut fresh = self.newest(snapshot).unwrap_or_else(|| snapshot.clone());
+        let mut tries = 1;
+        loop {
+            if !self.is_same_work(snapshot, &fresh) {
+                // Whatever was called, it is not what this attachment is about any more.
+                return Step::Again;
+            }
+            let current = Observed {
+                attachment: &fresh.attachment,
+                ..*observed
+            };
+            let Err(error) = self.insist_on_all(&fresh, writes(&current)).await else {
+                report::succeeded(self, snapshot);
+                return Step::End(Verdict::Done);
+            };
+            match self.newest(snapshot) {
+                Some(newer) if error.kind == ApiErrorKind::Stale && tries < MAX_WRITES => fresh = newer,
+                _ => return self.not_recorded(snapshot, observed, &error).await,
+            }
+            tries += 1;
+        }
+    }
+
+    /// A result that the API server does not take, though it was offered again and again.
+    async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
+        if Operation::of(snapshot) == Operation::Detach {
+            let failure = Failure::plain(format!("could not mark as detached: {error}"));
+            return self.fail(snapshot, observed, failure, "_OTHER").await;
+        }
+        // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
+        // harmless, and records the answer.
+        let failure = Failure::plain(format!("could not mark as attached: {error}"));
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        Step::End(failed_with(observed))
+    }
+
+    /// The writes of a result in their order; the rest is left out once the object is gone.
+    async fn insist_on_all(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
+        for write in writes {
+            if !self.insist(snapshot, &write).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
+    /// when the object is gone, so that there is nothing left to write on.
+    async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
+        let mut pause = FIRST_WRITE_PAUSE;
+        let mut tries = 1;
+        loop {
+            match self.write(snapshot, write).await {
+                Ok(gone) => return Ok(!gone),
+                Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
+                Err(error) if error.is_transient() && tries < MAX_WRITES => {
+                    let wanted = error.retry_after.unwrap_or(pause);
+                    tokio::time::sleep(wanted.min(MAX_WRITE_PAUSE)).await;
+                    pause *= 4;
+                    tries += 1;
+                }
+                Err(error) if error.kind == ApiErrorKind::Stale && !self.is_outdated(snapshot, &write.target).await => {
+                    // Nothing changed, so it was not a stale copy that the API server refused.
+                    return Err(ApiError {
+                        kind: ApiErrorKind::Refused,
+                        ..error
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Records a failure on the attachment and in log, status, span and metrics. That the error itself cannot be
+    /// written changes nothing: it is tried again either way.
+    pub(super) async fn fail(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        failure: Failure,
+        reason: &'static str,
+    ) -> Step {
+        let outcome = match Operation::of(snapshot) {
+            Operation::Attach => Outcome::AttachFailed(failure.clone()),
+            Operation::Detach => Outcome::DetachFailed(failure.clone()),
+        };
+        if let Err(error) = self.note_failure(snapshot, observed, &outcome).await {
+            let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
+            tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+        }
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+        Step::End(failed_with(observed))
+    }
+
+    /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the failure
+    /// is not what the attachment is about any more.
+    async fn note_failure(
+        &self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        outcome: &Outcome,
+    ) -> Result<(), ApiError> {
+        let mut again = true;
+        loop {
+            let fresh = self.newest(snapshot).unwrap_or_else(|| snapshot.clone());
+            if !self.is_same_work(snapshot, &fresh) {
+                return Ok(());
+            }
+            let current = Observed {
+                attachment: &fresh.attachment,
+                ..*observed
+            };
+            let writes = (self.work.rules.settle)(&current, outcome, clock::now());
+            let Err(error) = self.write_all(&fresh, writes).await else {
+                return Ok(());
+            };
+            let target = Target::AttachmentStatus(snapshot.attachment.name.clone());
+            let changed = error.kind == ApiErrorKind::Stale
+                && std::mem::replace(&mut again, false)
+                && self.is_outdated(&fresh, &target).await;
+            if !changed {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn write_all(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
+        for write in writes {
+            self.write(snapshot, &write).await?;
+        }
+        Ok(())
+    }
+
+    /// What the cache knows of the object by now.
+    fn newest(&self, snapshot: &Snapshot) -> Option<Snapshot> {
+        let newest = self.work.context.store.attachment(&snapshot.attachment.name);
+        newest.filter(|newest| newest.attachment.uid == snapshot.attachment.uid)
+    }
+
+    /// Whether a result for the one is a result for the other: the same object, to be moved the same way and, if it is
+    /// being attached, claimed for the same place.
+    fn is_same_work(&self, one: &Snapshot, other: &Snapshot) -> bool {
+        let finalizer = &*self.work.facts.finalizer;
+        let claim = |attachment: &Attachment| {
+            let note = attachment.volume_note.as_ref().map(|note| note.handle.clone());
+            let node_id = attachment.node_id.clone();
+            (attachment.finalizers.contains(finalizer), node_id, note)
+        };
+        let (one, other) = (&*one.attachment, &*other.attachment);
+        match (&one.deleting, &other.deleting) {
+            (None, None) => claim(one) == claim(other),
+            (Some(_), Some(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Sends a write and takes the answer into the cache. True when the object went with it.
+    pub(super) async fn write(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
+        let outcome = self.work.context.requests.write(write, &self.span).await;
+        take_in(
+            &self.work.context.store,
+            &write.target,
+            snapshot.uid(&write.target),
+            outcome,
+        )
+    }
+
+    /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
+    /// refused. It may be in the cache already: of ten attachments that protect one volume at the same time, nine are
+    /// refused and find there what the tenth wrote.
+    pub(super) async fn is_outdated(&self, snapshot: &Snapshot, target: &Target) -> bool {
+        let known = || self.work.context.store.version(target);
+        known() != snapshot.version(target)
+            || self.refresh(snapshot, target).await
+            || known() != snapshot.version(target)
+    }
+
+    /// Reads an object again, into the cache; true when it is not there any more.
+    async fn refresh(&self, snapshot: &Snapshot, target: &Target) -> bool {
+        let outcome = self.work.context.requests.read(target, &self.span).await;
+        let known = take_in(&self.work.context.store, target, snapshot.uid(target), outcome);
+        matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)
+    }
+}
+
+/// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
+/// `uid` is that of the object that the request was about: by the time of the answer the name may be another one's.
+pub(super) fn take_in(
+    store: &crate::store::Store,
+    target: &Target,
+    uid: &str,
+    outcome: Result<Returned, ApiError>,
+) -> Result<bool, ApiError> {
+    match outcome {
+        Ok(Returned::Attachment(record)) => {
+            let gone = record.is_gone();
+            store.answered_attachment(*record);
+            Ok(gone)
+        }
+        Ok(Returned::Volume(record)) => {
+            let gone = record.is_gone();
+            store.answered_volume(*record);
+            Ok(gone)
+        }
+        Err(error) => {
+            if error.kind == ApiErrorKind::NotFound {
+                store.bury(target, uid);
+            }
+            Err(error)
+        }
+    }
+}
+
+pub(super) fn failed_with(observed: &Observed<'_>) -> Verdict {
+    Verdict::FailedWith {
+        fingerprint: decide::attachment_fingerprint(observed),
+    }
+}

@@ -1,0 +1,164 @@
+//! Each finding and its cause.
+
+use super::Kind::{
+    AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, VolumeGone,
+};
+use super::*;
+
+/// An hour in which nothing changes.
+const LATER: i64 = 3600;
+
+/// What it is, the case, when it is looked at, and what is found.
+type Row = (&'static str, Case, i64, &'static [Kind]);
+
+fn check(table: Vec<Row>) {
+    for (what, case, now, expected) in table {
+        assert_eq!(case.kinds(now), expected, "{what}");
+    }
+}
+
+impl Case {
+    fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+#[test]
+fn what_takes_too_long_is_stuck() {
+    let leaving = || well().but(|it| it.deleted = Some(100));
+    check(vec![
+        ("attached", well(), LATER, &[]),
+        ("young", waiting().but(|it| it.claimed = false), 300, &[]),
+        (
+            "never began",
+            waiting().but(|it| it.claimed = false),
+            301,
+            &[AttachStuck],
+        ),
+        ("fails", waiting().but(|it| it.error = Some("no")), 301, &[AttachStuck]),
+        ("fails, but young", waiting().but(|it| it.error = Some("no")), 299, &[]),
+        ("one long call", waiting(), 600, &[]),
+        ("a call without end", waiting(), 601, &[AttachStuck]),
+        ("a repair fails", well().but(|it| it.error = Some("no")), LATER, &[]),
+        ("leaving", leaving(), 700, &[]),
+        ("does not leave", leaving(), 701, &[DetachStuck]),
+        (
+            "leaving fails",
+            leaving().but(|it| it.error = Some("no")),
+            401,
+            &[DetachStuck],
+        ),
+        (
+            "leaving fails, but young",
+            leaving().but(|it| it.error = Some("no")),
+            399,
+            &[],
+        ),
+        ("held by another", leaving().but(|it| it.claimed = false), LATER, &[]),
+    ]);
+}
+
+#[test]
+fn what_is_around_an_attachment_has_to_fit() {
+    let twice = |modes: &[&'static str]| {
+        well().but(|it| {
+            it.attached_at = Some("m");
+            it.modes = modes.to_vec();
+        })
+    };
+    let lost = |case: Case| {
+        case.but(|it| {
+            it.node = Entry::Missing;
+            it.volume = Some(Found::Gone);
+        })
+    };
+    check(vec![
+        (
+            "volume gone",
+            well().but(|it| it.volume = Some(Found::Gone)),
+            10,
+            &[VolumeGone],
+        ),
+        ("node gone", well().but(|it| it.node = Entry::Missing), 10, &[NodeGone]),
+        (
+            "driver gone",
+            well().but(|it| it.node = Entry::WithoutDriver),
+            10,
+            &[DriverNotOnNode],
+        ),
+        ("twice", twice(&["ReadWriteOnce"]), 10, &[AttachedTwice]),
+        ("twice, for one pod", twice(&["ReadWriteOncePod"]), 10, &[AttachedTwice]),
+        ("shared", twice(&["ReadWriteMany"]), 10, &[]),
+        ("shared or not", twice(&["ReadWriteOnce", "ReadOnlyMany"]), 10, &[]),
+        (
+            "not attached yet",
+            twice(&["ReadWriteOnce"]).but(|it| it.attached = false),
+            10,
+            &[],
+        ),
+        (
+            "no attach required",
+            well().but(|it| it.attach_required = Some(false)),
+            10,
+            &[LeftOver],
+        ),
+        ("CSIDriver unknown", well().but(|it| it.attach_required = None), 10, &[]),
+        ("lost", lost(waiting()), LATER, &[AttachStuck, VolumeGone, NodeGone]),
+        (
+            "lost, but leaving",
+            lost(well()).but(|it| it.deleted = Some(100)),
+            200,
+            &[],
+        ),
+        (
+            "twice, but leaving",
+            twice(&["ReadWriteOnce"]).but(|it| it.deleted = Some(100)),
+            200,
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_node() {
+    let inline = || well().but(|it| it.volume = None);
+    let moved = || inline().but(|it| it.wanted_at = Some("m"));
+    check(vec![
+        ("in use", inline(), LATER, &[]),
+        ("moved", moved(), 10, &[InlineLeftOver]),
+        ("moved, but leaving", moved().but(|it| it.deleted = Some(100)), 200, &[]),
+        ("shared", moved().but(|it| it.modes = vec!["ReadWriteMany"]), 10, &[]),
+        (
+            "node gone",
+            inline().but(|it| it.node = Entry::Missing),
+            10,
+            &[InlineLeftOver],
+        ),
+        (
+            "driver gone",
+            inline().but(|it| it.node = Entry::WithoutDriver),
+            10,
+            &[DriverNotOnNode],
+        ),
+        ("of a volume", well().but(|it| it.wanted_at = Some("m")), 10, &[]),
+    ]);
+}
+
+#[test]
+fn words_name_the_object_the_error_and_since_when() {
+    let fails = waiting().but(|it| it.error = Some("rpc error: code = Internal desc = disk is busy"));
+    let text = fails.look(|looked| words(Kind::AttachStuck, looked));
+    assert_eq!(
+        text,
+        "the attach of VolumeAttachment va to node n has been waiting since 1970-01-12T13:46:40Z; the last error: rpc \
+         error: code = Internal desc = disk is busy"
+    );
+    for kind in Kind::ALL.iter().filter(|kind| !kind.is_of_driver()) {
+        let text = well().look(|looked| words(*kind, looked));
+        assert!(
+            text.contains("VolumeAttachment va") && text.contains("node n"),
+            "{text}"
+        );
+    }
+}

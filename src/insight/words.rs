@@ -1,0 +1,65 @@
+//! Findings in words. No text changes while the finding stays: times are given, not ages.
+
+use super::finding::{Kind, Looked};
+use crate::objects::Attachment;
+
+/// Says what is wrong with one VolumeAttachment.
+pub fn words(kind: Kind, looked: &Looked<'_>) -> String {
+    let attachment = looked.attachment;
+    let (name, node, driver) = (&attachment.name, &attachment.node, &looked.driver.name);
+    let volume = attachment.volume_name().map_or("", |name| name);
+    match kind {
+        Kind::AttachedTwice => format!(
+            "VolumeAttachment {name}: PersistentVolume {volume} is attached to node {node} and to node {}, and its access \
+             mode allows one node only; data may be damaged: find out which node has it in use, and delete the other \
+             VolumeAttachment",
+            looked.attached_at.unwrap_or("?")
+        ),
+        Kind::AttachStuck | Kind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
+        Kind::VolumeGone => format!(
+            "VolumeAttachment {name}: PersistentVolume {volume} is gone, so that the attach/detach controller ignores the \
+             attachment to node {node} for ever; delete the VolumeAttachment once no pod on the node uses the volume"
+        ),
+        Kind::NodeGone => format!(
+            "VolumeAttachment {name}: node {node} has no CSINode; if the node is gone for good, delete its Node object or \
+             this VolumeAttachment"
+        ),
+        Kind::DriverNotOnNode => format!(
+            "VolumeAttachment {name}: driver {driver} is not registered on node {node} (see CSINode {node}); look at \
+             the driver's pod on that node"
+        ),
+        Kind::InlineLeftOver => format!(
+            "VolumeAttachment {name}: the in-line volume is left over on node {node}: {}; delete the VolumeAttachment once \
+             no pod on the node uses the volume",
+            match looked.wanted_at {
+                Some(other) => format!("a later attachment wants it on node {other}"),
+                None => "the node has no CSINode any more".to_owned(),
+            }
+        ),
+        Kind::LeftOver | Kind::AttachNotRequired => format!(
+            "VolumeAttachment {name}: CSIDriver {driver} has attachRequired false, so that nobody will ask to detach the \
+             volume from node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
+        ),
+        Kind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
+    }
+}
+
+fn stuck(attachment: &Attachment, finalizer: &str) -> String {
+    let (operation, direction, since, error) = match attachment.deleting {
+        Some(since) => ("detach", "from", Some(since), &attachment.detach_error),
+        None => ("attach", "to", attachment.created, &attachment.attach_error),
+    };
+    let why = match error {
+        Some(error) => format!("the last error: {}", error.message),
+        None if attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer) => {
+            "it never began".to_owned()
+        }
+        None => "neither an answer nor an error came yet".to_owned(),
+    };
+    format!(
+        "the {operation} of VolumeAttachment {} {direction} node {} has been waiting since {}; {why}",
+        attachment.name,
+        attachment.node,
+        since.map(|since| since.to_string()).unwrap_or_default()
+    )
+}

@@ -1,0 +1,203 @@
+//! Looks at all attachments now and then and tells what is wrong with them ([`crate::insight`]): as metrics, events and
+//! conditions of the AttacherConfig.
+//!
+//! One task looks for all drivers together, and tells only of those that this process works for: where another replica
+//! leads, that one tells. It reads the cache in small parts, so that nobody who works waits for it, and does not even
+//! look while nothing changes and nothing waits. The CSIDriver of each driver is read at its start and every few minutes:
+//! it hardly ever changes, and a watch for it would be one more stream for ever.
+//!
+//! It must not change any object but events and status, and must not decide what is attached or detached.
+
+mod csi_driver;
+mod pass;
+mod unserved;
+
+#[cfg(test)]
+mod tests;
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock;
+use crate::driver::Context;
+use crate::events::Events;
+use crate::insight::{Ledger, Rules, Summary};
+use crate::kubernetes::Requests;
+use crate::store::Store;
+use crate::telemetry::Metrics;
+use csi_driver::Known;
+use unserved::Unserved;
+
+/// Share of the interval that is added at random, so that replicas of one start do not stay in step.
+const JITTER: f64 = 0.1;
+/// Many drivers begin at the same time; they are looked at together.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// How attachments are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Time between two looks.
+    pub interval: Duration,
+    /// How long an attach or detach may take, and another state that is wrong may last.
+    pub stuck_after: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            stuck_after: Duration::from_mins(5),
+        }
+    }
+}
+
+/// An AttacherConfig whose driver's name is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// The driver.
+    pub driver: String,
+    /// Name of the AttacherConfig.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What was found, and for whom it is looked. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Insights(Arc<Mutex<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    summaries: HashMap<Arc<str>, Arc<Summary>>,
+    /// None where there are no AttacherConfigs, in place of the sidecar.
+    configs: Option<Vec<Configured>>,
+    /// How often that changed.
+    changes: u64,
+}
+
+impl Insights {
+    /// What was found about a driver that this process works for; none before the first look.
+    pub fn summary(&self, driver: &str) -> Option<Arc<Summary>> {
+        self.0.lock().summaries.get(driver).cloned()
+    }
+
+    /// Tells which AttacherConfigs there are.
+    pub fn configured(&self, configs: Vec<Configured>) {
+        let mut board = self.0.lock();
+        if board.configs.as_ref() != Some(&configs) {
+            board.configs = Some(configs);
+            board.changes += 1;
+        }
+    }
+
+    fn configs(&self) -> Option<Vec<Configured>> {
+        self.0.lock().configs.clone()
+    }
+
+    fn publish(&self, driver: &Arc<str>, summary: Arc<Summary>) {
+        self.0.lock().summaries.insert(driver.clone(), summary);
+    }
+
+    fn withdraw(&self, driver: &str) {
+        self.0.lock().summaries.remove(driver);
+    }
+}
+
+/// What is kept of a driver from look to look.
+#[derive(Debug, Default)]
+struct Driver {
+    ledger: Ledger,
+    known: Known,
+    summary: Arc<Summary>,
+}
+
+/// The task that looks.
+pub struct Inspector {
+    store: Store,
+    requests: Requests,
+    events: Events,
+    metrics: Metrics,
+    settings: Settings,
+    insights: Insights,
+    drivers: HashMap<Arc<str>, Driver>,
+    unserved: Unserved,
+    /// The state of the cache and of the AttacherConfigs in which nothing was found that time alone could change.
+    quiet_at: Option<(u64, u64)>,
+}
+
+impl Inspector {
+    /// Looks at what all drivers share.
+    pub fn new(context: &Context, settings: Settings) -> Self {
+        Self {
+            store: context.store.clone(),
+            requests: context.requests.clone(),
+            events: context.events.clone(),
+            metrics: context.metrics.clone(),
+            settings,
+            insights: Insights::default(),
+            drivers: HashMap::new(),
+            unserved: Unserved::default(),
+            quiet_at: None,
+        }
+    }
+
+    /// Where the findings are shown.
+    pub fn insights(&self) -> Insights {
+        self.insights.clone()
+    }
+
+    /// Looks until dropped.
+    pub async fn run(mut self) {
+        self.store.wait_synced().await;
+        let mut arrivals = self.store.arrivals();
+        let mut arrived = true;
+        loop {
+            self.look(arrived).await;
+            let share = 1.0 + JITTER * fastrand::f64();
+            let next = Instant::now() + self.settings.interval.mul_f64(share);
+            arrived = tokio::select! {
+                () = sleep_until(next) => false,
+                // The sender lives in the store.
+                _ = arrivals.changed() => {
+                    sleep(GATHER.min(self.settings.interval)).await;
+                    arrivals.mark_unchanged();
+                    true
+                }
+            };
+        }
+    }
+
+    async fn look(&mut self, arrived: bool) {
+        let led = self.store.drivers();
+        let gone: Vec<_> = self
+            .drivers
+            .keys()
+            .filter(|name| !led.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in &gone {
+            self.drivers.remove(name);
+            self.insights.withdraw(name);
+            self.metrics.forget_findings(name);
+        }
+        for name in led.keys() {
+            self.drivers.entry(name.clone()).or_default();
+        }
+        let learned = self.read_csi_drivers().await;
+        let state = (self.store.generation(), self.insights.0.lock().changes);
+        if !arrived && gone.is_empty() && !learned && self.quiet_at == Some(state) {
+            return;
+        }
+        let lasting = self.pass(&led, clock::now()).await;
+        self.quiet_at = lasting.then_some(state);
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            stuck_after: self.settings.stuck_after,
+        }
+    }
+}

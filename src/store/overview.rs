@@ -1,0 +1,115 @@
+//! The cache as those see it who look at everything now and then, without keeping those waiting who work.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+
+use super::Store;
+use super::index::Index;
+use crate::decide::{DriverFacts, NodeEntry};
+use crate::objects::{Attachment, Source, Volume};
+
+/// An attachment with what is around it.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    index: &'a Index,
+    /// The attachment.
+    pub attachment: &'a Arc<Attachment>,
+}
+
+impl<'a> Around<'a> {
+    /// The PersistentVolume that it names, if there is one.
+    pub fn volume(&self) -> Option<&'a Arc<Volume>> {
+        let name = self.attachment.volume_name()?;
+        self.index.volumes.get(name)
+    }
+
+    /// What the node's CSINode says of its driver.
+    pub fn node(&self) -> NodeEntry<'a> {
+        match self.index.nodes.get(&self.attachment.node) {
+            None => NodeEntry::Missing,
+            Some(node) => node
+                .node_id(&self.attachment.attacher)
+                .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
+        }
+    }
+
+    /// Another node to which its PersistentVolume is attached, and not being detached from.
+    pub fn attached_at(&self) -> Option<&'a str> {
+        let attachments = self.index.by_volume.get(self.attachment.volume_name()?)?;
+        if attachments.len() < 2 {
+            return None;
+        }
+        let mut others = attachments.iter().filter_map(|name| self.index.attachments.get(name));
+        let other = others.find(|other| {
+            other.attached
+                && other.deleting.is_none()
+                && other.node != self.attachment.node
+                && other.attacher == self.attachment.attacher
+        });
+        other.map(|other| &*other.node)
+    }
+
+    /// Whether it describes its volume itself.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.attachment.source, Source::Inline(_))
+    }
+}
+
+impl Store {
+    /// Changes with every change of what is cached.
+    pub fn generation(&self) -> u64 {
+        self.inner.generation.load(Ordering::Relaxed)
+    }
+
+    /// Names of all attachments, in no order.
+    pub fn attachment_names(&self) -> Vec<Arc<str>> {
+        let index = self.inner.index.read();
+        index.attachments.values().map(|record| record.name.clone()).collect()
+    }
+
+    /// Shows these attachments, as far as they are still there. The cache is locked meanwhile: they should be few.
+    pub fn look_around(&self, names: &[Arc<str>], mut look: impl FnMut(Around<'_>)) {
+        let index = self.inner.index.read();
+        for name in names {
+            if let Some(attachment) = index.attachments.get(name) {
+                look(Around {
+                    index: &index,
+                    attachment,
+                });
+            }
+        }
+    }
+
+    /// The PersistentVolumes that are being deleted and that no attachment names.
+    pub fn forsaken_volumes(&self) -> Vec<Arc<Volume>> {
+        let index = self.inner.index.read();
+        let deleting = index.volumes.values().filter(|volume| volume.deleting);
+        deleting
+            .filter(|volume| !index.by_volume.contains_key(&volume.name))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether the attachment of this name and UID is neither attached for good nor gone.
+    pub fn is_pending(&self, name: &str, uid: &str) -> bool {
+        let index = self.inner.index.read();
+        let known = index.attachments.get(name).filter(|record| *record.uid == *uid);
+        known.is_some_and(|record| !record.attached || record.deleting.is_some())
+    }
+
+    /// The drivers that are worked for.
+    pub fn drivers(&self) -> HashMap<Arc<str>, Arc<DriverFacts>> {
+        let routes = self.inner.routes.read();
+        routes
+            .iter()
+            .map(|route| (route.facts.name.clone(), route.facts.clone()))
+            .collect()
+    }
+
+    /// Changes whenever a driver begins to be worked for.
+    pub fn arrivals(&self) -> watch::Receiver<()> {
+        self.inner.arrivals.subscribe()
+    }
+}

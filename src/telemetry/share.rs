@@ -1,0 +1,66 @@
+//! A share of the traces that is sampled, other than the one of the process.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
+
+const MILLION: u32 = 1_000_000;
+
+/// So many of a million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share(pub u32);
+
+impl Share {
+    /// Whether the next one is among them.
+    pub fn by_chance(self) -> bool {
+        fastrand::u32(0..MILLION) < self.0
+    }
+
+    /// Whether this one is among them: always the same answer for the same one, also after a restart.
+    pub fn has(self, subject: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        subject.hash(&mut hasher);
+        hasher.finish() % u64::from(MILLION) < u64::from(self.0)
+    }
+}
+
+/// A decision that was made before the sampler is asked; it travels in the context of the span that starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen(pub bool);
+
+/// Asks the sampler of the process only where nothing was [`Chosen`].
+#[derive(Clone, Debug)]
+pub(super) struct UnlessChosen(pub Sampler);
+
+impl ShouldSample for UnlessChosen {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        trace_id: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        links: &[Link],
+    ) -> SamplingResult {
+        let Some(Chosen(sampled)) = parent.and_then(|parent| parent.get::<Chosen>()) else {
+            return self.0.should_sample(parent, trace_id, name, kind, attributes, links);
+        };
+        let decision = if *sampled {
+            SamplingDecision::RecordAndSample
+        } else {
+            SamplingDecision::Drop
+        };
+        let trace_state = parent.map(|parent| parent.span().span_context().trace_state().clone());
+        SamplingResult {
+            decision,
+            attributes: Vec::new(),
+            trace_state: trace_state.unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "share_tests.rs"]
+mod tests;

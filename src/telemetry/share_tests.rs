@@ -1,0 +1,56 @@
+//! Shares of their own, in front of every sampler of the process.
+
+use super::super::{FlushOutcome, SHUTDOWN_CAP, SpanKind, pipeline};
+
+#[path = "../../tests/support/otlp.rs"]
+#[allow(dead_code, reason = "shared with tests that use more of it")]
+mod otlp;
+
+use otlp::OtlpReceiver;
+
+/// How many of `count` traces about different objects arrive when the process samples by `sampler` and a driver by `share`.
+/// Each is a root with a child, which go together.
+async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
+    let receiver = OtlpReceiver::http().await;
+    let endpoint = receiver.endpoint();
+    let (tracer, guard) = pipeline(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_TRACES_SAMPLER", sampler),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
+    ]);
+    let tracer = tracer.sampling(share);
+    for number in 0..count {
+        let root = tracer.root_about(&format!("uid-{number}"), "root", SpanKind::Consumer);
+        let child = root.child("child", SpanKind::Client);
+        assert_eq!(root.is_recording(), child.is_recording());
+        let again = tracer.root_about(&format!("uid-{number}"), "again", SpanKind::Consumer);
+        assert!(
+            share.is_none() || root.is_recording() == again.is_recording(),
+            "all of an object or none"
+        );
+    }
+    assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
+    let spans = receiver.spans();
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
+    assert_eq!(named("root"), named("child"));
+    named("root")
+}
+
+#[tokio::test]
+async fn a_share_of_its_own_overrides_any_sampler() {
+    for sampler in [
+        "always_on",
+        "always_off",
+        "parentbased_always_on",
+        "parentbased_always_off",
+        "traceidratio",
+    ] {
+        assert_eq!(sampled(sampler, Some(1_000_000), 20).await, 20, "{sampler}");
+        assert_eq!(sampled(sampler, Some(0), 20).await, 0, "{sampler}");
+        let half = sampled(sampler, Some(500_000), 200).await;
+        assert!((60..140).contains(&half), "{sampler}: {half} of 200");
+    }
+    assert_eq!(sampled("parentbased_always_off", None, 20).await, 0);
+    assert_eq!(sampled("always_on", None, 20).await, 20);
+}

@@ -1,0 +1,249 @@
+//! What is wrong with attachments and does not right itself is found and told: as metrics, conditions and events.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tonic::Code;
+
+use crate::events::event;
+use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::support::wait::wait_for;
+use crate::support::{Operator, Result, Volume};
+
+/// An operator that looks often and has little patience.
+async fn keen(world: &World) -> Result<Operator> {
+    let options = operator_options()
+        .argument("--stuck-after=2s")
+        .argument("--inspection-interval=300ms");
+    world.operator(options).await
+}
+
+/// Waits until the gauge of a driver's findings of this kind has a value.
+async fn count(operator: &Operator, driver: &Driver<'_>, kind: &str, value: usize) -> Result<()> {
+    let line = format!(
+        "csi_attacher_findings{{driver_name=\"{}\",kind=\"{kind}\"}} {value}\n",
+        driver.name
+    );
+    let shown = |status, body: &str| status == 200 && body.contains(&line);
+    operator.wait_for_answer("/metrics", shown).await.map(drop)
+}
+
+/// Waits until a condition is so, and answers its message.
+async fn message(driver: &Driver<'_>, kind: &str, status: &str, reason: &str) -> Result<String> {
+    told(driver, kind, status, reason, &[]).await
+}
+
+/// As [`message`], and the message has these parts.
+async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<String> {
+    let found = |config: Option<&AttacherConfig>| {
+        let conditions = &config?.status.as_ref()?.conditions;
+        let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+        let is_so = found.status == status && found.reason == reason;
+        let is_told = parts.iter().all(|part| found.message.contains(part));
+        (is_so && is_told).then(|| found.message.clone())
+    };
+    let api: Api<AttacherConfig> = Api::all(driver.world.client.clone());
+    let what = format!("{kind}={status} {reason} with {parts:?}");
+    let config = wait_for(api, &driver.short, &what, LIMIT, |config| found(config).is_some()).await?;
+    Ok(found(config.as_ref()).unwrap_or_default())
+}
+
+/// A driver with its CSIDriver.
+async fn known<'w>(world: &'w World, short: &str, attach_required: bool) -> Result<Driver<'w>> {
+    let settings = json!({
+        "backoff": { "initial": "50ms", "max": "100ms" }, "reconcileSync": { "mode": "Disabled" },
+    });
+    world
+        .fixtures
+        .csi_driver(&format!("{short}.csi.test"), attach_required)
+        .await?;
+    world.driver(short, settings).await
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_while_it_is() -> Result<()> {
+    let world = World::own().await?;
+    let operator = keen(&world).await?;
+    stuck(&world, &operator).await?;
+    surroundings(&world, &operator).await?;
+    csi_drivers(&world, &operator).await?;
+    unserved(&world, &operator).await
+}
+
+async fn stuck(world: &World, operator: &Operator) -> Result<()> {
+    let driver = known(world, "stuck", true).await?;
+    driver.attach("stuck-fine").await?;
+    count(operator, &driver, "attach_stuck", 0).await?;
+    let busy = Rule::on(Method::ControllerPublishVolume).volume("stuck-va");
+    driver.mock.script(busy.fail(Code::Internal, "disk is busy"));
+    driver.claim("stuck-va").await?;
+    let text = message(&driver, "AttachmentsHealthy", "False", "AttachmentsStuck").await?;
+    for part in [
+        "VolumeAttachment stuck-va",
+        "node stuck-node",
+        "waiting since 20",
+        "disk is busy",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert!(!text.contains("stuck-fine"), "{text}");
+    count(operator, &driver, "attach_stuck", 1).await?;
+    for (kind, name) in [("VolumeAttachment", "stuck-va"), ("AttacherConfig", "stuck")] {
+        let seen = event(world, kind, name, "AttachStuck", "stuck-va").await?;
+        assert_eq!((seen.type_.as_deref(), seen.count), (Some("Warning"), Some(1)));
+    }
+    driver.mock.clear_rules();
+    world.fixtures.wait_for_attached("stuck-va").await?;
+    message(&driver, "AttachmentsHealthy", "True", "NoFailures").await?;
+    count(operator, &driver, "attach_stuck", 0).await?;
+    message(&driver, "AttachmentsConsistent", "True", "Consistent").await?;
+
+    let busy = Rule::on(Method::ControllerUnpublishVolume).volume("stuck-va");
+    driver.mock.script(busy.fail(Code::Internal, "still mounted"));
+    world.fixtures.delete::<VolumeAttachment>("stuck-va").await?;
+    count(operator, &driver, "detach_stuck", 1).await?;
+    let text = message(&driver, "AttachmentsHealthy", "False", "AttachmentsStuck").await?;
+    assert!(
+        text.contains("the detach of VolumeAttachment stuck-va") && text.contains("still mounted"),
+        "{text}"
+    );
+    driver.mock.clear_rules();
+    world.fixtures.wait_for_attachment_gone("stuck-va").await?;
+    count(operator, &driver, "detach_stuck", 0).await
+}
+
+async fn surroundings(world: &World, operator: &Operator) -> Result<()> {
+    let driver = known(world, "astray", true).await?;
+    world
+        .fixtures
+        .csi_node("astray-other", &driver.name, "other-id")
+        .await?;
+    world
+        .fixtures
+        .csi_node("astray-third", &driver.name, "third-id")
+        .await?;
+    for (name, node) in [
+        ("astray-1", "astray-node"),
+        ("astray-2", "astray-other"),
+        ("astray-3", "astray-third"),
+    ] {
+        world.fixtures.persistent_volume(&driver.volume(name)).await?;
+        world.fixtures.volume_attachment(name, &driver.name, name, node).await?;
+        world.fixtures.wait_for_attached(name).await?;
+    }
+    disturb(world, &driver).await?;
+    for (kind, value) in [
+        ("attached_twice", 2),
+        ("volume_gone", 1),
+        ("node_gone", 1),
+        ("driver_not_on_node", 0),
+    ] {
+        count(operator, &driver, kind, value).await?;
+    }
+    // The worst is the reason, the message tells of all.
+    let parts = ["astray-1", "astray-2", "astray-3"];
+    told(&driver, "AttachmentsConsistent", "False", "AttachedTwice", &parts).await?;
+    event(
+        world,
+        "VolumeAttachment",
+        "astray-twin",
+        "AttachedTwice",
+        "node astray-node",
+    )
+    .await?;
+    event(world, "VolumeAttachment", "astray-2", "VolumeGone", "astray-2").await?;
+    event(world, "VolumeAttachment", "astray-3", "NodeGone", "node astray-third").await?;
+
+    for name in ["astray-twin", "astray-2", "astray-3"] {
+        world.fixtures.delete::<VolumeAttachment>(name).await?;
+        world.fixtures.wait_for_attachment_gone(name).await?;
+    }
+    for kind in ["attached_twice", "volume_gone", "node_gone"] {
+        count(operator, &driver, kind, 0).await?;
+    }
+    message(&driver, "AttachmentsConsistent", "True", "Consistent")
+        .await
+        .map(drop)
+}
+
+/// Does by force what Kubernetes does not: a volume is attached twice, another one goes, and so does a node.
+async fn disturb(world: &World, driver: &Driver<'_>) -> Result<()> {
+    // The volume of the first is attached elsewhere too, as by hand.
+    world
+        .fixtures
+        .volume_attachment("astray-twin", &driver.name, "astray-1", "astray-other")
+        .await?;
+    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
+    let attached = Patch::Merge(json!({ "status": { "attached": true } }));
+    let patched = attachments
+        .patch_status("astray-twin", &PatchParams::default(), &attached)
+        .await;
+    patched.expect("the status can be written");
+    // That of the second is removed by force, and the node of the third too.
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    world.fixtures.delete::<PersistentVolume>("astray-2").await?;
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let patched = volumes.patch("astray-2", &PatchParams::default(), &free).await;
+    patched.expect("the volume can be released");
+    world.fixtures.delete::<CSINode>("astray-third").await
+}
+
+async fn csi_drivers(world: &World, operator: &Operator) -> Result<()> {
+    let driver = world.driver("unknown", json!({})).await?;
+    message(&driver, "AttachmentsConsistent", "False", "CSIDriverMissing").await?;
+    event(
+        world,
+        "AttacherConfig",
+        "unknown",
+        "CSIDriverMissing",
+        "there is no CSIDriver unknown.csi.test",
+    )
+    .await?;
+    driver.attach("unknown-va").await?;
+    world.fixtures.csi_driver(&driver.name, false).await?;
+    message(&driver, "AttachmentsConsistent", "False", "LeftOver").await?;
+    count(operator, &driver, "attach_not_required", 1).await?;
+    count(operator, &driver, "left_over", 1).await?;
+    event(
+        world,
+        "VolumeAttachment",
+        "unknown-va",
+        "LeftOver",
+        "attachRequired false",
+    )
+    .await?;
+    // It cannot be changed, only made anew.
+    world.fixtures.delete::<CSIDriver>(&driver.name).await?;
+    world.fixtures.csi_driver(&driver.name, true).await?;
+    message(&driver, "AttachmentsConsistent", "True", "Consistent")
+        .await
+        .map(drop)
+}
+
+async fn unserved(world: &World, operator: &Operator) -> Result<()> {
+    let name = "nobody.csi.test";
+    world
+        .fixtures
+        .persistent_volume(&Volume::new("nobody-pv", name, "h"))
+        .await?;
+    world
+        .fixtures
+        .volume_attachment("nobody-va", name, "nobody-pv", "nowhere")
+        .await?;
+    let line = |count: usize| format!("csi_attacher_unserved{{resource=\"volumeattachments\"}} {count}\n");
+    let (one, none) = (line(1), line(0));
+    let shown = |status, body: &str| status == 200 && body.contains(&one);
+    operator.wait_for_answer("/metrics", shown).await?;
+    let log = operator.log_text();
+    assert!(
+        log.contains("their drivers have no AttacherConfig") && log.contains(name),
+        "{log}"
+    );
+    world.fixtures.delete::<VolumeAttachment>("nobody-va").await?;
+    let shown = |status, body: &str| status == 200 && body.contains(&none);
+    operator.wait_for_answer("/metrics", shown).await.map(drop)
+}
