@@ -134,25 +134,27 @@ impl Elector {
     async fn observe(&mut self) {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
         let mut watched = pin!(watched.fuse());
-        let mut due = true;
+        let mut next_look = Instant::now();
         loop {
-            if due && let Err(error) = self.read().await {
-                debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+            tokio::select! {
+                () = sleep_until(next_look) => {
+                    if let Err(error) = self.read().await {
+                        debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+                    }
+                }
+                Some(event) = watched.next() => match event {
+                    Ok(lease) => self.saw(lease),
+                    Err(error) => {
+                        debug!(lease = self.name, error = chain(&error), "cannot watch the Lease");
+                        continue;
+                    }
+                }
             }
+            next_look = self.next_look();
             if self.seen {
                 let holder = self.other_holder();
                 self.show(Standing::Observing { holder });
             }
-            due = tokio::select! {
-                () = sleep_until(self.next_look()) => true,
-                Some(event) = watched.next() => {
-                    match event {
-                        Ok(lease) => self.saw(lease),
-                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
-                    }
-                    false
-                }
-            };
         }
     }
 
