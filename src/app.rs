@@ -27,7 +27,7 @@ use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
 use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
-use crate::lease::{LeaseHealth, Office, Timing};
+use crate::lease::{Board, LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -280,6 +280,7 @@ fn office(
         labels,
         reports: false,
         health: observed.leases.clone(),
+        board: Board::default(),
     })
 }
 

@@ -53,6 +53,8 @@ pub(super) enum Event {
     Deposed,
     /// An older AttacherConfig claims the driver.
     Outranked,
+    /// Another replica, which leads fewer drivers, should have this one.
+    AskedFor,
 }
 
 /// How a driver is served.
@@ -194,6 +196,7 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
+                Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
                     warn!(
                         config = &*self.name,
@@ -219,11 +222,12 @@ impl DriverTask {
     /// Keeps the engine's settings up to date until it has to stop.
     async fn work(&mut self, driver: &str, client: &CsiClient, held: &mut Held) -> Event {
         loop {
-            let (deposed, outranked) = (held.deposed(), held.outranked());
+            let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
+                () = asked_for => Event::AskedFor,
             };
             let Event::Changed = event else { return event };
             let config = self.config.borrow_and_update().clone();
