@@ -20,7 +20,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
-	generate doc deny chart programs controlplane sidecar need-rust clean
+	generate kubectl-docs doc deny chart programs controlplane sidecar need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -75,6 +75,9 @@ bench: need-rust controlplane ## Measure attach and detach on a real API server
 
 generate: need-rust ## Write crds/ from the Rust types
 	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
+
+kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
+	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps

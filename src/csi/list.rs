@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::client::{CallError, CsiClient, Frame};
+use super::call_error::CallError;
+use super::client::{CsiClient, Frame};
 use super::v1;
 use super::v1::controller_client::ControllerClient;
+use super::witness::Witness;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
 
@@ -67,7 +69,7 @@ impl CsiClient {
             starting_token: token.to_owned(),
         };
         let channel = self.connection().channel();
-        let mut client = ControllerClient::new(channel).max_decoding_message_size(MAX_PAGE_BYTES);
+        let mut client = ControllerClient::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
         let call = async move |request| client.list_volumes(request).await;
         let (mut span, answer) = self.call(&frame, request, |_| {}, call).await?;
         let page = VolumePage::from(answer);

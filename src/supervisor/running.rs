@@ -1,7 +1,8 @@
 //! The running driver tasks.
 
-mod view;
+mod look;
 
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -13,9 +14,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::Name;
 use super::election::Election;
 use super::saturation::Saturation;
-use super::{Name, gauges};
+use super::voice::Lead;
 use crate::api::DriverConfig;
 use crate::api::condition::Reason;
 use crate::claims::Claims;
@@ -36,10 +38,10 @@ struct Running {
     settings: watch::Sender<Arc<DriverConfig>>,
     status: watch::Receiver<DriverStatus>,
     queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
+    saturation: Saturation,
     known_as: Arc<Mutex<Option<Name>>>,
     elects: bool,
     standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
-    saturation: Saturation,
     stop: CancellationToken,
     /// What happens when the task ends.
     then: Then,
@@ -65,11 +67,11 @@ pub(super) struct Drivers {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: HashMap<Id, String>,
+    insights: Insights,
     election: Election,
     claims: Claims,
     /// Names of drivers that may not have answered yet.
     known_as: BTreeMap<String, Name>,
-    insights: Insights,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -81,10 +83,10 @@ impl Drivers {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
+            insights: Insights::default(),
             election: Election::None,
             claims: Claims::default(),
             known_as: BTreeMap::new(),
-            insights: Insights::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -165,10 +167,10 @@ impl Drivers {
             settings,
             status: status_seen,
             queue,
+            saturation: Saturation::default(),
             known_as,
             elects,
             standing,
-            saturation: Saturation::default(),
             stop,
             then: Then::Again,
             started: Instant::now(),
@@ -312,24 +314,30 @@ impl Drivers {
         };
     }
 
-    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
-    /// make work wait.
-    pub fn look(&mut self) {
-        for running in self.running.values_mut() {
-            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
-            let queue = running.queue.lock();
-            let Some(queue) = &*queue else {
-                running.saturation = Saturation::default();
-                continue;
-            };
-            let stats = queue.stats();
-            running.saturation.observe(&stats, &running.config, Instant::now());
-            let plugin = running.status.borrow().plugin.clone();
-            if let Some(plugin) = plugin {
-                gauges::set(&self.context, &plugin.name, &stats, &running.config);
-                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
-            }
+    /// Who leads the driver of an AttacherConfig, as far as known.
+    pub fn lead(&self, name: &str) -> Lead {
+        let Some(running) = self.running.get(name) else {
+            return Lead::Nobody;
+        };
+        if !running.elects {
+            return Lead::Ours;
         }
+        let standing = running.standing.lock();
+        match &*standing {
+            Some(standing) => Lead::from(&*standing.borrow()),
+            // It is about to look at the Lease.
+            None if running.known_as.lock().is_some() => Lead::Unknown,
+            None => Lead::Nobody,
+        }
+    }
+
+    /// Resolves for each driver that runs when it has stopped.
+    pub fn farewells(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
+        let states = self.running.values().map(|running| running.status.clone());
+        let farewell = async |mut status: watch::Receiver<DriverStatus>| {
+            let _ended = status.wait_for(|status| status.phase == Phase::Stopped).await;
+        };
+        states.map(farewell).collect()
     }
 }
 

@@ -1,45 +1,20 @@
-//! What is seen of the running drivers.
+//! What the running drivers are at: the status of their AttacherConfigs, and the gauges.
 
-use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Drivers;
 use crate::api::AttacherConfigStatus;
+use crate::api::names::finalizer_name;
 use crate::clock;
-use crate::driver::{DriverStatus, Phase};
+use crate::supervisor::gauges;
 use crate::supervisor::plan::Problem;
+use crate::supervisor::saturation::Saturation;
 use crate::supervisor::status::{self, Facts};
-use crate::supervisor::voice::Lead;
 
 impl Drivers {
-    /// Who leads the driver of an AttacherConfig, as far as known.
-    pub fn lead(&self, name: &str) -> Lead {
-        let Some(running) = self.running.get(name) else {
-            return Lead::Nobody;
-        };
-        if !running.elects {
-            return Lead::Ours;
-        }
-        let standing = running.standing.lock();
-        match &*standing {
-            Some(standing) => Lead::from(&*standing.borrow()),
-            // It is about to look at the Lease.
-            None if running.known_as.lock().is_some() => Lead::Unknown,
-            None => Lead::Nobody,
-        }
-    }
-
-    /// Resolves for each driver that runs when it has stopped.
-    pub fn farewells(&self) -> FuturesUnordered<impl Future<Output = ()> + use<>> {
-        let states = self.running.values().map(|running| running.status.clone());
-        let farewell = async |mut status: watch::Receiver<DriverStatus>| {
-            let _ended = status.wait_for(|status| status.phase == Phase::Stopped).await;
-        };
-        states.map(farewell).collect()
-    }
-
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is the
+    /// number of attachments for whose detach it waits to be deleted.
     pub fn status(
         &self,
         name: &str,
@@ -47,6 +22,7 @@ impl Drivers {
         problem: Option<&Problem>,
         holder: &str,
         known: &AttacherConfigStatus,
+        leaving: Option<usize>,
     ) -> (AttacherConfigStatus, AttacherConfigStatus) {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
@@ -70,6 +46,7 @@ impl Drivers {
             holder,
             driver: driver.as_ref(),
             problem,
+            leaving,
             counts,
             failing,
             oldest: oldest.as_deref(),
@@ -80,5 +57,33 @@ impl Drivers {
             status::status(&facts, known, clock::now()),
             status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
         )
+    }
+
+    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
+    /// make work wait.
+    pub fn look(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
+                continue;
+            };
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
+        }
+    }
+
+    /// How many attachments of a driver carry the operator's finalizer; unknown before the first complete list.
+    pub fn claimed(&self, driver: &str) -> Option<usize> {
+        let store = &self.context.store;
+        store
+            .is_synced()
+            .then(|| store.claimed(driver, &finalizer_name(driver)))
     }
 }
