@@ -246,15 +246,7 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
             busy(Reason::Draining, &text, connected)
         }
-        Phase::Stopped => {
-            let text = "the replica that served the driver has stopped";
-            four(
-                (False, Reason::Stopped, text),
-                (False, Reason::UpToDate, text),
-                free,
-                (Unknown, Reason::Stopped, text),
-            )
-        }
+        Phase::Stopped => resting(Reason::Stopped, "the replica that served the driver has stopped"),
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
@@ -264,24 +256,30 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         ),
         Phase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            // Without certificates nobody can be asked.
-            let reachable = match reason {
-                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
-                _ => connected,
-            };
+            let reachable = if is_unasked(*reason) { stuck(False) } else { connected };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        Phase::Suspended => {
-            let text = "spec.suspend is true";
-            let rest = (Unknown, Reason::Suspended, text);
-            four(
-                (False, Reason::Suspended, text),
-                (False, Reason::UpToDate, text),
-                free,
-                rest,
-            )
-        }
+        Phase::Suspended => resting(Reason::Suspended, "spec.suspend is true"),
     }
+}
+
+/// Nothing is done, and nothing has to be.
+fn resting(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, Unknown};
+    four(
+        (False, reason, text),
+        (False, Reason::UpToDate, text),
+        (False, Reason::NotStalled, ""),
+        (Unknown, reason, text),
+    )
+}
+
+/// Whether the driver cannot even be asked: there are no certificates.
+fn is_unasked(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid
+    )
 }
 
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
