@@ -216,7 +216,7 @@ impl Calls for Slow {
     ) -> BoxFuture<'a, Answer> {
         let page = self.0.list_volumes(max_entries, token, deadline, span);
         Box::pin(async {
-            tokio::time::sleep(LIMITS.deadline - Duration::from_secs(1)).await;
+            tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
             page.await
         })
     }

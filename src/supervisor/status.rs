@@ -246,7 +246,7 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
             busy(Reason::Draining, &text, connected)
         }
-        Phase::Stopped => resting(Reason::Stopped, "the replica that served the driver has stopped"),
+        Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
@@ -256,29 +256,26 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         ),
         Phase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            let reachable = if is_unasked(*reason) { stuck(False) } else { connected };
+            // Without certificates nobody can be asked.
+            let reachable = match reason {
+                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
+                _ => connected,
+            };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        Phase::Suspended => resting(Reason::Suspended, "spec.suspend is true"),
+        Phase::Suspended => at_rest(Reason::Suspended, "spec.suspend is true"),
     }
 }
 
-/// Nothing is done, and nothing has to be.
-fn resting(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
+/// Nothing is done, as it should be.
+fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, Unknown};
+    let free = (False, Reason::NotStalled, "");
     four(
         (False, reason, text),
         (False, Reason::UpToDate, text),
-        (False, Reason::NotStalled, ""),
+        free,
         (Unknown, reason, text),
-    )
-}
-
-/// Whether the driver cannot even be asked: there are no certificates.
-fn is_unasked(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid
     )
 }
 

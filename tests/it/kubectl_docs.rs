@@ -155,7 +155,7 @@ async fn driver<'w>(
         .named_driver(short, name, |mock| {
             build(
                 mock.capabilities(capabilities)
-                    .settings(|settings| settings.vendor_version = "v1.64.0".to_owned()),
+                    .settings(|settings| "v1.64.0".clone_into(&mut settings.vendor_version)),
             )
         })
         .await?;
