@@ -108,7 +108,12 @@ async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> R
 
 /// Lets the operator use one Secret, by the rules of the sample that ships.
 async fn grant(cluster: &ControlPlane, name: &str) -> Result<()> {
+    grant_verbs(cluster, name, "get, list, watch").await
+}
+
+async fn grant_verbs(cluster: &ControlPlane, name: &str, verbs: &str) -> Result<()> {
     let sample = SAMPLE
+        .replace("[get, list, watch]", &format!("[{verbs}]"))
         .replace("namespace: storage", &format!("namespace: {NAMESPACE}"))
         .replace("driver-certificates", name);
     let (_config, rules) = sample.split_once("\n---\n").unwrap();
@@ -257,6 +262,23 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     )
     .await?;
     driver.attach("tls-keep-last").await.map(drop)
+}
+
+#[tokio::test]
+async fn a_secret_that_may_be_read_but_not_watched_is_looked_at_again_and_again() -> Result<()> {
+    let world = World::shared().await?;
+    let (old, new) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-poll", Some(served(&old)?)).await?;
+    grant_verbs(&world.cluster, "tls-poll", "get").await?;
+    put_secret(&world, "tls-poll", &material(&old)?).await?;
+    configure(&driver, SERVER).await?;
+    driver.wait("Ready", "True", None).await?;
+    let unwatched = ["may not list and watch", "default/tls-poll", "after half a minute"];
+    told(&driver, "DriverReachable", "True", "Connected", &unwatched).await?;
+    driver.mock.set_tls(&served(&new)?).map_err(other)?;
+    put_secret(&world, "tls-poll", &material(&new)?).await?;
+    asked(&driver, 2).await?;
+    driver.attach("tls-poll-va").await.map(drop)
 }
 
 #[tokio::test]
