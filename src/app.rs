@@ -26,7 +26,8 @@ use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
-    ConnectError, RateLimit, Requests, Throttle, connect, connect_within, load_config, load_pod_config,
+    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, connect_within, load_config,
+    load_pod_config,
 };
 use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -308,13 +309,14 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
     let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    let shared = requests.clone().sharing(Places::new(PlaceLimits::default()));
     Context {
         store,
         // Events have a budget of their own: they neither wait for the limit nor use it up.
         events: Events::start(requests.clone(), metrics.clone(), identity(options)),
         requests: match options.kube_api_limit {
-            Some(limit) => requests.throttled(Throttle::new(limit)),
-            None => requests,
+            Some(limit) => shared.throttled(Throttle::new(limit)),
+            None => shared,
         },
         metrics,
         tracer: telemetry.tracer.clone(),

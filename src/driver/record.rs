@@ -126,7 +126,14 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        if let Err(error) = self.note_failure(snapshot, observed, &outcome).await {
+        let (attachment, operation) = (&snapshot.attachment, Operation::of(snapshot));
+        let turn = self
+            .work
+            .failures
+            .turn(attachment, operation, Instant::now().into_std());
+        if let Some(_turn) = turn.await
+            && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
+        {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
             tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }

@@ -9,12 +9,13 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
 use super::gate::{Gate, Kind, retry_after};
+use super::secret_data::SecretData;
+use super::share::Places;
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
@@ -65,39 +66,6 @@ impl Resource {
     }
 }
 
-/// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData {
-    data: BTreeMap<String, String>,
-    version: ResourceVersion,
-}
-
-impl SecretData {
-    /// Wraps contents.
-    pub fn new(data: BTreeMap<String, String>) -> Self {
-        Self {
-            data,
-            version: ResourceVersion::default(),
-        }
-    }
-
-    /// The version that was read.
-    pub fn version(&self) -> ResourceVersion {
-        self.version
-    }
-
-    /// The contents, for the one call that they are for.
-    pub fn expose(&self) -> &BTreeMap<String, String> {
-        &self.data
-    }
-}
-
-impl fmt::Debug for SecretData {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "<{} redacted>", self.data.len())
-    }
-}
-
 /// An object as the API server returned it.
 #[derive(Clone, Debug)]
 pub enum Returned {
@@ -118,6 +86,7 @@ pub struct Requests {
     deadline: Duration,
     limits: Limits,
     gate: Gate,
+    places: Option<Places>,
 }
 
 impl Requests {
@@ -132,6 +101,7 @@ impl Requests {
             deadline,
             limits: Limits::default(),
             gate: Gate::default(),
+            places: None,
         }
     }
 
@@ -140,6 +110,14 @@ impl Requests {
     pub fn throttled(self, throttle: Throttle) -> Self {
         let limits = self.limits.of_process(throttle);
         Self { limits, ..self }
+    }
+
+    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::for_driver`]) do not
+    /// wait for the crowd of another; those that are for none do not count. The wait is not part of a request's deadline.
+    #[must_use]
+    pub fn sharing(self, places: Places) -> Self {
+        let places = Some(places);
+        Self { places, ..self }
     }
 
     /// The same requests for one driver, held back to its own limit as well. Where the API server asks it to wait, others
@@ -153,7 +131,7 @@ impl Requests {
 
     /// The driver that the requests are for, if they are for one.
     pub fn driver(&self) -> Option<&str> {
-        self.limits.driver()
+        self.limits.driver().map(|driver| &**driver)
     }
 
     /// The client under the requests.
@@ -236,10 +214,11 @@ impl Requests {
             .send(Request::get(url).body(Body::empty()), SECRETS, parent)
             .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
-        Ok(SecretData {
-            data: wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
-            version: ResourceVersion::of(&wire.metadata),
-        })
+        let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
+        Ok(SecretData::of_version(
+            data.collect(),
+            ResourceVersion::of(&wire.metadata),
+        ))
     }
 
     pub(super) async fn send<T: DeserializeOwned>(
@@ -258,6 +237,11 @@ impl Requests {
         if let Some(waited) = waited {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
+        // Requests that are for no driver, such as events, come one after another.
+        let _place = match (&self.places, self.limits.driver()) {
+            (Some(places), Some(driver)) => Some(places.take(driver).await),
+            _ => None,
+        };
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))

@@ -22,6 +22,7 @@ mod deletion;
 mod demo;
 mod drop_in;
 mod events;
+mod failover;
 mod hanging_collector;
 mod hostile;
 mod hostile_api;
