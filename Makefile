@@ -20,7 +20,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
-	generate doc deny chart programs controlplane sidecar need-rust clean
+	isolation ten failover listing \
+	generate kubectl-docs doc deny chart programs controlplane sidecar need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -73,8 +74,23 @@ simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster
 
+isolation: need-rust controlplane ## Measure what nine drivers that misbehave cost the tenth; ROUNDS=4
+	$(CARGO) bench --bench cluster -- isolation
+
+ten: need-rust controlplane sidecar ## Measure ten drivers in one process beside ten processes, and ten Go sidecars
+	$(CARGO) bench --bench cluster -- ten
+
+failover: need-rust controlplane ## Hand a driver over and kill its replica, HANDOVERS=200 times, and look whether anything is lost
+	$(CARGO) bench --bench cluster -- failover
+
+listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
+	$(CARGO) bench --bench cluster -- listing
+
 generate: need-rust ## Write crds/ from the Rust types
 	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
+
+kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
+	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps

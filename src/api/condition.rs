@@ -29,6 +29,17 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// Every condition, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Reconciling,
+        Self::Stalled,
+        Self::DriverReachable,
+        Self::Saturated,
+        Self::AttachmentsHealthy,
+        Self::AttachmentsConsistent,
+    ];
+
     /// The `type` of the condition in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -133,6 +144,16 @@ reasons! {
     ConnectionRefused,
     /// The endpoint cannot be dialled for another reason.
     DialFailed,
+    /// There is no TLS connection; the message says which side refused the other, and why.
+    TlsFailed,
+    /// The Secret with the certificates is not there.
+    SecretMissing,
+    /// The Secret with the certificates may not be read or watched; the message names the missing right.
+    SecretForbidden,
+    /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
+    SecretUnreadable,
+    /// The Secret with the certificates cannot be used; the message names the key in it.
+    TlsInvalid,
     /// What answers speaks no gRPC.
     NoGrpc,
     /// The driver did not answer in time.
@@ -177,6 +198,8 @@ reasons! {
     RateLimited,
     /// As many calls run for a node as `concurrency.perNode` lets run, and more wait.
     NodeLimit,
+    /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
+    WaitingForDetach,
     /// The operator was told to stop.
     Stopped,
 }

@@ -17,7 +17,7 @@ pub struct AttacherConfigStatus {
 
     /// The state in the form that kubectl wait and GitOps tools read. Ready: volumes are attached and detached.
     /// Reconciling: a change is being taken over. Stalled: only a person can mend it. DriverReachable: the driver
-    /// answers. AttachmentsHealthy: no attach or detach is stuck or keeps failing. AttachmentsConsistent: attachments
+    /// answers. Saturated: a limit of spec.concurrency makes work wait. AttachmentsHealthy: no attach or detach is stuck or keeps failing. AttachmentsConsistent: attachments
     /// fit to their volumes, nodes and the CSIDriver.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(

@@ -184,9 +184,9 @@ async fn waiting_ends_when_claims_change() {
             after: Arc::from("new")
         }
     );
-    let (_, ()) = soon(async { tokio::join!(older.differs_from(&waiting), async { younger.step_back() }) }).await;
+    let ((), ()) = soon(async { tokio::join!(older.differs_from(&waiting), async { younger.step_back() }) }).await;
     assert_eq!(older.take(), Verdict::Granted);
     let refused = younger.take();
-    let (_, ()) = soon(async { tokio::join!(younger.differs_from(&refused), async { drop(older) }) }).await;
+    let ((), ()) = soon(async { tokio::join!(younger.differs_from(&refused), async { drop(older) }) }).await;
     assert_eq!((younger.take(), &**younger.driver()), (Verdict::Granted, "a.b"));
 }

@@ -5,14 +5,15 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tonic::{Code, Request, Response, Status};
 
+use super::call_error::{CallError, deadline_exceeded, unreadable};
 use super::connection::Connection;
 use super::v1::controller_client::ControllerClient;
 use super::v1::identity_client::IdentityClient;
+use super::witness::{Said, Testimony, Witness};
 use super::{convert, v1};
-use crate::decide::{self, Failure, Place, PublishRequest, plain, scrub};
+use crate::decide::{self, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -24,27 +25,6 @@ use crate::telemetry::{Span, SpanKind};
 const MAX_MESSAGE_BYTES: usize = 4096;
 /// Largest answer that is read. What the calls here answer is small; a driver gone wild must not fill our memory.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
-
-/// A call that did not answer OK.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("rpc error: code = {} desc = {message}", names::code_camel_case(*.code))]
-pub struct CallError {
-    /// The gRPC code; our own deadline reads DEADLINE_EXCEEDED.
-    pub code: Code,
-    /// The driver's words, free of secrets and control characters.
-    pub message: String,
-    /// Whether it was the transport that failed, so that no driver said this.
-    pub transport: bool,
-}
-
-impl From<&CallError> for Failure {
-    fn from(error: &CallError) -> Self {
-        Self {
-            message: error.to_string(),
-            code: Some(i32::from(error.code)),
-        }
-    }
-}
 
 /// What `GetPluginInfo` answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,12 +113,12 @@ impl CsiClient {
         &self.connection
     }
 
-    fn identity(&self) -> IdentityClient<tonic::transport::Channel> {
-        IdentityClient::new(self.connection.channel()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    fn identity(&self) -> IdentityClient<Witness> {
+        IdentityClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
-    fn controller(&self) -> ControllerClient<tonic::transport::Channel> {
-        ControllerClient::new(self.connection.channel()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    fn controller(&self) -> ControllerClient<Witness> {
+        ControllerClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     /// Probe: whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
@@ -294,10 +274,13 @@ impl CsiClient {
         let mut request = Request::new(message);
         request.set_timeout(frame.deadline);
         span.inject_metadata(request.metadata_mut());
+        let testimony = Testimony::new();
+        request.extensions_mut().insert(testimony.clone());
         let started = Instant::now();
         let answer = match tokio::time::timeout(frame.deadline, exchange(request)).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.error(&status, frame, started.elapsed())),
+            Ok(Ok(response)) if testimony.said() == Said::Ok => Ok(response.into_inner()),
+            Ok(Ok(_)) => Err(unreadable("it ended without a status")),
+            Ok(Err(status)) => Err(self.error(&status, testimony.said(), frame, started.elapsed())),
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
         let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
@@ -356,12 +339,18 @@ impl CsiClient {
     }
 
     /// The driver's answer in our words: the dial error instead of "transport error", and no secret.
-    fn error(&self, status: &Status, frame: &Frame<'_>, elapsed: Duration) -> CallError {
+    fn error(&self, status: &Status, said: Said, frame: &Frame<'_>, elapsed: Duration) -> CallError {
         // tonic's timer may win the race against ours, and says CANCELLED.
         if status.code() == Code::Cancelled && elapsed >= frame.deadline {
             return deadline_exceeded(frame.deadline);
         }
         let source = std::error::Error::source(status);
+        if source.is_none() && matches!(said, Said::NoStatus | Said::Ok) {
+            return unreadable(status.message());
+        }
+        if source.is_some_and(is_turned_away) {
+            self.connection.turned_away();
+        }
         let message = match (source, self.connection.dial_error()) {
             (Some(_), Some(error)) => error.to_string(),
             (Some(source), None) => chain(source),
@@ -372,24 +361,23 @@ impl CsiClient {
         let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
         // As in Go's gRPC, which users know: what the driver did not say itself reads UNAVAILABLE. tonic would tell the cause
         // by several codes, some of which would mean that the driver refused the call.
-        let transport = source.is_some();
+        let transport = source.is_some() || said == Said::Nothing;
         CallError {
-            code: if transport { Code::Unavailable } else { status.code() },
+            code: match said {
+                Said::Error(code) if !transport => code,
+                _ => Code::Unavailable,
+            },
             message,
             transport,
         }
     }
 }
 
-fn deadline_exceeded(deadline: Duration) -> CallError {
-    CallError {
-        code: Code::DeadlineExceeded,
-        message: format!(
-            "context deadline exceeded: no answer from the driver within {} s",
-            deadline.as_secs_f64()
-        ),
-        transport: false,
-    }
+/// Whether a call was not even sent, as the connection takes no more.
+fn is_turned_away(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut of_http = causes.filter_map(|error| error.downcast_ref::<hyper::Error>());
+    of_http.any(|error| error.is_canceled() || error.is_closed())
 }
 
 fn exposed(secrets: Option<&SecretData>) -> BTreeMap<String, String> {

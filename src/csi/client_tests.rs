@@ -238,7 +238,13 @@ async fn an_answer_without_measure_is_an_error() {
     let error = within(stage.client.plugin_info(LONG, &Span::disabled()))
         .await
         .unwrap_err();
-    assert_eq!(error.code, Code::OutOfRange, "{error}");
+    assert_eq!((error.code, error.transport), (Code::Unavailable, false), "{error}");
+    assert!(
+        error
+            .message
+            .contains("cannot be read: Error, decoded message length too large"),
+        "{error}"
+    );
     // The connection is as good as before.
     stage
         .driver

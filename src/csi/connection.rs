@@ -6,80 +6,19 @@
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
-use crate::api::condition::Reason;
-use crate::api::validated::{Endpoint, LoopbackHost};
+use super::dial::{DialError, Stream, Target};
+use super::tls::Tls;
+use crate::api::validated::Endpoint;
 
 /// A status message of the driver travels in a header; beyond this size its code would be lost with it.
 const MAX_HEADER_BYTES: u32 = 1 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a driver's endpoint cannot be dialled.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum DialError {
-    /// Nothing is there.
-    #[error("{path}: no such socket; is the driver running and its socket directory mounted into this pod?")]
-    SocketMissing {
-        /// The socket.
-        path: String,
-    },
-    /// Something else is there.
-    #[error("{path} is no socket; mend spec.endpoint")]
-    NotASocket {
-        /// The path.
-        path: String,
-    },
-    /// The file's permissions forbid it.
-    #[error("{path}: permission denied (owner {uid}:{gid}, mode {mode:o}); the operator's user needs read and write")]
-    PermissionDenied {
-        /// The socket.
-        path: String,
-        /// Owner of the socket, or 0 if that cannot be read either.
-        uid: u32,
-        /// Group of the socket.
-        gid: u32,
-        /// Permission bits of the socket.
-        mode: u32,
-    },
-    /// Nobody listens.
-    #[error("{address}: connection refused; the driver is not listening (any more)")]
-    Refused {
-        /// Socket path or host and port.
-        address: String,
-    },
-    /// Anything else.
-    #[error("{address}: {message}")]
-    Other {
-        /// Socket path or host and port.
-        address: String,
-        /// The system's words.
-        message: String,
-    },
-}
-
-impl DialError {
-    /// Reason for the condition DriverReachable.
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::SocketMissing { .. } => Reason::SocketMissing,
-            Self::NotASocket { .. } => Reason::NotASocket,
-            Self::PermissionDenied { .. } => Reason::PermissionDenied,
-            Self::Refused { .. } => Reason::ConnectionRefused,
-            Self::Other { .. } => Reason::DialFailed,
-        }
-    }
-}
 
 /// Whether the connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,23 +34,34 @@ enum Link {
 pub struct Connection {
     channel: Channel,
     address: Arc<str>,
-    link: watch::Receiver<Link>,
+    link: Arc<watch::Sender<Link>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
 }
 
 impl Connection {
-    /// Prepares a connection; it is dialled by the first call.
+    /// Prepares a connection without TLS; it is dialled by the first call.
     pub fn new(endpoint: &Endpoint) -> Self {
-        let (sender, link) = watch::channel(Link::default());
+        Self::to(Target::plain(endpoint))
+    }
+
+    /// Prepares a connection to `host` (an IPv6 address in brackets) by TLS; it is dialled by the first call.
+    pub fn secured(host: &str, port: u16, tls: Tls) -> Self {
+        let address = format!("{host}:{port}");
+        let tls = Box::new(tls);
+        Self::to(Target::Tls { address, tls })
+    }
+
+    fn to(target: Target) -> Self {
+        let link = Arc::new(watch::Sender::new(Link::default()));
         let dial_error = Arc::new(Mutex::new(None));
+        let address = target.address().into();
         let dialler = Dialler {
-            endpoint: endpoint.clone(),
-            link: Arc::new(sender),
+            target: Arc::new(target),
+            link: link.clone(),
             error: dial_error.clone(),
         };
         // The URI only fills `:authority`; where to go is the dialler's business. gRPC for Go says "localhost" too.
         let channel = TonicEndpoint::from_static("http://localhost")
-            .connect_timeout(CONNECT_TIMEOUT)
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
                 let dialler = dialler.clone();
@@ -119,7 +69,7 @@ impl Connection {
             }));
         Self {
             channel,
-            address: address_of(endpoint).into(),
+            address,
             link,
             dial_error,
         }
@@ -145,20 +95,32 @@ impl Connection {
         *self.link.borrow() == Link::Lost
     }
 
+    /// A call was turned away because the connection takes no more. A driver that says goodbye (GOAWAY) may still have calls
+    /// to finish, so that nothing else shows it.
+    pub(super) fn turned_away(&self) {
+        self.link.send_if_modified(|link| {
+            let up = *link == Link::Up;
+            if up {
+                *link = Link::Lost;
+            }
+            up
+        });
+    }
+
     /// Resolves when the connection was lost; never while it was not made.
     ///
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would
     /// even hang up on one.
     pub async fn lost(&self) {
-        let mut link = self.link.clone();
-        // The sender lives in the channel's dialler, which lives as long as `self`.
+        let mut link = self.link.subscribe();
+        // The sender lives as long as `self`.
         let _lost = link.wait_for(|link| *link == Link::Lost).await;
     }
 }
 
 #[derive(Clone)]
 struct Dialler {
-    endpoint: Endpoint,
+    target: Arc<Target>,
     link: Arc<watch::Sender<Link>>,
     error: Arc<Mutex<Option<DialError>>>,
 }
@@ -171,70 +133,17 @@ impl Dialler {
                 "the connection to the driver was lost",
             ));
         }
-        let stream = match &self.endpoint {
-            Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Endpoint::Http { host, port } => TcpStream::connect((dial_host(*host), *port)).await.map(Stream::Tcp),
-            Endpoint::Https { .. } => Err(io::Error::new(io::ErrorKind::Unsupported, "https is not spoken yet")),
-        };
-        let stream = stream.inspect_err(|error| *self.error.lock() = Some(self.explain(error)))?;
+        let stream = self.target.dial().await.map_err(|error| {
+            *self.error.lock() = Some(error.clone());
+            io::Error::other(error)
+        })?;
         *self.error.lock() = None;
         self.link.send_replace(Link::Up);
-        let guard = LinkGuard(self.link.clone());
-        Ok(TokioIo::new(Io { stream, _guard: guard }))
-    }
-
-    fn explain(&self, error: &io::Error) -> DialError {
-        let address = address_of(&self.endpoint);
-        let Endpoint::Unix(path) = &self.endpoint else {
-            return match error.kind() {
-                io::ErrorKind::ConnectionRefused => DialError::Refused { address },
-                _ => DialError::Other {
-                    address,
-                    message: error.to_string(),
-                },
-            };
-        };
-        match error.kind() {
-            io::ErrorKind::NotFound => DialError::SocketMissing { path: address },
-            io::ErrorKind::PermissionDenied => permission_denied(path, address),
-            _ if !is_socket(path) => DialError::NotASocket { path: address },
-            io::ErrorKind::ConnectionRefused => DialError::Refused { address },
-            _ => DialError::Other {
-                address,
-                message: error.to_string(),
-            },
-        }
-    }
-}
-
-/// What is dialled, in the words of `server.address`: the socket's path, or host and port.
-fn address_of(endpoint: &Endpoint) -> String {
-    match endpoint {
-        Endpoint::Unix(path) => path.display().to_string(),
-        Endpoint::Http { host, port } => format!("{}:{port}", host.as_str()),
-        Endpoint::Https { host, port } => format!("{host}:{port}"),
-    }
-}
-
-fn dial_host(host: LoopbackHost) -> &'static str {
-    match host {
-        LoopbackHost::Ipv6 => "::1",
-        LoopbackHost::Ipv4 | LoopbackHost::Localhost => host.as_str(),
-    }
-}
-
-fn is_socket(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
-}
-
-fn permission_denied(path: &Path, address: String) -> DialError {
-    use std::os::unix::fs::MetadataExt;
-    let (uid, gid, mode) = std::fs::metadata(path).map_or((0, 0, 0), |meta| (meta.uid(), meta.gid(), meta.mode()));
-    DialError::PermissionDenied {
-        path: address,
-        uid,
-        gid,
-        mode: mode & 0o777,
+        Ok(TokioIo::new(Io {
+            stream,
+            dialler: self.clone(),
+            _guard: LinkGuard(self.link.clone()),
+        }))
     }
 }
 
@@ -247,41 +156,45 @@ impl Drop for LinkGuard {
     }
 }
 
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
 struct Io {
     stream: Stream,
+    dialler: Dialler,
     _guard: LinkGuard,
 }
 
 macro_rules! forward {
-    ($self:ident, $method:ident $(, $argument:expr)*) => {
-        match &mut $self.get_mut().stream {
+    ($io:expr, $method:ident $(, $argument:expr)*) => {
+        match &mut $io.stream {
             Stream::Unix(stream) => Pin::new(stream).$method($($argument),*),
             Stream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Tls(stream) => Pin::new(stream).$method($($argument),*),
         }
     };
 }
 
 impl AsyncRead for Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        forward!(self, poll_read, cx, buffer)
+        let io = self.get_mut();
+        let read = forward!(io, poll_read, cx, buffer);
+        if let Poll::Ready(Err(error)) = &read
+            && let Some(explained) = io.dialler.target.explain(error)
+        {
+            *io.dialler.error.lock() = Some(explained);
+        }
+        read
     }
 }
 
 impl AsyncWrite for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        forward!(self, poll_write, cx, bytes)
+        forward!(self.get_mut(), poll_write, cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, poll_flush, cx)
+        forward!(self.get_mut(), poll_flush, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, poll_shutdown, cx)
+        forward!(self.get_mut(), poll_shutdown, cx)
     }
 }

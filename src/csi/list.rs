@@ -6,8 +6,10 @@ use tonic::Status;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-use super::client::{CallError, CsiClient, Frame};
+use super::call_error::CallError;
+use super::client::{CsiClient, Frame};
 use super::v1;
+use super::witness::Witness;
 use crate::error_chain::chain;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
@@ -103,7 +105,7 @@ impl CsiClient {
             starting_token: token.to_owned(),
         };
         let channel = self.connection().channel();
-        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_PAGE_BYTES);
+        let mut client = Grpc::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
         let call = async move |request| {
             // A channel that is not ready has lost its connection.
             let ready = client.ready().await;

@@ -2,15 +2,22 @@
 //!
 //! Must not hold policy: what to call when is decided elsewhere.
 
+mod call_error;
 mod client;
 mod connection;
 mod convert;
+mod dial;
 mod list;
 pub mod redact;
+mod tls;
+mod witness;
 
-pub use client::{CallError, CapabilityReport, CsiClient, PluginInfo};
-pub use connection::{Connection, DialError};
+pub use call_error::CallError;
+pub use client::{CapabilityReport, CsiClient, PluginInfo};
+pub use connection::Connection;
+pub use dial::DialError;
 pub use list::{ListedVolume, VolumePage};
+pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.
 ///
@@ -37,3 +44,5 @@ mod metric_tests;
 mod sidecar_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

@@ -105,46 +105,96 @@ fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) ->
     Ok(Cow::Borrowed(handle))
 }
 
-/// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments.
+/// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments. Beside
+/// the expectations themselves it keeps one byte for each.
 #[derive(Clone, Debug, Default)]
-pub struct Listing(HashMap<Box<str>, Places>);
-
-/// Where a volume is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Places {
-    /// It was not listed.
-    Nowhere,
-    /// The driver listed it without saying where it is.
-    Untold,
-    /// At these nodes.
-    Nodes(HashSet<Box<str>>),
+pub struct Listing {
+    /// In the order of handles.
+    expectations: Vec<Expectation>,
+    /// What was listed for each of them.
+    told: Vec<Told>,
 }
+
+/// What the driver lists for an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Its volume was not listed, so it is at no node.
+    NotListed,
+    /// The driver listed its volume without saying where it is.
+    Untold,
+    /// Its volume is at the node.
+    Here,
+    /// Its volume is not at the node.
+    Elsewhere,
+}
+
+/// What came of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// The driver says otherwise than expected.
+    pub contradicted: Vec<Expectation>,
+    /// The driver says what was expected.
+    pub agreed: Vec<Expectation>,
+}
+
+/// From this many nodes of one volume on, looking them up one by one is slow.
+const MANY_NODES: usize = 16;
 
 impl Listing {
     /// A listing that will take in what these expectations are about.
-    pub fn about(expectations: &[Expectation]) -> Self {
-        let handles = expectations.iter().map(|expected| expected.handle.clone());
-        Self(handles.map(|handle| (handle, Places::Nowhere)).collect())
+    pub fn about(mut expectations: Vec<Expectation>) -> Self {
+        expectations.sort_by(|one, other| one.handle.cmp(&other.handle));
+        Self {
+            told: vec![Told::NotListed; expectations.len()],
+            expectations,
+        }
     }
 
     /// Takes in an entry: a volume and the nodes where it is, unless the driver did not say. The last entry for a
     /// volume counts, as for the sidecar.
-    pub fn add(&mut self, handle: &str, nodes: Option<Vec<String>>) {
-        let Some(places) = self.0.get_mut(handle) else { return };
-        *places = match nodes {
-            Some(nodes) => Places::Nodes(nodes.into_iter().map(String::into_boxed_str).collect()),
-            None => Places::Untold,
+    pub fn add(&mut self, handle: &str, nodes: Option<&[String]>) {
+        let first = self.expectations.partition_point(|expected| &*expected.handle < handle);
+        let about = self.expectations[first..].iter().zip(&mut self.told[first..]);
+        let mut about = about.take_while(|(expected, _)| &*expected.handle == handle).peekable();
+        if about.peek().is_none() {
+            return;
+        }
+        let Some(nodes) = nodes else {
+            about.for_each(|(_, told)| *told = Told::Untold);
+            return;
         };
+        let many: Option<HashSet<&str>> =
+            (nodes.len() >= MANY_NODES).then(|| nodes.iter().map(String::as_str).collect());
+        let is_at = |node_id: &str| match &many {
+            Some(many) => many.contains(node_id),
+            None => nodes.iter().any(|node| node == node_id),
+        };
+        for (expected, told) in about {
+            *told = if expected.node_ids().any(is_at) {
+                Told::Here
+            } else {
+                Told::Elsewhere
+            };
+        }
     }
 
-    /// Whether the driver says otherwise than expected. What it does not tell is no contradiction.
-    pub fn contradicts(&self, expected: &Expectation) -> bool {
-        let here = match self.0.get(&expected.handle) {
-            None | Some(Places::Untold) => return false,
-            Some(Places::Nowhere) => false,
-            Some(Places::Nodes(nodes)) => expected.node_ids().any(|node_id| nodes.contains(node_id)),
-        };
-        here != (expected.wanted == Wanted::Here)
+    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
+    /// neither a contradiction nor an agreement.
+    pub fn compare(self) -> Compared {
+        let mut compared = Compared::default();
+        for (expected, told) in self.expectations.into_iter().zip(self.told) {
+            let here = match told {
+                Told::Untold => continue,
+                Told::Here => true,
+                Told::NotListed | Told::Elsewhere => false,
+            };
+            if here == (expected.wanted == Wanted::Here) {
+                compared.agreed.push(expected);
+            } else {
+                compared.contradicted.push(expected);
+            }
+        }
+        compared
     }
 }
 

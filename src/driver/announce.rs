@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
+use super::engine::Work;
 use super::report::{Operation, volume_handle};
 use crate::clock;
+use crate::decide::reconcile::{Expectation, Wanted};
 use crate::decide::{Failure, Place, is_final};
 use crate::events::{Level, Occurrence, Reason, subjects};
 use crate::store::Snapshot;
@@ -114,13 +116,50 @@ pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, detached: boo
     tell(attempt, snapshot, reason, Level::Warning, note);
 }
 
+/// Two listings in a row contradict an attachment; it is attached or detached once more.
+pub(super) fn mismatch(work: &Work, expected: &Expectation) {
+    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let note = match expected.wanted {
+        Wanted::Here => format!(
+            "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
+             once more"
+        ),
+        Wanted::Gone => format!(
+            "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
+             detached once more"
+        ),
+    };
+    compared(work, expected, Reason::AttachmentMismatch, note);
+}
+
+/// The driver lists a volume as it should, after it did not.
+pub(super) fn repaired(work: &Work, expected: &Expectation) {
+    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let note = match expected.wanted {
+        Wanted::Here => format!("volume {handle}: the driver lists it at the node with ID {node_id} again"),
+        Wanted::Gone => format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more"),
+    };
+    compared(work, expected, Reason::AttachmentRepaired, note);
+}
+
+fn compared(work: &Work, expected: &Expectation, reason: Reason, note: String) {
+    let known = work.context.store.attachment(&expected.name);
+    if let Some(snapshot) = known.filter(|known| known.attachment.uid == expected.uid) {
+        record(work, &snapshot, reason, reason.level(), note, None);
+    }
+}
+
 fn tell(attempt: &Attempt<'_>, snapshot: &Snapshot, reason: Reason, level: Level, note: String) {
-    attempt.work.context.events.record(Occurrence {
-        driver: attempt.work.facts.name.clone(),
+    record(attempt.work, snapshot, reason, level, note, attempt.span.trace_id());
+}
+
+fn record(work: &Work, snapshot: &Snapshot, reason: Reason, level: Level, note: String, trace_id: Option<String>) {
+    work.context.events.record(Occurrence {
+        driver: work.facts.name.clone(),
         reason,
         level,
         note,
-        trace_id: attempt.span.trace_id(),
+        trace_id,
         at: clock::now(),
         subjects: subjects(snapshot),
     });

@@ -133,7 +133,7 @@ impl Engine {
             context,
             facts,
             config,
-            queue: queue.clone(),
+            queue,
             publisher,
             rules,
             live_release: tokio::sync::Mutex::default(),
@@ -144,18 +144,7 @@ impl Engine {
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             client,
         });
-        let shared = work.clone();
-        let runner = AbortOnDropHandle::new(tokio::spawn(queue::run(queue, move |run| {
-            let work = shared.clone();
-            async move {
-                let verdict = match run.key().clone() {
-                    AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
-                    AttacherKey::Volume(name) => release::run(&work, &run, &name).await,
-                };
-                work.publisher.attempt_ended();
-                verdict
-            }
-        })));
+        let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
         let reconciler = lists.then(|| AbortOnDropHandle::new(tokio::spawn(reconcile::run(work.clone()))));
@@ -209,6 +198,23 @@ impl Engine {
             tracing::error!(driver = &*self.work.facts.name, %error, "the driver's runner ended badly");
         }
     }
+}
+
+/// Works the queue off, until it is closed and what ran has ended.
+async fn work_off(work: Arc<Work>) {
+    let queue = work.queue.clone();
+    queue::run(queue, move |run| {
+        let work = work.clone();
+        async move {
+            let verdict = match run.key().clone() {
+                AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
+                AttacherKey::Volume(name) => release::run(&work, &run, &name).await,
+            };
+            work.publisher.attempt_ended();
+            verdict
+        }
+    })
+    .await;
 }
 
 fn api_limit(config: &DriverConfig) -> Option<RateLimit> {

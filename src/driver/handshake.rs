@@ -4,6 +4,7 @@
 use std::time::Duration;
 use tonic::Code;
 
+use super::status::Phase;
 use crate::api::condition::Reason;
 use crate::api::validated::DriverConfig;
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
@@ -27,6 +28,28 @@ pub(super) enum Obstacle {
     Unreachable { reason: Reason, message: String },
     /// Only a person can mend it.
     Stalled { reason: Reason, message: String },
+}
+
+impl Obstacle {
+    /// In one word.
+    pub fn reason(&self) -> Reason {
+        let (Self::Unreachable { reason, .. } | Self::Stalled { reason, .. }) = self;
+        *reason
+    }
+
+    /// In a sentence.
+    pub fn message(&self) -> &str {
+        let (Self::Unreachable { message, .. } | Self::Stalled { message, .. }) = self;
+        message
+    }
+
+    /// The phase of a driver that has it.
+    pub fn phase(&self) -> Phase {
+        match self.clone() {
+            Self::Unreachable { reason, message } => Phase::Unreachable { reason, message },
+            Self::Stalled { reason, message } => Phase::Stalled { reason, message },
+        }
+    }
 }
 
 pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, Obstacle> {

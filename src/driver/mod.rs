@@ -3,6 +3,7 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
+mod access;
 mod announce;
 mod attempt;
 mod calls;
@@ -12,6 +13,8 @@ mod flights;
 mod handshake;
 mod held;
 mod holds;
+mod keys;
+mod listing;
 mod lookup;
 mod observer;
 mod publish;

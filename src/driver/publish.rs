@@ -4,6 +4,7 @@
 use super::attempt::{Attempt, Step};
 use super::flights::{Flight, Occupied};
 use super::{announce, report, undo};
+use crate::api::validated::Timeouts;
 use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
@@ -35,7 +36,7 @@ impl Attempt<'_> {
             Ok(flight) => flight,
             Err(occupied) => return self.stand_aside(occupied),
         };
-        let deadline = self.config.timeouts.publish;
+        let deadline = self.timeouts().publish;
         let client = self.client.clone();
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
@@ -56,7 +57,7 @@ impl Attempt<'_> {
     ) -> Step {
         announce::node_gone(self, snapshot, &plan.places);
         let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
-        let deadline = self.config.timeouts.unpublish;
+        let deadline = self.timeouts().unpublish;
         for place in &plan.places {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
@@ -88,7 +89,7 @@ impl Attempt<'_> {
         let Ok(_flight) = self.work.flights.begin(place) else {
             return;
         };
-        let deadline = self.config.timeouts.unpublish;
+        let deadline = self.timeouts().unpublish;
         self.calling("ControllerUnpublishVolume", snapshot, place, deadline);
         let answer = self
             .client
@@ -112,8 +113,13 @@ impl Attempt<'_> {
             occupied.ended().await;
             queue.wake(&key);
         });
-        let timeouts = &self.config.timeouts;
+        let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
+    }
+
+    /// The deadlines for a call that is made now: a change counts from the next call on, not from the next attempt.
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.work.config.borrow().timeouts.clone()
     }
 
     /// Tells that a call is made, and remembers it for `callsPerSecond`.

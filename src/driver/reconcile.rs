@@ -4,37 +4,34 @@
 //! cannot be had: half a listing would look like volumes that are gone.
 
 use jiff::Timestamp;
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::calls::Calls;
+use super::announce;
 use super::engine::Work;
+use super::listing::{Limits, ListError, list};
 use super::status::LastReconcile;
-use crate::api::validated::ReconcileSync;
+use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
-use crate::decide::reconcile::{Expectation, Incomparable, Listing, Suspects, Wanted, expectation};
+use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted, expectation};
 use crate::decide::{Credentials, Policy};
 use crate::store::observe;
+use crate::telemetry::SpanKind;
 use crate::telemetry::names::{attr, span};
-use crate::telemetry::{Span, SpanKind};
 
-/// More pages than any backend has; a driver that never comes to an end must not keep us for ever.
-pub(super) const MAX_PAGES: usize = 10_000;
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
 const JITTER: f64 = 0.1;
+/// Attachments that are looked at without a pause.
+const AT_ONCE: usize = 256;
 
-/// Limits of one page.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Most entries; 0 lets the driver choose.
-    pub max_entries: i32,
-    /// How long it may take.
-    pub deadline: Duration,
-}
+/// How many pages' time a pass may take, if its interval is not longer.
+const PASS_PAGES: u32 = 10;
+/// How many mismatches of a pass are told as events: a backend that lists nothing any more is one piece of news.
+const MOST_EVENTS: usize = 20;
 
 /// What a pass that came to its end found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +40,31 @@ struct Found {
     mismatches: usize,
 }
 
+/// What is kept from pass to pass.
+#[derive(Default)]
+struct Memory {
+    suspects: Suspects,
+    /// What was put right, until it is seen to be: name to UID and what was wanted.
+    repairs: HashMap<Arc<str>, (Box<str>, Wanted)>,
+}
+
 /// Makes passes until dropped. For drivers that can list where their volumes are.
 pub(super) async fn run(work: Arc<Work>) {
     let mut config = work.config.clone();
-    let mut suspects = Suspects::default();
+    let mut memory = Memory::default();
+    work.context.metrics.reconcile_sync_begins(&work.facts.name);
     loop {
         let settings = config.borrow_and_update().reconcile_sync.clone();
         if settings.enabled {
-            let outcome = pass(&work, &settings, &mut suspects).await;
-            report(&work, outcome);
+            let began = Instant::now();
+            tokio::select! {
+                outcome = pass(&work, &settings, &mut memory) => report(&work, outcome, began.elapsed()),
+                // A pass may be long; it is not to go on after it was switched off.
+                () = switched_off(config.clone()) => {}
+            }
         } else {
-            forget(&work, &mut suspects);
+            memory = Memory::default();
+            work.forced.keep(|_| false);
         }
         let ended = Instant::now();
         let share = 1.0 + JITTER * fastrand::f64();
@@ -77,33 +88,47 @@ pub(super) async fn run(work: Arc<Work>) {
     }
 }
 
-async fn pass(work: &Work, settings: &ReconcileSync, suspects: &mut Suspects) -> Result<Found, String> {
+/// Resolves when the settings forbid passes; never when they do not change any more.
+async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
+    if config.wait_for(|config| !config.reconcile_sync.enabled).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Found, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
-    let expectations = expectations(work);
+    let expectations = expectations(work).await;
     let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
-    let mut listing = Listing::about(&expectations);
+    let mut listing = Listing::about(expectations);
+    let deadline = work.config.borrow().timeouts.list_volumes;
     let limits = Limits {
         max_entries: settings.max_entries,
-        deadline: work.config.borrow().timeouts.list_volumes,
+        deadline,
+        whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    // Asked for anew for each page: the driver may have been connected again since the last one.
     let volumes = match list(|| work.client(), limits, &mut listing, &span).await {
         Ok(volumes) => volumes,
         Err(error) => {
-            span.fail("_OTHER", &error);
+            span.fail("_OTHER", &error.to_string());
             return Err(error);
         }
     };
-    let mut found = expectations;
-    found.retain(|expected| listing.contradicts(expected));
-    let mismatches = found.len();
+    let compared = listing.compare();
+    let mismatches = compared.contradicted.len();
     span.set(attr::SYNC_VOLUMES, count(volumes));
     span.set(attr::SYNC_MISMATCHES, count(mismatches));
-    let names: HashSet<Arc<str>> = found.iter().map(|expected| expected.name.clone()).collect();
+    judge(work, compared, memory);
+    span.end();
+    Ok(Found { volumes, mismatches })
+}
+
+/// Acts on what two passes in a row contradict, and lets go of what is right again.
+fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
+    let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     work.forced.keep(|name| names.contains(name));
-    for expected in &found {
+    for expected in &compared.contradicted {
         debug!(
             driver = &*work.facts.name,
             VolumeAttachment = &*expected.name,
@@ -112,57 +137,59 @@ async fn pass(work: &Work, settings: &ReconcileSync, suspects: &mut Suspects) ->
             "the driver lists a volume otherwise than expected"
         );
     }
-    for expected in suspects.pass(found) {
-        force(work, &expected);
+    let mut events = MOST_EVENTS;
+    for expected in &compared.agreed {
+        let repaired = memory.repairs.remove(&expected.name);
+        if repaired.is_some_and(|(uid, wanted)| uid == expected.uid && wanted == expected.wanted) {
+            info!(
+                driver = &*work.facts.name,
+                VolumeAttachment = &*expected.name,
+                volumeHandle = &*expected.handle,
+                "the driver lists the volume as expected again"
+            );
+            if events > 0 {
+                events -= 1;
+                announce::repaired(work, expected);
+            }
+        }
     }
-    span.end();
-    Ok(Found { volumes, mismatches })
+    // What is gone needs no word that it is right.
+    memory.repairs.retain(|name, _| names.contains(&**name));
+    let mut events = MOST_EVENTS;
+    for expected in memory.suspects.pass(compared.contradicted) {
+        force(work, &expected);
+        if events > 0 {
+            events -= 1;
+            announce::mismatch(work, &expected);
+        }
+        memory.repairs.insert(expected.name, (expected.uid, expected.wanted));
+    }
 }
 
 /// What the driver should list about this driver's settled attachments.
-fn expectations(work: &Work) -> Vec<Expectation> {
+///
+/// In parts, so that others get their turn: there may be tens of thousands.
+async fn expectations(work: &Work) -> Vec<Expectation> {
     let store = &work.context.store;
     let policy = Policy::default();
-    let names = store.attachments_of(&work.facts.name).into_iter();
-    let found = names.filter_map(|name| {
-        let snapshot = store.attachment(&name)?;
-        let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
-        expectation(&observed).unwrap_or_else(|reason: Incomparable| {
-            let driver = &*work.facts.name;
-            debug!(driver, VolumeAttachment = &*name, %reason, "cannot be compared with what the driver lists");
-            None
-        })
-    });
-    found.collect()
-}
-
-/// Asks for all pages; answers how many volumes they had.
-pub(super) async fn list(
-    client: impl Fn() -> Arc<dyn Calls>,
-    limits: Limits,
-    listing: &mut Listing,
-    span: &Span,
-) -> Result<usize, String> {
-    let Limits { max_entries, deadline } = limits;
-    // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
-    let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
-    let (mut token, mut volumes) = (String::new(), 0);
-    for _ in 0..MAX_PAGES {
-        let page = client().list_volumes(max_entries, &token, deadline, span).await;
-        let page = page.map_err(|error| format!("ListVolumes: {error}"))?;
-        volumes += page.volumes.len();
-        for volume in page.volumes {
-            listing.add(&volume.handle, volume.nodes);
+    let mut expectations = Vec::new();
+    for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
+        for name in names {
+            let Some(snapshot) = store.attachment(name) else {
+                continue;
+            };
+            let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
+            match expectation(&observed) {
+                Ok(expected) => expectations.extend(expected),
+                Err(reason) => {
+                    let driver = &*work.facts.name;
+                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
+                }
+            }
         }
-        if page.next_token.is_empty() {
-            return Ok(volumes);
-        }
-        if !tokens.insert(hasher.hash_one(&page.next_token)) {
-            return Err("ListVolumes: the driver answered the same next_token twice".to_owned());
-        }
-        token = page.next_token;
+        tokio::task::yield_now().await;
     }
-    Err(format!("ListVolumes: no end after {MAX_PAGES} pages"))
+    expectations
 }
 
 /// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.
@@ -176,22 +203,22 @@ fn force(work: &Work, expected: &Expectation) {
         found = expected.wanted == Wanted::Gone,
         "the volume is not where the VolumeAttachment says; putting it right"
     );
+    let direction = match expected.wanted {
+        Wanted::Here => "attach",
+        Wanted::Gone => "detach",
+    };
+    work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
     work.forced.mark(&expected.name, &expected.uid);
     work.context.store.look_at(&expected.name);
 }
 
-fn forget(work: &Work, suspects: &mut Suspects) {
-    suspects.pass(Vec::new());
-    work.forced.keep(|_| false);
-}
-
-fn report(work: &Work, outcome: Result<Found, String>) {
+fn report(work: &Work, outcome: Result<Found, ListError>, took: Duration) {
     let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
     let finished_at = whole_seconds(clock::now());
     let failed_before = work.publisher.reconcile_failed();
     let last = match outcome {
         Ok(Found { volumes, mismatches }) => {
-            metrics.reconcile_sync(driver, "succeeded", Some(mismatches));
+            metrics.reconcile_sync_succeeded(driver, took, volumes, mismatches);
             if failed_before {
                 info!(driver, "the comparison with ListVolumes works again");
             }
@@ -203,7 +230,8 @@ fn report(work: &Work, outcome: Result<Found, String>) {
             }
         }
         Err(error) => {
-            metrics.reconcile_sync(driver, "failed", None);
+            metrics.reconcile_sync_failed(driver, took, error.code());
+            let error = error.to_string();
             if failed_before {
                 debug!(driver, error, "cannot compare with ListVolumes");
             } else {

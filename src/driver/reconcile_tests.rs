@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::reconcile::{Limits, MAX_PAGES, list};
+use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, list};
 use crate::csi::{CallError, ListedVolume, VolumePage};
 use crate::decide::reconcile::{Expectation, Listing, Wanted};
 use crate::decide::{Place, PublishRequest};
@@ -17,6 +17,7 @@ use crate::telemetry::Span;
 const LIMITS: Limits = Limits {
     max_entries: 7,
     deadline: Duration::from_secs(5),
+    whole: Duration::from_mins(1),
 };
 
 type Answer = Result<VolumePage, CallError>;
@@ -88,16 +89,16 @@ fn expected(handle: &str) -> Expectation {
 }
 
 /// What came of a listing, which of these volumes it contradicts, and how often the driver was asked.
-async fn listed(pages: Pages, handles: &[&str]) -> (Result<usize, String>, Vec<String>, Vec<(i32, String)>) {
+async fn listed(pages: Pages, handles: &[&str]) -> (Result<usize, ListError>, Vec<String>, Vec<(i32, String)>) {
     let lister = Arc::new(Lister {
         pages,
         asked: Mutex::default(),
     });
     let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
-    let mut listing = Listing::about(&expectations);
+    let mut listing = Listing::about(expectations);
     let client = lister.clone();
     let outcome = list(move || client.clone(), LIMITS, &mut listing, &Span::disabled()).await;
-    let wrong = expectations.iter().filter(|expected| listing.contradicts(expected));
+    let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
     (outcome, wrong, asked)
@@ -113,7 +114,7 @@ async fn every_page_is_asked_for_with_the_token_of_the_one_before() {
         })
     });
     let (outcome, wrong, asked) = listed(pages, &["a", "b", "c", "d"]).await;
-    assert_eq!(outcome, Ok(4));
+    assert_eq!(outcome.unwrap(), 4);
     assert_eq!(wrong, ["b", "d"]);
     let tokens: Vec<&str> = asked.iter().map(|(_, token)| token.as_str()).collect();
     assert_eq!(tokens, ["", "1", "2"]);
@@ -124,7 +125,9 @@ async fn every_page_is_asked_for_with_the_token_of_the_one_before() {
 async fn a_token_that_comes_again_ends_the_listing_with_an_error() {
     let pages: Pages = Box::new(|number, _| Ok(page(&[], if number % 3 == 0 { "x" } else { "y" })));
     let (outcome, _, asked) = listed(pages, &["a"]).await;
-    assert!(outcome.unwrap_err().contains("same next_token twice"));
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("same next_token twice"));
+    assert_eq!(error.code(), "token_repeated");
     assert_eq!(asked.len(), 3);
 }
 
@@ -132,7 +135,11 @@ async fn a_token_that_comes_again_ends_the_listing_with_an_error() {
 async fn tokens_without_end_do_not_keep_us_for_ever() {
     let pages: Pages = Box::new(|number, _| Ok(page(&[], &number.to_string())));
     let (outcome, _, asked) = listed(pages, &["a"]).await;
-    assert!(outcome.unwrap_err().contains("no end"));
+    assert!(outcome.unwrap_err().to_string().contains("1000 empty pages in a row"));
+    assert_eq!(asked.len(), MAX_EMPTY_PAGES);
+    let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    assert!(outcome.unwrap_err().to_string().contains("no end after 100000 pages"));
     assert_eq!(asked.len(), MAX_PAGES);
 }
 
@@ -148,5 +155,101 @@ async fn a_page_that_cannot_be_had_ends_the_listing() {
     });
     let (outcome, ..) = listed(pages, &["a"]).await;
     let error = outcome.unwrap_err();
-    assert_eq!(error, "ListVolumes: rpc error: code = Aborted desc = token expired");
+    assert_eq!(error.code(), "Aborted");
+    assert_eq!(
+        error.to_string(),
+        "ListVolumes: rpc error: code = Aborted desc = token expired"
+    );
+}
+
+/// A driver may answer one volume a page, however many there are, and pages that are empty.
+#[tokio::test]
+async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
+    const MANY: usize = 50_000;
+    let pages: Pages = Box::new(|number, _| {
+        let token = if number + 1 < MANY {
+            number.to_string()
+        } else {
+            String::new()
+        };
+        let handle = format!("v{number}");
+        Ok(match number % 7 {
+            0 => page(&[], &token),
+            _ => page(&[(&handle, Some(&["n"]))], &token),
+        })
+    });
+    let (outcome, wrong, asked) = listed(pages, &["v0", "v1", "v49999"]).await;
+    assert_eq!(outcome.unwrap(), MANY - MANY.div_ceil(7));
+    assert_eq!((wrong, asked.len()), (vec!["v0".to_owned()], MANY));
+}
+
+/// A lister whose pages take their time.
+struct Slow(Lister);
+
+impl Calls for Slow {
+    fn publish<'a>(
+        &'a self,
+        request: &'a PublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        span: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        self.0.publish(request, secrets, deadline, span)
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        place: Place<'a>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        span: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        self.0.unpublish(place, secrets, deadline, span)
+    }
+
+    fn list_volumes<'a>(
+        &'a self,
+        max_entries: i32,
+        token: &'a str,
+        deadline: Duration,
+        span: &'a Span,
+    ) -> BoxFuture<'a, Answer> {
+        let page = self.0.list_volumes(max_entries, token, deadline, span);
+        Box::pin(async {
+            tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
+            page.await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_has_a_deadline_of_its_own() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
+    let slow = Arc::new(Slow(Lister {
+        pages,
+        asked: Mutex::default(),
+    }));
+    let mut listing = Listing::about(vec![expected("a")]);
+    let client = slow.clone();
+    let outcome = list(move || client.clone(), LIMITS, &mut listing, &Span::disabled()).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code(), "pass_too_long");
+    assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");
+}
+
+#[test]
+fn what_is_not_told_is_neither_wrong_nor_right() {
+    let handles = ["told", "untold", "nowhere", "elsewhere"];
+    let mut listing = Listing::about(handles.iter().map(|handle| expected(handle)).collect());
+    let many: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
+    let with_us = [many.clone(), vec!["n".to_owned()]].concat();
+    listing.add("told", Some(&with_us));
+    listing.add("untold", Some(&with_us));
+    listing.add("untold", None);
+    listing.add("elsewhere", Some(&many));
+    listing.add("stranger", Some(&many));
+    let compared = listing.compare();
+    let names = |found: &[Expectation]| -> Vec<String> { found.iter().map(|it| it.name.to_string()).collect() };
+    assert_eq!(names(&compared.agreed), ["told"]);
+    assert_eq!(names(&compared.contradicted), ["elsewhere", "nowhere"]);
 }

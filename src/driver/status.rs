@@ -98,6 +98,8 @@ pub struct DriverStatus {
     pub phase: Phase,
     /// What it told about itself, when it last did.
     pub plugin: Option<Plugin>,
+    /// What will be in the way of the next connection, though the one that stands works.
+    pub concern: Option<String>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
     /// The last comparison with what the driver lists.
@@ -118,6 +120,7 @@ impl DriverStatus {
         Self {
             phase: Phase::Connecting,
             plugin: None,
+            concern: None,
             last_failure: None,
             last_reconcile: None,
             attempts: 0,
@@ -142,6 +145,11 @@ impl Publisher {
         self.change(|status| &mut status.plugin, Some(plugin));
     }
 
+    /// Whether it is a new one.
+    pub fn concern(&self, concern: Option<String>) -> bool {
+        self.change(|status| &mut status.concern, concern)
+    }
+
     pub fn attempt_ended(&self) {
         self.0
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
@@ -161,7 +169,7 @@ impl Publisher {
         status.last_reconcile.as_ref().is_some_and(|last| last.error.is_some())
     }
 
-    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) {
+    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverStatus) -> &mut T, value: T) -> bool {
         self.0.send_if_modified(|status| {
             let field = field(status);
             let differs = *field != value;
@@ -169,6 +177,6 @@ impl Publisher {
                 *field = value;
             }
             differs
-        });
+        })
     }
 }

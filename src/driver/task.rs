@@ -1,19 +1,21 @@
 //! The life of a driver: phases, reconnects, changes of settings, the end.
 
 use parking_lot::Mutex;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Context;
+use super::access::{Access, Reached, Unreached};
 use super::engine::Engine;
-use super::handshake::{Handshake, Obstacle, RETRY, shake};
+use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
 use crate::api::validated::DriverConfig;
 use crate::claims::Claims;
-use crate::csi::{Connection, CsiClient};
+use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
 use crate::lease::{Campaign, Standing};
 use crate::queue::Queue;
@@ -51,6 +53,8 @@ pub(super) enum Event {
     Due,
     /// The Lease is not held any more.
     Deposed,
+    /// The driver answered over a connection with new certificates.
+    Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
 }
@@ -69,6 +73,13 @@ impl DriverTask {
     pub async fn run(mut self) {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
+        let context = &self.context;
+        let access = Access::new(
+            self.name.clone(),
+            self.config.clone(),
+            &context.requests,
+            context.metrics.clone(),
+        );
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -81,24 +92,21 @@ impl DriverTask {
                 self.wait(None, std::future::pending()).await;
                 continue;
             }
-            let config = self.config.borrow().clone();
-            let client = CsiClient::new(Connection::new(&config.endpoint), self.context.metrics.clone());
             let stop = self.stop.clone();
-            let shaken = tokio::select! {
-                shaken = shake(&client, &config) => shaken,
+            let reached = tokio::select! {
+                reached = access.reach() => reached,
                 () = stop.cancelled() => break,
                 () = held.overdue() => {
                     self.finish(&publisher, &mut held).await;
                     continue;
                 }
             };
-            match shaken {
-                Err(obstacle) => {
-                    let given_up = held.overdue();
-                    self.blocked(&publisher, obstacle, &client, given_up, std::future::pending())
-                        .await;
+            match reached {
+                Err(unreached) => {
+                    let (given_up, mended) = (held.overdue(), access.changed(&unreached));
+                    self.blocked(&publisher, &unreached, given_up, mended).await;
                 }
-                Ok(handshake) => self.session(&publisher, handshake, &client, &mut held).await,
+                Ok(reached) => self.session(&publisher, reached, &access, &mut held).await,
             }
         }
         self.drain(&publisher, &mut held).await;
@@ -111,44 +119,28 @@ impl DriverTask {
     async fn blocked(
         &mut self,
         publisher: &Publisher,
-        obstacle: Obstacle,
-        client: &CsiClient,
+        unreached: &Unreached,
         given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
-        let (phase, reason, message) = match obstacle {
-            Obstacle::Unreachable { reason, message } => (
-                Phase::Unreachable {
-                    reason,
-                    message: message.clone(),
-                },
-                reason,
-                message,
-            ),
-            Obstacle::Stalled { reason, message } => (
-                Phase::Stalled {
-                    reason,
-                    message: message.clone(),
-                },
-                reason,
-                message,
-            ),
-        };
+        let phase = unreached.obstacle.phase();
         let stalled = matches!(phase, Phase::Stalled { .. });
         if self.status.borrow().phase != phase {
-            warn!(
-                config = &*self.name,
-                reason = reason.as_str(),
-                message,
-                "cannot work with the driver"
-            );
+            let (reason, message) = (unreached.obstacle.reason().as_str(), unreached.obstacle.message());
+            warn!(config = &*self.name, reason, message, "cannot work with the driver");
         }
         self.down();
         publisher.phase(phase);
+        let connection_lost = async {
+            match &unreached.client {
+                Some(client) => client.connection().lost().await,
+                None => std::future::pending().await,
+            }
+        };
         let lost = async {
             tokio::select! {
                 () = given_up => {}
-                () = client.connection().lost(), if stalled => {}
+                () = connection_lost, if stalled => {}
                 () = mended, if stalled => {}
             }
         };
@@ -158,10 +150,14 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(&mut self, publisher: &Publisher, handshake: Handshake, client: &CsiClient, held: &mut Held) {
+    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &Access, held: &mut Held) {
         held.back();
+        let mut current = reached.current();
+        let Reached {
+            client, mut handshake, ..
+        } = reached;
         let facts = DriverFacts::new(&handshake.plugin.name, handshake.capabilities.bits);
-        let client = client.named(facts.name.clone());
+        let mut client = client.named(facts.name.clone());
         self.introduce(publisher, &handshake);
         if !self.context.store.is_synced() {
             publisher.phase(Phase::Syncing);
@@ -183,9 +179,23 @@ impl DriverTask {
                 break;
             }
             publisher.phase(Phase::Running);
-            match self.work(&facts.name, &client, held).await {
+            match self
+                .work(&facts.name, &client, held, access.renewed(&current, publisher))
+                .await
+            {
                 Event::Stop | Event::Changed => return,
                 Event::Lost | Event::Due => break,
+                Event::Renewed(renewed) => {
+                    current = renewed.current();
+                    handshake = renewed.handshake;
+                    let plugin = &handshake.plugin;
+                    if DriverFacts::new(&plugin.name, handshake.capabilities.bits) != facts {
+                        // Not the driver that it was, so that everything starts over.
+                        return;
+                    }
+                    client = renewed.client.named(facts.name.clone());
+                    self.introduce(publisher, &handshake);
+                }
                 Event::Deposed => {
                     warn!(
                         config = &*self.name,
@@ -216,14 +226,22 @@ impl DriverTask {
         }
     }
 
-    /// Keeps the engine's settings up to date until it has to stop.
-    async fn work(&mut self, driver: &str, client: &CsiClient, held: &mut Held) -> Event {
+    /// Keeps the engine's settings up to date until it has to stop, or there is another connection to go on with.
+    async fn work(
+        &mut self,
+        driver: &str,
+        client: &CsiClient,
+        held: &mut Held,
+        renewed: impl Future<Output = Reached>,
+    ) -> Event {
+        let mut renewed = pin!(renewed);
         loop {
             let (deposed, outranked) = (held.deposed(), held.outranked());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
+                renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };
             let config = self.config.borrow_and_update().clone();
@@ -282,7 +300,8 @@ impl DriverTask {
                 };
                 let obstacle = Obstacle::Stalled { reason, message };
                 self.finish(publisher, held).await;
-                self.blocked(publisher, obstacle, client, std::future::pending(), vacancy)
+                let unreached = Unreached::over(client, obstacle);
+                self.blocked(publisher, &unreached, std::future::pending(), vacancy)
                     .await;
                 false
             }

@@ -25,7 +25,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             || store.is_claimed(&attempt.work.facts, snapshot, place)
     };
     let driver = &*attempt.work.facts.name;
-    let deadline = attempt.config.timeouts.unpublish;
+    let deadline = attempt.timeouts().unpublish;
     let mut pause = FIRST_PAUSE;
     for _ in 0..TRIES {
         if is_wanted() {

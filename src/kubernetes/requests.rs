@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::error::{ApiError, ApiErrorKind};
 use super::secret_data::SecretData;
 use super::share::Places;
-use super::throttle::Throttle;
+use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
 use crate::decide::{Write, plain};
@@ -83,10 +83,8 @@ pub struct Requests {
     /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
     server: (String, u16),
     deadline: Duration,
-    throttle: Option<Throttle>,
+    limits: Limits,
     places: Option<Places>,
-    /// The driver that the requests are for, and its own limit.
-    own: Option<(Arc<str>, Throttle)>,
 }
 
 impl Requests {
@@ -99,17 +97,16 @@ impl Requests {
             server: server(&host),
             host,
             deadline,
-            throttle: None,
+            limits: Limits::default(),
             places: None,
-            own: None,
         }
     }
 
     /// The same requests, held back to a limit. The wait is not part of a request's deadline.
     #[must_use]
     pub fn throttled(self, throttle: Throttle) -> Self {
-        let throttle = Some(throttle);
-        Self { throttle, ..self }
+        let limits = self.limits.of_process(throttle);
+        Self { limits, ..self }
     }
 
     /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::for_driver`]) do not
@@ -123,27 +120,13 @@ impl Requests {
     /// The same requests for one driver, held back to its own limit as well.
     #[must_use]
     pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
-        let own = Some((driver, throttle));
-        Self { own, ..self }
+        let limits = self.limits.of_driver(driver, throttle);
+        Self { limits, ..self }
     }
 
     /// The driver that the requests are for, if they are for one.
     pub fn driver(&self) -> Option<&str> {
-        self.own.as_ref().map(|(driver, _)| &**driver)
-    }
-
-    /// Waits for the limits; for how long, when there is one.
-    async fn pass(&self, method: &Method) -> Option<Duration> {
-        let mut sum = None;
-        let process = self.throttle.as_ref().map(|throttle| ("", throttle));
-        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
-        for (driver, throttle) in process.into_iter().chain(own) {
-            let Some(waited) = throttle.pass().await else { continue };
-            self.metrics
-                .rest_request_held_back(driver, method.as_str(), &self.host, waited);
-            sum = Some(sum.unwrap_or_default() + waited);
-        }
-        sum
+        self.limits.driver().map(|driver| &**driver)
     }
 
     /// The client under the requests.
@@ -242,14 +225,14 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
-        let waited = self.pass(&method).await;
+        let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
         let mut span = self.span(&request, &method, resource, parent);
         if let Some(waited) = waited {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
         // Requests that are for no driver, such as events, come one after another.
-        let _place = match (&self.places, &self.own) {
-            (Some(places), Some((driver, _))) => Some(places.take(driver).await),
+        let _place = match (&self.places, self.limits.driver()) {
+            (Some(places), Some(driver)) => Some(places.take(driver).await),
             _ => None,
         };
         span.inject(request.headers_mut());

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::telemetry::metrics::Metrics;
+
 /// Slower than this is told apart from never by nobody.
 const SLOWEST: Duration = Duration::from_hours(24);
 
@@ -84,6 +86,43 @@ impl Throttle {
                 },
             }
         }
+    }
+}
+
+/// The limits that a request has to pass.
+#[derive(Clone, Default)]
+pub(super) struct Limits {
+    process: Option<Throttle>,
+    /// The driver that the requests are for, and its own limit.
+    own: Option<(Arc<str>, Throttle)>,
+}
+
+impl Limits {
+    pub fn of_process(self, throttle: Throttle) -> Self {
+        let process = Some(throttle);
+        Self { process, ..self }
+    }
+
+    pub fn of_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
+        let own = Some((driver, throttle));
+        Self { own, ..self }
+    }
+
+    pub fn driver(&self) -> Option<&Arc<str>> {
+        self.own.as_ref().map(|(driver, _)| driver)
+    }
+
+    /// Waits for the turn of a request; for how long, where there is a limit.
+    pub async fn pass(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+        let mut sum = None;
+        let process = self.process.as_ref().map(|throttle| ("", throttle));
+        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(own) {
+            let Some(waited) = throttle.pass().await else { continue };
+            metrics.rest_request_held_back(driver, verb, host, waited);
+            sum = Some(sum.unwrap_or_default() + waited);
+        }
+        sum
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::facts::Method;
 use super::handle::{MockDriverBuilder, MockHandle, StartError};
 use super::server::{Endpoint, ListenError};
 use super::settings::{ControllerCapability, Settings};
+use super::tls::ServerTls;
 
 /// A CSI driver without storage, for tests and demonstrations.
 #[derive(Debug, Parser)]
@@ -25,6 +26,15 @@ struct Flags {
     /// Where to listen: unix:///path, or tcp://127.0.0.1:port
     #[arg(long, env = "CSI_ENDPOINT", default_value = "unix:///tmp/csi-mock-driver.sock")]
     endpoint: Endpoint,
+    /// PEM file with the certificate for TLS on a TCP port
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the private key for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// PEM file with the authority of the client certificates that are demanded; none are when absent
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
     /// Driver name
     #[arg(long, default_value = "mock.csi.attacher.dev")]
     name: String,
@@ -106,6 +116,8 @@ enum RunError {
     Script { path: PathBuf, source: CommandError },
     #[error("cannot open {}", path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("--tls-cert is for a TCP port; --endpoint is a unix socket")]
+    TlsOnUnix,
     #[error("cannot wait for signals")]
     Signals(#[source] io::Error),
 }
@@ -176,14 +188,14 @@ async fn serve(
 
 fn builder(flags: Flags) -> Result<MockDriverBuilder, RunError> {
     let mut builder = MockDriverBuilder::new(settings(&flags)).keep_calls(flags.keep_calls);
+    if let Some(tls) = tls(&flags)? {
+        builder = builder.tls(tls);
+    }
     for volume in flags.volumes {
         builder = builder.volume(volume);
     }
     if let Some(path) = flags.script {
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(RunError::File { path, source }),
-        };
+        let text = read(&path)?;
         for command in parse_script(&text).map_err(|source| RunError::Script { path, source })? {
             builder = builder.command(command);
         }
@@ -193,6 +205,27 @@ fn builder(flags: Flags) -> Result<MockDriverBuilder, RunError> {
         Some(path) => Ok(builder.call_log(open_log(path)?)),
         None => Ok(builder),
     }
+}
+
+fn tls(flags: &Flags) -> Result<Option<ServerTls>, RunError> {
+    let (Some(certificate), Some(key)) = (&flags.tls_cert, &flags.tls_key) else {
+        return Ok(None);
+    };
+    if matches!(flags.endpoint, Endpoint::Unix(_)) {
+        return Err(RunError::TlsOnUnix);
+    }
+    Ok(Some(ServerTls {
+        certificate: read(certificate)?,
+        key: read(key)?,
+        client_authority: flags.tls_client_ca.as_deref().map(read).transpose()?,
+    }))
+}
+
+fn read(path: &Path) -> Result<String, RunError> {
+    std::fs::read_to_string(path).map_err(|source| RunError::File {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn open_log(path: PathBuf) -> Result<impl Write + Send + 'static, RunError> {
@@ -276,6 +309,7 @@ mod tests {
             (vec!["--delay=Fly=1s"], "Fly"),
             (vec!["--delay=Probe=-1s"], "negative"),
             (vec!["--nodes=a", "--node-count=1"], "--node-count"),
+            (vec!["--tls-cert=a"], "--tls-key"),
         ] {
             let error = parse(&arguments).unwrap_err();
             assert_eq!(error.exit_code(), 2);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::calls::{CallLog, CallRecord, InFlight};
 use super::control::{self, Command, CommandError, Reply};
@@ -16,6 +16,7 @@ use super::server::{Endpoint, ListenError, Server};
 use super::service::MockService;
 use super::settings::{ControllerCapability, Settings};
 use super::shared::Shared;
+use super::tls::{Acceptor, ServerTls};
 
 /// Calls that are remembered unless the builder says otherwise.
 const KEEP_CALLS: usize = 100_000;
@@ -36,6 +37,7 @@ pub struct MockDriverBuilder {
     commands: Vec<Command>,
     keep_calls: usize,
     call_log: Option<Box<dyn Write + Send>>,
+    tls: Option<ServerTls>,
 }
 
 impl MockDriverBuilder {
@@ -46,6 +48,7 @@ impl MockDriverBuilder {
             commands: Vec::new(),
             keep_calls: KEEP_CALLS,
             call_log: None,
+            tls: None,
         }
     }
 
@@ -138,6 +141,13 @@ impl MockDriverBuilder {
         self
     }
 
+    /// Serves TLS on a TCP port. A unix socket stays as it is.
+    #[must_use]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Listens on a unix socket. A socket file whose process is gone is replaced.
     pub async fn start(self, socket: impl AsRef<Path>) -> Result<MockHandle, StartError> {
         self.start_on(Endpoint::Unix(socket.as_ref().to_owned())).await
@@ -149,18 +159,18 @@ impl MockDriverBuilder {
         for command in self.commands {
             control::apply(&shared, command)?;
         }
-        let server = Server::start(
-            MockService {
-                shared: Arc::clone(&shared),
-            },
-            &endpoint,
-        )
-        .await?;
+        let tls = self.tls.as_ref().map(ServerTls::acceptor).transpose();
+        let tls = Acceptor::new(RwLock::new(tls.map_err(ListenError::from)?));
+        let service = MockService {
+            shared: Arc::clone(&shared),
+        };
+        let server = Server::start(service, &endpoint, Arc::clone(&tls)).await?;
         let endpoint = server.endpoint.clone();
         Ok(MockHandle {
             inner: Arc::new(Inner {
                 shared,
                 endpoint,
+                tls,
                 server: Mutex::new(Some(server)),
             }),
         })
@@ -187,6 +197,7 @@ pub struct MockHandle {
 struct Inner {
     shared: Arc<Shared>,
     endpoint: Endpoint,
+    tls: Acceptor,
     server: Mutex<Option<Server>>,
 }
 
@@ -345,6 +356,12 @@ impl MockHandle {
         }
     }
 
+    /// Serves new TCP connections by TLS with these certificates; those that stand stay as they are.
+    pub fn set_tls(&self, tls: &ServerTls) -> Result<(), ListenError> {
+        *self.inner.tls.write() = Some(tls.acceptor()?);
+        Ok(())
+    }
+
     /// Closes all connections; new ones are accepted.
     pub fn drop_connections(&self) {
         if let Some(server) = &*self.inner.server.lock() {
@@ -367,7 +384,7 @@ impl MockHandle {
         let service = MockService {
             shared: Arc::clone(&self.inner.shared),
         };
-        let server = Server::start(service, &self.inner.endpoint).await?;
+        let server = Server::start(service, &self.inner.endpoint, Arc::clone(&self.inner.tls)).await?;
         *self.inner.server.lock() = Some(server);
         Ok(())
     }

@@ -17,6 +17,7 @@ mod server;
 mod service;
 mod settings;
 mod shared;
+mod tls;
 
 pub use calls::{CallRecord, InFlight, Outcome};
 pub use facts::{CapabilityFacts, Method, code_from_name, code_name};
@@ -24,6 +25,7 @@ pub use handle::{MockDriver, MockDriverBuilder, MockHandle, StartError};
 pub use script::{Action, Failure, Rule};
 pub use server::{Endpoint, EndpointError, ListenError};
 pub use settings::{ALL_CAPABILITIES, ControllerCapability, Credentials, Settings};
+pub use tls::{ServerTls, TlsError};
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,8 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -21,6 +22,7 @@ use tower::ServiceExt as _;
 
 use super::service::MockService;
 use super::shared::{CallerPid, ConnectionCloser};
+use super::tls::{Acceptor, TlsError};
 use crate::csi::v1::controller_server::ControllerServer;
 use crate::csi::v1::identity_server::IdentityServer;
 use crate::csi::v1::node_server::NodeServer;
@@ -37,6 +39,9 @@ pub enum ListenError {
     /// The address can be reached from other machines; the mock driver has no authentication.
     #[error("{0} is not a loopback address")]
     NotLoopback(SocketAddr),
+    /// The certificates or the key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The operating system said no.
     #[error("cannot listen on {endpoint}")]
     Io {
@@ -100,8 +105,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens and serves from now on.
-    pub async fn start(service: MockService, endpoint: &Endpoint) -> Result<Self, ListenError> {
+    /// Listens and serves from now on. Of the TCP connections each new one is met with what `tls` holds at the time.
+    pub async fn start(service: MockService, endpoint: &Endpoint, tls: Acceptor) -> Result<Self, ListenError> {
         let (listener, endpoint) = listen(endpoint).await?;
         let stop = CancellationToken::new();
         let server = Self {
@@ -118,7 +123,7 @@ impl Server {
         let stop = server.stop.clone();
         server.tasks.spawn(async move {
             // A cancelled token ends the loop between two connections, and with it the listener.
-            stop.run_until_cancelled(accept(listener, routes, tasks, connections))
+            stop.run_until_cancelled(accept(listener, routes, tasks, connections, tls))
                 .await;
         });
         Ok(server)
@@ -150,7 +155,13 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: Listener, routes: Routes, tasks: TaskTracker, connections: Arc<Mutex<CancellationToken>>) {
+async fn accept(
+    listener: Listener,
+    routes: Routes,
+    tasks: TaskTracker,
+    connections: Arc<Mutex<CancellationToken>>,
+    tls: Acceptor,
+) {
     loop {
         let closer = || connections.lock().child_token();
         let accepted = match &listener {
@@ -160,7 +171,8 @@ async fn accept(listener: Listener, routes: Routes, tasks: TaskTracker, connecti
             }
             Listener::Tcp(listener) => {
                 let accepted = listener.accept().await;
-                accepted.map(|(io, _)| drop(tasks.spawn(serve(io, routes.clone(), closer()))))
+                let tls = tls.read().clone();
+                accepted.map(|(io, _)| drop(tasks.spawn(serve_tcp(io, tls, routes.clone(), closer()))))
             }
         };
         if let Err(error) = accepted {
@@ -176,6 +188,17 @@ async fn serve_unix(io: UnixStream, routes: Routes, closer: CancellationToken) {
     let peer = io.peer_cred().ok().and_then(|peer| peer.pid());
     let caller = peer.and_then(|pid| u32::try_from(pid).ok()).map(CallerPid);
     serve_caller(io, routes, closer, caller).await;
+}
+
+async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, routes: Routes, closer: CancellationToken) {
+    let Some(tls) = tls else {
+        return serve(io, routes, closer).await;
+    };
+    match closer.run_until_cancelled(tls.accept(io)).await {
+        Some(Ok(io)) => serve(io, routes, closer.clone()).await,
+        Some(Err(error)) => tracing::debug!(%error, "no TLS connection"),
+        None => {}
+    }
 }
 
 /// Serves one connection until it ends or is closed.

@@ -150,12 +150,10 @@ impl Index {
         mine.filter(|record| record.finalizers.contains(finalizer)).count()
     }
 
-    /// In the order of names.
+    /// In no order.
     pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
         let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
-        let mut names: Vec<_> = mine.map(|record| record.name.clone()).collect();
-        names.sort_unstable();
-        names
+        mine.map(|record| record.name.clone()).collect()
     }
 
     pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {

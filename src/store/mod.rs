@@ -141,9 +141,11 @@ impl Store {
         self.inner.index.read().claimed(attacher, finalizer)
     }
 
-    /// Names of the attachments of a driver.
+    /// Names of the attachments of a driver, in their order.
     pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
-        self.inner.index.read().attachments_of(attacher)
+        let mut names = self.inner.index.read().attachments_of(attacher);
+        names.sort_unstable();
+        names
     }
 
     /// Hands an attachment to its driver's queue, if it may need work; see [`Forced`].

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::admin::CheckHandle;
 use crate::api::AttacherConfigObject;
@@ -152,6 +152,7 @@ impl Supervisor {
                     self.drivers.restart_due();
                     self.drivers.look();
                     self.insights.configured(self.configured());
+                    self.keep_or_let_go().await;
                     self.write_statuses().await;
                 }
             }
@@ -199,17 +200,8 @@ impl Supervisor {
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
     fn configured(&self) -> Vec<Configured> {
         let named = self.objects.iter().filter_map(|(name, entry)| {
-            let answered = entry.written.driver.as_ref().map(|driver| driver.name.clone());
-            let told = || {
-                entry
-                    .object
-                    .spec
-                    .as_ref()
-                    .ok()
-                    .and_then(|spec| spec.driver_name.clone())
-            };
             Some(Configured {
-                driver: self.drivers.name(name).or(answered).or_else(told)?,
+                driver: driver_name(&self.drivers, name, entry)?,
                 name: name.clone(),
                 uid: entry.object.metadata.uid.clone().unwrap_or_default(),
             })
@@ -242,13 +234,36 @@ impl Supervisor {
         }
     }
 
+    /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more.
+    async fn keep_or_let_go(&mut self) {
+        let (drivers, writer) = (&self.drivers, &self.writer);
+        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
+            let patch = deletion::patch(&entry.object, claimed(drivers, name, entry))?;
+            Some(async move {
+                match writer.write_finalizers(name, &patch).await {
+                    Ok(answer) => entry.object = answer,
+                    // Another replica was faster, as often as not.
+                    Err(error) => debug!(
+                        config = name,
+                        error, "cannot write the finalizers of the AttacherConfig; trying again"
+                    ),
+                }
+            })
+        });
+        futures::future::join_all(changes).await;
+    }
+
     /// Writes each status that differs from what is there, all at once: one that the API server is slow to take must
     /// not hold up the others.
     async fn write_statuses(&mut self) {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
-            let meta = &entry.object.metadata;
-            let (wanted, essence) = drivers.status(name, meta.generation, problems.get(name), holder, &entry.written);
+            if !deletion::is_served(&entry.object) {
+                return None;
+            }
+            let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
+            let leaving = claimed(drivers, name, entry);
+            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving);
             let phase = drivers.phase(name);
             let word = Word {
                 essence: &essence,
@@ -282,6 +297,25 @@ impl Supervisor {
         });
         futures::future::join_all(changes).await;
     }
+}
+
+/// For how many detaches an AttacherConfig waits to be deleted; none when it does not, or when that is not known yet.
+fn claimed(drivers: &Drivers, name: &str, entry: &Entry) -> Option<usize> {
+    if !deletion::is_waiting(&entry.object) {
+        return None;
+    }
+    match driver_name(drivers, name, entry) {
+        Some(driver) => drivers.claimed(&driver),
+        // It never answered, so that nothing was ever claimed in its name.
+        None => Some(0),
+    }
+}
+
+/// The driver's name, from what it answers, what it answered once, or the spec.
+fn driver_name(drivers: &Drivers, name: &str, entry: &Entry) -> Option<String> {
+    let answered = || entry.written.driver.as_ref().map(|driver| driver.name.clone());
+    let told = || entry.object.spec.as_ref().ok()?.driver_name.clone();
+    drivers.name(name).or_else(answered).or_else(told)
 }
 
 type Name = Arc<str>;

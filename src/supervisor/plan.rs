@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::deletion::is_served;
 use crate::api::condition::Reason;
 use crate::api::{AttacherConfigObject, DriverConfig};
 
@@ -37,7 +38,7 @@ pub(super) enum Step {
 
 /// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins.
 pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObject>) -> BTreeMap<String, Wish> {
-    let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().collect();
+    let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().filter(|object| is_served(object)).collect();
     sorted.sort_by_key(|object| {
         let meta = &object.metadata;
         (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
@@ -109,6 +110,7 @@ pub(super) fn steps(
 /// Whether a change needs another connection, or another election.
 fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
     known.endpoint != wanted.endpoint
+        || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name
         || known.leader_election != wanted.leader_election
 }

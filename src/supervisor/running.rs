@@ -1,5 +1,7 @@
 //! The running driver tasks.
 
+mod look;
+
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -12,16 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::Name;
 use super::election::Election;
-use super::plan::Problem;
 use super::saturation::Saturation;
-use super::status::{self, Facts};
 use super::voice::Lead;
-use super::{Name, gauges};
+use crate::api::DriverConfig;
 use crate::api::condition::Reason;
-use crate::api::{AttacherConfigStatus, DriverConfig};
 use crate::claims::Claims;
-use crate::clock;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::inspector::Insights;
 use crate::lease::Standing;
@@ -339,69 +338,6 @@ impl Drivers {
             let _ended = status.wait_for(|status| status.phase == Phase::Stopped).await;
         };
         states.map(farewell).collect()
-    }
-
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
-    pub fn status(
-        &self,
-        name: &str,
-        generation: Option<i64>,
-        problem: Option<&Problem>,
-        holder: &str,
-        known: &AttacherConfigStatus,
-    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
-        let running = self.running.get(name);
-        let driver = running.map(|running| running.status.borrow().clone());
-        let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
-        let store = &self.context.store;
-        let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
-        let pending = counts.attaching + counts.detaching > 0;
-        let oldest = plugin
-            .filter(|_| pending)
-            .and_then(|plugin| store.oldest_pending(&plugin.name));
-        let queue = running.and_then(|running| running.queue.lock().clone());
-        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
-        let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
-        // What was attached or detached since the last look is not shown as stuck.
-        let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
-        let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
-        let facts = Facts {
-            insight: insight.as_deref(),
-            stuck,
-            generation,
-            holder,
-            driver: driver.as_ref(),
-            problem,
-            counts,
-            failing,
-            oldest: oldest.as_deref(),
-            saturation: running.map(|running| &running.saturation),
-        };
-        let nothing = AttacherConfigStatus::default();
-        (
-            status::status(&facts, known, clock::now()),
-            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
-        )
-    }
-
-    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
-    /// make work wait.
-    pub fn look(&mut self) {
-        for running in self.running.values_mut() {
-            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
-            let queue = running.queue.lock();
-            let Some(queue) = &*queue else {
-                running.saturation = Saturation::default();
-                continue;
-            };
-            let stats = queue.stats();
-            running.saturation.observe(&stats, &running.config, Instant::now());
-            let plugin = running.status.borrow().plugin.clone();
-            if let Some(plugin) = plugin {
-                gauges::set(&self.context, &plugin.name, &stats, &running.config);
-                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
-            }
-        }
     }
 }
 

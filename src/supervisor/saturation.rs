@@ -131,7 +131,7 @@ fn shortages(
     let patience = config.backoff.initial;
     let limits = &config.concurrency;
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
-    let late = |since: &Instant| age(*since) > patience;
+    let is_late = |since: &Instant| age(*since) > patience;
     let lanes = [
         (ATTACH, Bound::Attach, limits.attach),
         (DETACH, Bound::Detach, limits.detach),
@@ -140,14 +140,14 @@ fn shortages(
     let mut rate: Option<Shortage> = None;
     let mut node: Option<Shortage> = None;
     for (lane, bound, limit) in lanes {
-        let Some(lane) = stats.lanes.get(lane.index()) else {
+        let Some(figures) = stats.lanes.get(lane.index()) else {
             continue;
         };
         let limit = limit.map_or(0, std::num::NonZeroUsize::get);
-        let free = free_waiting(lane);
-        if let Some(since) = lane.oldest_unblocked_since.filter(late) {
+        let free = free_waiting(figures);
+        if let Some(since) = figures.oldest_unblocked_since.filter(is_late) {
             // A call that just ended and whose place is about to be taken leaves the lane full.
-            let room = limit.saturating_sub(lane.running);
+            let room = limit.saturating_sub(figures.running);
             let full = limit > 0 && (room == 0 || (!stats.lacks_token && room <= 1 + limit / 8));
             if full {
                 found.push(shortage(bound, limit, free, age(since)));
@@ -156,11 +156,11 @@ fn shortages(
                 merge(&mut rate, shortage(Bound::Rate, calls, free, age(since)));
             }
         }
-        if let (Some((name, since)), Some(limit)) = (&lane.oldest_blocked, limits.per_node)
-            && late(since)
+        if let (Some((name, since)), Some(limit)) = (&figures.oldest_blocked, limits.per_node)
+            && is_late(since)
         {
             let bound = Bound::Node(name.clone());
-            merge(&mut node, shortage(bound, limit.get(), lane.blocked, age(*since)));
+            merge(&mut node, shortage(bound, limit.get(), figures.blocked, age(*since)));
         }
     }
     found.extend(rate);

@@ -23,6 +23,8 @@ pub(super) struct Facts<'a> {
     pub driver: Option<&'a DriverStatus>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a Problem>,
+    /// The number of attachments for whose detach the object waits to be deleted.
+    pub leaving: Option<usize>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -131,6 +133,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
         None => of_phase(&Phase::Connecting),
         Some(phase) => of_phase(phase),
     };
+    if let Some(concern) = facts.driver.and_then(|driver| driver.concern.as_ref()) {
+        let reachable = updates.iter_mut().find(|update| update.reason == Reason::Connected);
+        if let Some(reachable) = reachable {
+            reachable.message = format!("{}; {concern}", reachable.message);
+        }
+    }
     if let Some(problem) = facts.problem {
         replace(
             &mut updates,
@@ -162,6 +170,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
                 "no driver is running",
             );
         }
+    }
+    if let Some(count) = facts.leaving {
+        let text =
+            format!("is being deleted; waits until {count} VolumeAttachments are detached (spec.deletionPolicy)");
+        let kind = ConditionType::Reconciling;
+        replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
     }
     let saturated = facts.saturation.map(Saturation::condition);
     updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
@@ -232,15 +246,7 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
             busy(Reason::Draining, &text, connected)
         }
-        Phase::Stopped => {
-            let text = "the replica that served the driver has stopped";
-            four(
-                (False, Reason::Stopped, text),
-                (False, Reason::UpToDate, text),
-                free,
-                (Unknown, Reason::Stopped, text),
-            )
-        }
+        Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
         Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
@@ -250,19 +256,27 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         ),
         Phase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
-            four(stuck(False), stuck(False), stuck(True), connected)
+            // Without certificates nobody can be asked.
+            let reachable = match reason {
+                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
+                _ => connected,
+            };
+            four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        Phase::Suspended => {
-            let text = "spec.suspend is true";
-            let rest = (Unknown, Reason::Suspended, text);
-            four(
-                (False, Reason::Suspended, text),
-                (False, Reason::UpToDate, text),
-                free,
-                rest,
-            )
-        }
+        Phase::Suspended => at_rest(Reason::Suspended, "spec.suspend is true"),
     }
+}
+
+/// Nothing is done, as it should be.
+fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, Unknown};
+    let free = (False, Reason::NotStalled, "");
+    four(
+        (False, reason, text),
+        (False, Reason::UpToDate, text),
+        free,
+        (Unknown, reason, text),
+    )
 }
 
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {

@@ -2,7 +2,7 @@
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -100,10 +100,23 @@ impl StatusWriter {
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let patch = Patch::Apply(&body);
-        match timeout(WRITE_DEADLINE, self.api.patch_status(name, &params, &patch)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
-        }
+        bounded(self.api.patch_status(name, &params, &patch)).await
+    }
+
+    /// Sends a merge patch of the finalizers; an error in words.
+    pub async fn write_finalizers(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        bounded(self.api.patch(name, &params, &Patch::Merge(body))).await
+    }
+}
+
+async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match timeout(WRITE_DEADLINE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
     }
 }

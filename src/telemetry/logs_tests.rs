@@ -181,10 +181,11 @@ fn said(text: &str) -> String {
     words.filter(message).collect::<Vec<_>>().join(" ")
 }
 
+type Change = fn(&DriverLogs);
+
 #[test]
 fn each_driver_has_its_own_level_while_running() {
     let default = "a-warn a-info b-warn b-info nobody-info";
-    type Change = fn(&DriverLogs);
     let steps: [(Change, &str); 8] = [
         (|_| {}, default),
         (

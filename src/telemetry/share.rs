@@ -60,7 +60,3 @@ impl ShouldSample for UnlessChosen {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "share_tests.rs"]
-mod tests;

@@ -10,6 +10,7 @@ use crate::telemetry::names::{attr, span};
 
 #[path = "../../tests/support/otlp.rs"]
 mod otlp;
+mod share;
 
 use otlp::{OtlpReceiver, ReceivedSpan};
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::drop_in::{Scene, end};
+use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::Result;
 use crate::support::wait::wait_for;
@@ -58,6 +59,23 @@ async fn a_volume_that_was_detached_by_hand_is_attached_again() -> Result<()> {
     assert!(driver.mock.drift_detach("resync-1", &driver.node_id()));
     back(&driver.mock, "resync-1", &driver.node_id()).await?;
     pages(&driver, 9).await?;
+    // Who looks at the volume is told of both, and the alarm is over by itself.
+    event(
+        &world,
+        "PersistentVolume",
+        "resync-1",
+        "AttachmentMismatch",
+        "it is attached once more",
+    )
+    .await?;
+    event(
+        &world,
+        "VolumeAttachment",
+        "resync-1",
+        "AttachmentRepaired",
+        "lists it at the node",
+    )
+    .await?;
     let seen = status(&driver, |sync| sync["mismatches"] == 0 && sync["volumes"] == 3).await?;
     assert!(seen["error"].is_null() && seen["finishedAt"].is_string(), "{seen}");
     // Once, and recorded, and its neighbour was left alone.
@@ -145,7 +163,10 @@ async fn the_flags_of_the_sidecar_do_the_same() -> Result<()> {
     assert!(scene.mock.drift_detach("flags-2", "node-id"));
     back(&scene.mock, "flags-2", "node-id").await?;
     let passes = "csi_attacher_reconcile_sync_passes_total{driver_name=\"drop-in.csi.test\",outcome=\"succeeded\"}";
-    assert!(operator.metrics().await?.contains(passes));
+    let metrics = operator.metrics().await?;
+    assert!(metrics.contains(passes));
+    let forced = "csi_attacher_reconcile_sync_forced_total{driver_name=\"drop-in.csi.test\",direction=\"attach\"} 1";
+    assert!(metrics.contains(forced), "{metrics}");
     assert!(
         operator
             .log_text()

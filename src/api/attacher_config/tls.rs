@@ -9,9 +9,9 @@ use crate::api::rules;
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// The Secret with ca.crt, the certificates of the authorities that may have signed the driver's certificate, and,
-    /// if the driver asks for a client certificate, tls.crt and tls.key. It is read again when it changes; the operator
-    /// must be allowed to get and watch it.
+    /// The Secret with ca.crt, the certificates of the authorities that may have signed the driver's certificate (no
+    /// others are trusted), and, if the driver asks for a client certificate, tls.crt and tls.key. It is read again when
+    /// it changes; the operator must be allowed to get, list and watch it.
     pub secret_ref: SecretReference,
 
     /// Name that the driver's certificate must be for, such as csi.example.com. Left out: the host of the endpoint.

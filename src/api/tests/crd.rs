@@ -176,8 +176,10 @@ fn samples_are_valid() {
     let samples = [
         include_str!("../../../config/samples/attacherconfig-minimal.yaml"),
         include_str!("../../../config/samples/attacherconfig-full.yaml"),
+        include_str!("../../../config/samples/attacherconfig-tls.yaml"),
     ];
     for sample in samples {
+        let sample = sample.split("\n---\n").next().unwrap_or_default();
         let object: AttacherConfig = serde_yaml::from_str(sample).expect("readable");
         crate::api::DriverConfig::try_from(&object.spec).expect("valid");
         let mut json: Value = serde_yaml::from_str(sample).expect("readable");

@@ -41,17 +41,12 @@ fn row(name: &'static str, world: World, passes: &[Listed], log: &'static str) -
 /// As `driver::reconcile` does it.
 fn pass(world: &mut World, suspects: &mut Suspects, listed: Listed) {
     let expectations: Vec<Expectation> = expected(world).into_iter().collect();
-    let mut listing = Listing::about(&expectations);
+    let mut listing = Listing::about(expectations);
     for (handle, nodes) in listed {
-        listing.add(
-            handle,
-            nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect()),
-        );
+        let nodes: Option<Vec<String>> = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
+        listing.add(handle, nodes.as_deref());
     }
-    let found: Vec<_> = expectations
-        .into_iter()
-        .filter(|expected| listing.contradicts(expected))
-        .collect();
+    let found = listing.compare().contradicted;
     world.forced &= !found.is_empty();
     world.forced |= !suspects.pass(found).is_empty();
     if world.forced && world.attempt() == Requeue::Forget {

@@ -145,6 +145,11 @@ async fn everything_is_listed_anew_for_who_takes_over() {
 
 /// A burst of drivers that are taken over costs one list more than the one that comes in when it begins, and each of them
 /// waits for a list that began after it asked.
+/// A list of nothing, and no news.
+fn quick<K: 'static>() -> impl futures::Stream<Item = watcher::Result<Event<K>>> {
+    stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_that_take_over_at_once_share_a_list() {
     let (store, health) = (Store::default(), Health::new());
@@ -163,9 +168,6 @@ async fn many_that_take_over_at_once_share_a_list() {
                 .boxed()
         }
     };
-    fn quick<K: 'static>() -> impl futures::Stream<Item = watcher::Result<Event<K>>> {
-        stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
-    }
     let check = |name: &str| health.check(name);
     let follow = futures::future::join3(
         follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),

@@ -19,11 +19,21 @@ fn object(policy: &Value, deleting: bool, finalizers: &[&str]) -> AttacherConfig
     serde_json::from_value(object).expect("readable")
 }
 
+/// Policy, being deleted, finalizers, claimed attachments | finalizers written, served, waiting.
+type Row<'a> = (
+    &'a Value,
+    bool,
+    &'a [&'a str],
+    Option<usize>,
+    Option<&'a [&'a str]>,
+    bool,
+    bool,
+);
+
 #[test]
 fn the_finalizer_is_there_while_it_is_needed() {
     let (orphan, wait, unreadable) = (json!("Orphan"), json!("WaitForDetach"), json!(["?"]));
-    // policy, being deleted, finalizers, claimed attachments | finalizers written, served, waiting
-    let rows: &[(&Value, bool, &[&str], Option<usize>, Option<&[&str]>, bool, bool)] = &[
+    let rows: &[Row<'_>] = &[
         (&orphan, false, &[], Some(3), None, true, false),
         (
             &orphan,

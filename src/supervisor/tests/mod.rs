@@ -1,6 +1,7 @@
 //! What should run, what runs, and what is shown of it.
 
 mod deletion;
+mod findings;
 mod plan;
 mod running;
 mod saturation;

@@ -41,7 +41,7 @@ fn config(path: &str) -> Arc<DriverConfig> {
 
 /// The reason of a condition.
 fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
-    let (status, _) = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default());
+    let (status, _) = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default(), None);
     let condition = status.conditions.into_iter().find(|condition| condition.type_ == kind);
     condition.unwrap().reason
 }

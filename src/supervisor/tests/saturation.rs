@@ -69,10 +69,23 @@ fn seen(stats: &Stats<AttacherKey>, now: Instant) -> ConditionUpdate {
 #[tokio::test(start_paused = true)]
 async fn each_limit_has_its_reason() {
     let start = Instant::now();
-    let now = start + 12 * SECOND;
+    for (stats, reason, message) in rows(start) {
+        let condition = seen(&stats, start + 12 * SECOND);
+        assert_eq!((condition.reason.as_str(), condition.message), (reason, message));
+        let holds = if reason == "NotSaturated" {
+            ConditionStatus::False
+        } else {
+            ConditionStatus::True
+        };
+        assert_eq!(condition.status, holds);
+    }
+}
+
+/// Figures of twelve seconds after `start`, with the reason and the message for them.
+fn rows(start: Instant) -> [(Stats<AttacherKey>, &'static str, String); 7] {
     let none = || lane(0, 0, start);
     let raise = "if the storage can do more at once";
-    let rows = [
+    [
         (
             stats(none(), none()),
             "NotSaturated",
@@ -124,17 +137,7 @@ async fn each_limit_has_its_reason() {
                  least 2s; raise spec.concurrency.attach {raise}"
             ),
         ),
-    ];
-    for (stats, reason, message) in rows {
-        let condition = seen(&stats, now);
-        assert_eq!((condition.reason.as_str(), condition.message), (reason, message));
-        let holds = if reason == "NotSaturated" {
-            ConditionStatus::False
-        } else {
-            ConditionStatus::True
-        };
-        assert_eq!(condition.status, holds);
-    }
+    ]
 }
 
 #[tokio::test(start_paused = true)]

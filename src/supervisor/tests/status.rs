@@ -3,24 +3,21 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
-use std::time::Duration;
 
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::Reason;
 use crate::api::status::DriverMode;
-use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::driver::{DriverStatus, LastFailure, Phase, Plugin};
-use crate::insight::{Ledger, Looked, Rules, Stuck, Summary, Survey};
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::store::Counts;
 use crate::supervisor::plan::Problem;
 use crate::supervisor::status::{Facts, is_urgent, status};
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn driver(phase: Phase) -> DriverStatus {
+pub(super) fn driver(phase: Phase) -> DriverStatus {
     DriverStatus {
         phase,
         plugin: Some(Plugin {
@@ -33,7 +30,7 @@ fn driver(phase: Phase) -> DriverStatus {
     }
 }
 
-fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
+pub(super) fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
     Facts {
         generation: Some(3),
         holder: "pod-1",
@@ -45,14 +42,15 @@ fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
         saturation: None,
         insight: None,
         stuck: None,
+        leaving: None,
     }
 }
 
-fn fresh(facts: &Facts<'_>) -> AttacherConfigStatus {
+pub(super) fn fresh(facts: &Facts<'_>) -> AttacherConfigStatus {
     status(facts, &AttacherConfigStatus::default(), at(100))
 }
 
-fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition {
+pub(super) fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition {
     status
         .conditions
         .iter()
@@ -61,7 +59,7 @@ fn condition<'a>(status: &'a AttacherConfigStatus, kind: &str) -> &'a Condition 
 }
 
 /// Status and reason of Ready, Reconciling, Stalled and DriverReachable.
-fn four(status: &AttacherConfigStatus) -> [String; 4] {
+pub(super) fn four(status: &AttacherConfigStatus) -> [String; 4] {
     ["Ready", "Reconciling", "Stalled", "DriverReachable"].map(|kind| {
         let condition = condition(status, kind);
         format!("{} {}", condition.status, condition.reason)
@@ -257,97 +255,6 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     );
 }
 
-/// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.
-fn found(stuck: &[&str], lost: &[&str]) -> Summary {
-    let driver = DriverFacts::new("a.test", Capabilities::default());
-    let rules = Rules {
-        stuck_after: Duration::ZERO,
-    };
-    let mut ledger = Ledger::default();
-    let mut survey = Survey::begin(&mut ledger, rules, at(100));
-    for name in stuck.iter().chain(lost) {
-        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
-            "metadata": {"name": name, "uid": name, "creationTimestamp": at(50)},
-            "spec": {"attacher": "a.test", "nodeName": "n", "source": {}},
-            "status": {"attached": lost.contains(name), "attachError": {"message": "disk is busy"}},
-        }))
-        .unwrap();
-        survey.look(&Looked {
-            attachment: &wire.into(),
-            volume: None,
-            node: if lost.contains(name) {
-                NodeEntry::Missing
-            } else {
-                NodeEntry::Registered("id")
-            },
-            attached_at: None,
-            wanted_at: None,
-            driver: &driver,
-            attach_required: None,
-        });
-    }
-    survey.end().0
-}
-
-#[test]
-fn findings_are_shown_as_conditions() {
-    let running = driver(Phase::Running);
-    let shown = |insight: &Summary, stuck: Option<&Stuck>, failing| {
-        let status = fresh(&Facts {
-            failing,
-            insight: Some(insight),
-            stuck,
-            ..facts(Some(&running))
-        });
-        ["AttachmentsHealthy", "AttachmentsConsistent"].map(|kind| {
-            let condition = condition(&status, kind);
-            (
-                format!("{} {}", condition.status, condition.reason),
-                condition.message.clone(),
-            )
-        })
-    };
-    let [healthy, consistent] = shown(&found(&[], &[]), None, 0);
-    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "True Consistent"));
-
-    let insight = found(&["va-1", "va-2"], &[]);
-    let [healthy, consistent] = shown(&insight, insight.stuck.first(), 2);
-    assert_eq!(
-        (&*healthy.0, &*consistent.0),
-        ("False AttachmentsStuck", "True Consistent")
-    );
-    assert!(
-        healthy
-            .1
-            .starts_with("2 are stuck; the oldest: the attach of VolumeAttachment va-1"),
-        "{}",
-        healthy.1
-    );
-    assert!(healthy.1.ends_with("the last error: disk is busy"), "{}", healthy.1);
-    // Attached since the last look: what fails is told as before.
-    let [healthy, _] = shown(&insight, None, 1);
-    assert_eq!(healthy.0, "False AttachmentsFailing");
-
-    let [healthy, consistent] = shown(&found(&[], &["va-1", "va-2"]), None, 0);
-    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "False NodeGone"));
-    assert!(
-        consistent
-            .1
-            .starts_with("2 as this one: VolumeAttachment va-1: node n has no CSINode"),
-        "{}",
-        consistent.1
-    );
-
-    // Who does not look does not know.
-    let blind = fresh(&facts(Some(&running)));
-    assert!(
-        blind
-            .conditions
-            .iter()
-            .all(|condition| condition.type_ != "AttachmentsConsistent")
-    );
-}
-
 #[test]
 fn times_change_with_the_status_of_a_condition_and_with_nothing_else() {
     let (connecting, missing, running) = (
@@ -415,4 +322,21 @@ fn people_wait_for_states_and_not_for_counts() {
         !is_urgent(&known, &status(&facts(Some(&other)), &known, at(200))),
         "another text"
     );
+}
+
+#[test]
+fn a_config_that_is_being_deleted_says_what_it_waits_for() {
+    let running = driver(Phase::Running);
+    let status = fresh(&Facts {
+        leaving: Some(7),
+        ..facts(Some(&running))
+    });
+    let shown = four(&status);
+    assert_eq!(
+        (&*shown[0], &*shown[1]),
+        ("True Running", "True WaitingForDetach"),
+        "it is still served"
+    );
+    let message = &condition(&status, "Reconciling").message;
+    assert!(message.contains("until 7 VolumeAttachments are detached"), "{message}");
 }

@@ -106,8 +106,6 @@ pub(super) struct OperationFamilies {
     pub(super) attempts: DriverFamily<Histogram>,
     pub(super) oldest_pending: DriverFamily<FloatGauge>,
     pub(super) attachments: DriverFamily<Gauge>,
-    pub(super) reconcile_passes: DriverFamily<Counter>,
-    pub(super) reconcile_mismatches: DriverFamily<Gauge>,
     pub(super) events: DriverFamily<Counter>,
     pub(super) findings: DriverFamily<Gauge>,
 }
@@ -138,12 +136,6 @@ impl OperationFamilies {
         let attachments = per_driver(registry, "csi_attacher_volumeattachments", help, Gauge::default);
         let help = "Events by reason and by what became of them: written, dropped for want of room, or failed";
         let events = per_driver(registry, "csi_attacher_events", help, Counter::default);
-        let help = "Comparisons of the attachments with what the driver lists";
-        let name = "csi_attacher_reconcile_sync_passes";
-        let reconcile_passes = per_driver(registry, name, help, Counter::default);
-        let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
-        let name = "csi_attacher_reconcile_sync_mismatches";
-        let reconcile_mismatches = per_driver(registry, name, help, Gauge::default);
         let help = "What is wrong with VolumeAttachments of the driver, or with the driver itself, by kind";
         let findings = per_driver(registry, "csi_attacher_findings", help, Gauge::default);
         Self {
@@ -152,8 +144,6 @@ impl OperationFamilies {
             attempts,
             oldest_pending,
             attachments,
-            reconcile_passes,
-            reconcile_mismatches,
             events,
             findings,
         }
@@ -165,10 +155,76 @@ impl OperationFamilies {
         self.attempts.forget(driver);
         self.oldest_pending.forget(driver);
         self.attachments.forget(driver);
-        self.reconcile_passes.forget(driver);
-        self.reconcile_mismatches.forget(driver);
         self.events.forget(driver);
         self.findings.forget(driver);
+    }
+}
+
+/// Comparisons of the attachments with what the driver lists.
+pub(super) struct ReconcileFamilies {
+    pub(super) passes: DriverFamily<Counter>,
+    pub(super) seconds: DriverFamily<Histogram>,
+    pub(super) volumes: DriverFamily<Gauge>,
+    pub(super) mismatches: DriverFamily<Gauge>,
+    pub(super) forced: DriverFamily<Counter>,
+    pub(super) errors: DriverFamily<Counter>,
+    pub(super) last_success: DriverFamily<FloatGauge>,
+}
+
+impl ReconcileFamilies {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let mut counter = |name, help| per_driver(registry, name, help, Counter::default);
+        let passes = counter(
+            "csi_attacher_reconcile_sync_passes",
+            "Comparisons of the attachments with what the driver lists",
+        );
+        let forced = counter(
+            "csi_attacher_reconcile_sync_forced",
+            "Attaches and detaches that were made once more because the driver listed the volume otherwise twice in a row",
+        );
+        let errors = counter(
+            "csi_attacher_reconcile_sync_errors",
+            "Comparisons that did not come to their end, by gRPC status code or by what was wrong with the pages",
+        );
+        let mut gauge = |name, help| per_driver(registry, name, help, Gauge::default);
+        let volumes = gauge(
+            "csi_attacher_reconcile_sync_volumes",
+            "Volumes that the driver listed in the last comparison",
+        );
+        let mismatches = gauge(
+            "csi_attacher_reconcile_sync_mismatches",
+            "VolumeAttachments of which the driver listed otherwise in the last comparison",
+        );
+        let name = "csi_attacher_reconcile_sync_seconds";
+        let seconds = per_driver(registry, name, "How long a comparison took", || {
+            Histogram::new(CSI_SECONDS)
+        });
+        let name = "csi_attacher_reconcile_sync_last_success_timestamp_seconds";
+        let last_success = per_driver(
+            registry,
+            name,
+            "When the last comparison came to its end",
+            FloatGauge::default,
+        );
+        Self {
+            passes,
+            seconds,
+            volumes,
+            mismatches,
+            forced,
+            errors,
+            last_success,
+        }
+    }
+
+    pub(super) fn forget(&self, driver: &str) {
+        self.passes.forget(driver);
+        self.seconds.forget(driver);
+        self.volumes.forget(driver);
+        self.mismatches.forget(driver);
+        self.forced.forget(driver);
+        self.errors.forget(driver);
+        self.last_success.forget(driver);
     }
 }
 

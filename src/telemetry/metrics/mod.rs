@@ -27,7 +27,7 @@ use tonic::Code;
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
-use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, RestFamilies};
+use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
 use family::{Labels, labels};
 use lanes::LaneFamilies;
 pub use lanes::LaneGauges;
@@ -51,6 +51,7 @@ struct Inner {
     queue: QueueFamilies,
     lane: LaneFamilies,
     operation: OperationFamilies,
+    reconcile: ReconcileFamilies,
     connection: ConnectionFamilies,
     rest: RestFamilies,
     lease: LeaseFamilies,
@@ -84,6 +85,7 @@ impl Metrics {
             queue: QueueFamilies::register(&mut registry),
             lane: LaneFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
+            reconcile: ReconcileFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
             lease: LeaseFamilies::register(&mut registry),
@@ -356,6 +358,7 @@ impl Metrics {
         self.0.queue.forget(driver);
         self.0.lane.forget(driver);
         self.0.operation.forget(driver);
+        self.0.reconcile.forget(driver);
         self.0.connection.forget(driver);
         self.0.rest.held_back.forget(driver);
     }

@@ -49,8 +49,11 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.lane(driver, "attach", &lane);
     metrics.saturated(driver, "LaneFull", true);
     metrics.rest_request_held_back(driver, "PATCH", "h", second);
-    metrics.reconcile_sync(driver, "succeeded", Some(3));
-    metrics.reconcile_sync(driver, "failed", None);
+    metrics.reconcile_sync_begins(driver);
+    metrics.reconcile_sync_succeeded(driver, Duration::from_secs(2), 12, 3);
+    metrics.reconcile_sync_failed(driver, Duration::from_secs(1), "Aborted");
+    metrics.reconcile_sync_forced(driver, "attach");
+    metrics.findings(driver, "node_gone", 2);
     metrics.driver_up(driver);
     metrics.driver_info(driver, "v1.0", "attacher");
     metrics.driver_reconnected(driver);
@@ -206,7 +209,16 @@ fn our_own_metrics_are_exactly_these() {
         "csi_attacher_saturated{driver_name=\"d\",reason=\"LaneFull\"} 1",
         "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"succeeded\"} 1",
         "csi_attacher_reconcile_sync_passes_total{driver_name=\"d\",outcome=\"failed\"} 1",
+        "csi_attacher_reconcile_sync_seconds_count{driver_name=\"d\",outcome=\"succeeded\"} 1",
+        "csi_attacher_reconcile_sync_seconds_sum{driver_name=\"d\",outcome=\"succeeded\"} 2.0",
+        "csi_attacher_reconcile_sync_seconds_count{driver_name=\"d\",outcome=\"failed\"} 1",
+        "csi_attacher_reconcile_sync_seconds_sum{driver_name=\"d\",outcome=\"failed\"} 1.0",
+        "csi_attacher_reconcile_sync_volumes{driver_name=\"d\"} 12",
         "csi_attacher_reconcile_sync_mismatches{driver_name=\"d\"} 3",
+        "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 1",
+        "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"attach\"} 1",
+        "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"detach\"} 0",
+        "csi_attacher_findings{driver_name=\"d\",kind=\"node_gone\"} 2",
         "csi_attacher_driver_up{driver_name=\"d\"} 1",
         "csi_attacher_driver_info{driver_name=\"d\",vendor_version=\"v1.1\",mode=\"attacher\"} 1",
         "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 1",
@@ -220,9 +232,14 @@ fn our_own_metrics_are_exactly_these() {
     ];
     let found: BTreeSet<String> = lines(&metrics, "csi_attacher_")
         .into_iter()
-        .filter(|line| !line.contains("_bucket{"))
+        .filter(|line| !line.contains("_bucket{") && !line.contains("_last_success_timestamp_seconds{"))
         .collect();
     assert_eq!(found, expected.iter().map(|line| (*line).to_owned()).collect());
+    let last = lines(
+        &metrics,
+        "csi_attacher_reconcile_sync_last_success_timestamp_seconds{driver_name=\"d\"} 1",
+    );
+    assert_eq!(last.len(), 1, "seconds since 1970, of this century");
     let expected = ["1", "2", "3", "5", "8", "13", "21", "50", "+Inf"];
     assert_eq!(bounds(&metrics, "csi_attacher_operation_attempts"), expected);
     metrics.driver_down("d");

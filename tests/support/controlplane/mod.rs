@@ -4,7 +4,7 @@
 pub mod audit;
 mod components;
 mod kubeconfig;
-mod pki;
+pub mod pki;
 pub mod ports;
 pub mod programs;
 pub mod watchdog;

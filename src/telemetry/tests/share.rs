@@ -1,19 +1,14 @@
 //! Shares of their own, in front of every sampler of the process.
 
-use super::super::{FlushOutcome, SHUTDOWN_CAP, SpanKind, pipeline};
-
-#[path = "../../tests/support/otlp.rs"]
-#[allow(dead_code, reason = "shared with tests that use more of it")]
-mod otlp;
-
-use otlp::OtlpReceiver;
+use super::otlp::OtlpReceiver;
+use super::{FlushOutcome, SHUTDOWN_CAP, SpanKind, pipeline};
 
 /// How many of `count` traces about different objects arrive when the process samples by `sampler` and a driver by `share`.
 /// Each is a root with a child, which go together.
 async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
     let receiver = OtlpReceiver::http().await;
     let endpoint = receiver.endpoint();
-    let (tracer, guard) = pipeline(&[
+    let (tracer, _metrics, guard) = pipeline(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ("OTEL_TRACES_SAMPLER", sampler),

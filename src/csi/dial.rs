@@ -1,0 +1,273 @@
+//! Dialling: from an endpoint to a stream, with the reason when there is none.
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+use tower::ServiceExt;
+
+use super::tls::{Tls, TlsFault};
+use crate::api::condition::Reason;
+use crate::api::validated::{Endpoint, LoopbackHost};
+use crate::error_chain::chain;
+
+/// The whole of a dial: name, connection and TLS. It is part of the deadline of the call that dials.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A peer over a network can vanish without a word, and a call that waits for it sends nothing. The kernel asks after this
+/// much silence, and gives up after four questions: within a minute, which the default of two hours is far from. Pings of
+/// HTTP/2 are no way: a driver on gRPC for Go hangs up on them.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(20);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 4;
+/// The same for a peer that does not confirm what was sent.
+const USER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Why a driver's endpoint cannot be dialled.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum DialError {
+    /// Nothing is there.
+    #[error("{path}: no such socket; is the driver running and its socket directory mounted into this pod?")]
+    SocketMissing {
+        /// The socket.
+        path: String,
+    },
+    /// Something else is there.
+    #[error("{path} is no socket; mend spec.endpoint")]
+    NotASocket {
+        /// The path.
+        path: String,
+    },
+    /// The file's permissions forbid it.
+    #[error("{path}: permission denied (owner {uid}:{gid}, mode {mode:o}); the operator's user needs read and write")]
+    PermissionDenied {
+        /// The socket.
+        path: String,
+        /// Owner of the socket, or 0 if that cannot be read either.
+        uid: u32,
+        /// Group of the socket.
+        gid: u32,
+        /// Permission bits of the socket.
+        mode: u32,
+    },
+    /// Nobody listens.
+    #[error("{address}: connection refused; the driver is not listening (any more)")]
+    Refused {
+        /// Socket path or host and port.
+        address: String,
+    },
+    /// No TLS connection.
+    #[error("{address}: TLS failed: {fault}")]
+    Tls {
+        /// Host and port.
+        address: String,
+        /// Why.
+        fault: TlsFault,
+    },
+    /// It took too long.
+    #[error("{address}: no connection within {} s", .limit.as_secs())]
+    TimedOut {
+        /// Socket path or host and port.
+        address: String,
+        /// How long it was tried.
+        limit: Duration,
+    },
+    /// Anything else.
+    #[error("{address}: {message}")]
+    Other {
+        /// Socket path or host and port.
+        address: String,
+        /// The system's words.
+        message: String,
+    },
+}
+
+impl DialError {
+    /// Reason for the condition DriverReachable.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::SocketMissing { .. } => Reason::SocketMissing,
+            Self::NotASocket { .. } => Reason::NotASocket,
+            Self::PermissionDenied { .. } => Reason::PermissionDenied,
+            Self::Refused { .. } => Reason::ConnectionRefused,
+            Self::Tls { .. } => Reason::TlsFailed,
+            Self::TimedOut { .. } => Reason::Timeout,
+            Self::Other { .. } => Reason::DialFailed,
+        }
+    }
+}
+
+/// A connection that stands.
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+    // As large as all the rest together.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What is dialled, and how.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Unix(PathBuf),
+    Loopback {
+        host: LoopbackHost,
+        port: u16,
+    },
+    Tls {
+        address: String,
+        tls: Box<Tls>,
+    },
+    /// An https endpoint for which there are no certificates; settings that were checked have them.
+    Bare {
+        address: String,
+    },
+}
+
+impl Target {
+    pub fn plain(endpoint: &Endpoint) -> Self {
+        match endpoint {
+            Endpoint::Unix(path) => Self::Unix(path.clone()),
+            Endpoint::Http { host, port } => Self::Loopback {
+                host: *host,
+                port: *port,
+            },
+            Endpoint::Https { host, port } => Self::Bare {
+                address: format!("{host}:{port}"),
+            },
+        }
+    }
+
+    /// In the words of `server.address`: the socket's path, or host and port.
+    pub fn address(&self) -> String {
+        match self {
+            Self::Unix(path) => path.display().to_string(),
+            Self::Loopback { host, port } => format!("{}:{port}", host.as_str()),
+            Self::Tls { address, .. } | Self::Bare { address } => address.clone(),
+        }
+    }
+
+    pub async fn dial(&self) -> Result<Stream, DialError> {
+        let limit = CONNECT_TIMEOUT;
+        let dialled = tokio::time::timeout(limit, self.connect()).await;
+        dialled.unwrap_or_else(|_| {
+            let address = self.address();
+            Err(DialError::TimedOut { address, limit })
+        })
+    }
+
+    async fn connect(&self) -> Result<Stream, DialError> {
+        match self {
+            Self::Unix(path) => UnixStream::connect(path)
+                .await
+                .map(Stream::Unix)
+                .map_err(|error| of_socket(path, &error)),
+            Self::Loopback { host, port } => TcpStream::connect((dial_host(*host), *port))
+                .await
+                .map(Stream::Tcp)
+                .map_err(|error| of_tcp(self.address(), error.kind(), &error)),
+            Self::Tls { address, tls } => {
+                let stream = over_network(address).await?;
+                let secured = tls.connect(stream).await;
+                secured
+                    .map(|stream| Stream::Tls(Box::new(stream)))
+                    .map_err(|fault| self.tls_error(fault))
+            }
+            Self::Bare { address } => Err(DialError::Other {
+                address: address.clone(),
+                message: "https needs certificates; set spec.tls".to_owned(),
+            }),
+        }
+    }
+
+    /// What an error of a stream that stood means, if TLS is to blame: a server can refuse a client after the handshake.
+    pub fn explain(&self, error: &io::Error) -> Option<DialError> {
+        match self {
+            Self::Tls { tls, .. } => tls.fault_of(error).map(|fault| self.tls_error(fault)),
+            Self::Unix(_) | Self::Loopback { .. } | Self::Bare { .. } => None,
+        }
+    }
+
+    fn tls_error(&self, fault: TlsFault) -> DialError {
+        let address = self.address();
+        DialError::Tls { address, fault }
+    }
+}
+
+/// A connection to `address` (host and port), to the first of its IP addresses that answers.
+async fn over_network(address: &str) -> Result<TcpStream, DialError> {
+    let other = |message: String| DialError::Other {
+        address: address.to_owned(),
+        message,
+    };
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    let uri: Uri = format!("https://{address}")
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| other(error.to_string()))?;
+    match connector.oneshot(uri).await {
+        Ok(stream) => Ok(stream.into_inner()),
+        Err(error) => Err(of_tcp(address.to_owned(), io_kind(&error), &error)),
+    }
+}
+
+/// The kind of the system's error underneath.
+fn io_kind(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let io_error = causes.filter_map(|error| error.downcast_ref::<io::Error>()).last();
+    io_error.map_or(io::ErrorKind::Other, io::Error::kind)
+}
+
+fn of_tcp(address: String, kind: io::ErrorKind, error: &(dyn std::error::Error + 'static)) -> DialError {
+    match kind {
+        io::ErrorKind::ConnectionRefused => DialError::Refused { address },
+        _ => DialError::Other {
+            address,
+            message: chain(error),
+        },
+    }
+}
+
+fn of_socket(path: &Path, error: &io::Error) -> DialError {
+    let address = path.display().to_string();
+    match error.kind() {
+        io::ErrorKind::NotFound => DialError::SocketMissing { path: address },
+        io::ErrorKind::PermissionDenied => permission_denied(path, address),
+        _ if !is_socket(path) => DialError::NotASocket { path: address },
+        io::ErrorKind::ConnectionRefused => DialError::Refused { address },
+        _ => DialError::Other {
+            address,
+            message: error.to_string(),
+        },
+    }
+}
+
+fn dial_host(host: LoopbackHost) -> &'static str {
+    match host {
+        LoopbackHost::Ipv6 => "::1",
+        LoopbackHost::Ipv4 | LoopbackHost::Localhost => host.as_str(),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+}
+
+fn permission_denied(path: &Path, address: String) -> DialError {
+    use std::os::unix::fs::MetadataExt;
+    let (uid, gid, mode) = std::fs::metadata(path).map_or((0, 0, 0), |meta| (meta.uid(), meta.gid(), meta.mode()));
+    DialError::PermissionDenied {
+        path: address,
+        uid,
+        gid,
+        mode: mode & 0o777,
+    }
+}

@@ -1,0 +1,326 @@
+//! TLS towards a driver: the certificates as a Secret holds them, and what went wrong in words that say what to mend.
+//!
+//! Only the authorities of `ca.crt` are trusted: who may attach volumes is not for the public authorities to say.
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::io::AsyncBufReadExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::kubernetes::SecretData;
+
+/// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
+const AUTHORITIES: &str = "ca.crt";
+const CERTIFICATE: &str = "tls.crt";
+const PRIVATE_KEY: &str = "tls.key";
+
+/// gRPC is HTTP/2, which is agreed on in the handshake.
+const HTTP2: &[u8] = b"h2";
+/// How long the server's first words are waited for. Most servers speak at once; some proxies wait for ours.
+const FIRST_WORDS: Duration = Duration::from_millis(500);
+
+/// Why a Secret cannot be used for TLS. Never quotes what is in it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TlsInvalid {
+    /// A key is not there.
+    #[error("it has no key {key}")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// One half of the client certificate is not there.
+    #[error("it has {there} but no {missing}; a client certificate needs both, a connection without one neither")]
+    Half {
+        /// The half that is there.
+        there: &'static str,
+        /// The half that is not.
+        missing: &'static str,
+    },
+    /// The value is not PEM, or not what is needed.
+    #[error("its key {key} {problem}")]
+    Pem {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The private key is another certificate's.
+    #[error("its tls.key is not the private key of the first certificate in tls.crt")]
+    Mismatch,
+}
+
+/// What a Secret holds for TLS, checked. Its `Debug` tells no key.
+#[derive(Clone)]
+pub struct Certificates {
+    config: Arc<ClientConfig>,
+    identifies_us: bool,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Certificates")
+            .field("identifies_us", &self.identifies_us)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// Checks `ca.crt`, and `tls.crt` with `tls.key` if they are there.
+    pub fn read(secret: &SecretData) -> Result<Self, TlsInvalid> {
+        let value = |key: &str| secret.expose().get(key).filter(|value| !value.trim().is_empty());
+        let authorities = value(AUTHORITIES).ok_or(TlsInvalid::Missing { key: AUTHORITIES })?;
+        let half = |there, missing| TlsInvalid::Half { there, missing };
+        let identity = match (value(CERTIFICATE), value(PRIVATE_KEY)) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(half(CERTIFICATE, PRIVATE_KEY)),
+            (None, Some(_)) => return Err(half(PRIVATE_KEY, CERTIFICATE)),
+        };
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(AUTHORITIES, &error))?
+            .with_root_certificates(roots(authorities)?);
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let (chain, key) = (certificates(CERTIFICATE, certificate)?, private_key(key, &provider)?);
+                builder.with_client_auth_cert(chain, key).map_err(|error| match error {
+                    rustls::Error::InconsistentKeys(_) => TlsInvalid::Mismatch,
+                    error => unusable(CERTIFICATE, &error),
+                })?
+            }
+        };
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        // A resumed session would not show the driver's certificate again.
+        config.resumption = Resumption::disabled();
+        Ok(Self {
+            config: Arc::new(config),
+            identifies_us: identity.is_some(),
+        })
+    }
+}
+
+fn unusable(key: &'static str, error: &rustls::Error) -> TlsInvalid {
+    let problem = format!("cannot be used: {error}");
+    TlsInvalid::Pem { key, problem }
+}
+
+fn roots(text: &str) -> Result<RootCertStore, TlsInvalid> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(AUTHORITIES, text)? {
+        roots.add(certificate).map_err(|error| unusable(AUTHORITIES, &error))?;
+    }
+    Ok(roots)
+}
+
+/// All certificates of a PEM text, at least one.
+fn certificates(key: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, TlsInvalid> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let found = found.map_err(|error| bad_pem(key, &error))?;
+    if found.is_empty() {
+        return Err(bad_pem(key, &pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+/// The error of the key's own check could come after that of the certificate, and would then be put down to that.
+fn private_key(text: &str, provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, TlsInvalid> {
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| bad_pem(PRIVATE_KEY, &error))?;
+    match provider.key_provider.load_private_key(key.clone_key()) {
+        Ok(_) => Ok(key),
+        Err(_) => Err(TlsInvalid::Pem {
+            key: PRIVATE_KEY,
+            problem: "is no RSA, ECDSA or Ed25519 key that can be used".to_owned(),
+        }),
+    }
+}
+
+/// The library's own words would quote the line, which may be of a private key.
+fn bad_pem(key: &'static str, error: &pem::Error) -> TlsInvalid {
+    let what = if key == PRIVATE_KEY {
+        "private key"
+    } else {
+        "certificate"
+    };
+    let problem = match error {
+        pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
+        pem::Error::MissingSectionEnd { .. } => "is cut off: an END line is missing".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => "has a BEGIN line that cannot be read".to_owned(),
+        pem::Error::Base64Decode(_) => "is not base64 between BEGIN and END".to_owned(),
+        _ => "is not PEM".to_owned(),
+    };
+    TlsInvalid::Pem { key, problem }
+}
+
+/// How one endpoint is dialled by TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    certificates: Certificates,
+    server_name: ServerName<'static>,
+}
+
+impl Tls {
+    /// TLS with a driver whose certificate must be for this DNS name or IP address (an IPv6 address may be in brackets);
+    /// `None` when it is neither.
+    pub fn new(certificates: Certificates, server_name: &str) -> Option<Self> {
+        let bare = server_name.trim_start_matches('[').trim_end_matches(']');
+        let server_name = ServerName::try_from(bare.to_owned()).ok()?;
+        Some(Self {
+            certificates,
+            server_name,
+        })
+    }
+
+    /// Makes the handshake. It is done when the server spoke, as only then it has looked at our certificate: it may hang up
+    /// on us after our side is done, and what we send before that would hide why.
+    pub(super) async fn connect(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, TlsFault> {
+        let connector = TlsConnector::from(self.certificates.config.clone());
+        let connected = connector.connect(self.server_name.clone(), stream).await;
+        let mut stream = connected.map_err(|error| self.fault(&error))?;
+        if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Err(TlsFault::NoHttp2);
+        }
+        match tokio::time::timeout(FIRST_WORDS, stream.fill_buf()).await {
+            Ok(Ok([])) => return Err(TlsFault::HungUp),
+            Ok(Err(error)) => return Err(self.fault(&error)),
+            Ok(Ok(_)) | Err(_) => {}
+        }
+        Ok(stream)
+    }
+
+    /// What an error of the stream means, as far as TLS has to do with it.
+    fn fault(&self, error: &io::Error) -> TlsFault {
+        let known = self.fault_of(error);
+        known.unwrap_or_else(|| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                TlsFault::HungUp
+            }
+            _ => TlsFault::Other(error.to_string()),
+        })
+    }
+
+    /// The same, for an error that may have nothing to do with TLS.
+    pub(super) fn fault_of(&self, error: &io::Error) -> Option<TlsFault> {
+        let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        Some(TlsFault::of(error, self.certificates.identifies_us))
+    }
+}
+
+/// Why there is no TLS connection.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TlsFault {
+    /// Nobody we trust has signed the driver's certificate.
+    #[error("no authority in ca.crt has signed the driver's certificate; is ca.crt the one of the driver?")]
+    UnknownAuthority,
+    /// The certificate is for another host.
+    #[error(
+        "the driver's certificate is for {presented}, not for {expected:?}; set spec.tls.serverName to a name that it is for"
+    )]
+    WrongName {
+        /// The name that was looked for.
+        expected: String,
+        /// The names in the certificate.
+        presented: String,
+    },
+    /// The certificate is too old or too new.
+    #[error("the driver's certificate {0}")]
+    Expired(String),
+    /// The driver does not accept us.
+    #[error(
+        "the driver refused our client certificate ({0}); is tls.crt signed by an authority that the driver trusts, and valid?"
+    )]
+    ClientRefused(String),
+    /// The driver wants to know who we are.
+    #[error("the driver demands a client certificate; put tls.crt and tls.key into the Secret")]
+    ClientUnknown,
+    /// No HTTP/2.
+    #[error("the server does not agree on HTTP/2 (ALPN h2), so that it is no gRPC server")]
+    NoHttp2,
+    /// No TLS.
+    #[error("what answers there speaks no TLS")]
+    NotTls,
+    /// Closed without a word.
+    #[error("the server hung up during the TLS handshake; its log may say why")]
+    HungUp,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl TlsFault {
+    fn of(error: &rustls::Error, identifies_us: bool) -> Self {
+        match error {
+            rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
+            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert, identifies_us),
+            rustls::Error::NoApplicationProtocol => Self::NoHttp2,
+            rustls::Error::InvalidMessage(_) => Self::NotTls,
+            error => Self::Other(error.to_string()),
+        }
+    }
+
+    fn of_certificate(error: &CertificateError) -> Self {
+        match error {
+            // The signature is bad as well when an authority was made anew under its old name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
+            CertificateError::NotValidForNameContext { expected, presented } => Self::WrongName {
+                expected: expected.to_str().into_owned(),
+                presented: if presented.is_empty() {
+                    "no name at all".to_owned()
+                } else {
+                    presented.join(", ")
+                },
+            },
+            CertificateError::ExpiredContext { not_after, .. } => {
+                Self::Expired(format!("expired at {}", at(*not_after)))
+            }
+            CertificateError::NotValidYetContext { not_before, .. } => {
+                Self::Expired(format!("is not valid before {}", at(*not_before)))
+            }
+            CertificateError::Expired => Self::Expired("is expired".to_owned()),
+            CertificateError::NotValidYet => Self::Expired("is not valid yet".to_owned()),
+            error => Self::Other(format!("the driver's certificate is invalid: {error}")),
+        }
+    }
+
+    fn of_alert(alert: AlertDescription, identifies_us: bool) -> Self {
+        use AlertDescription as Alert;
+        match alert {
+            Alert::NoApplicationProtocol => Self::NoHttp2,
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError
+            | Alert::NoCertificate
+            | Alert::CertificateRequired
+                if identifies_us =>
+            {
+                Self::ClientRefused(format!("{alert:?}"))
+            }
+            // Servers of the older TLS say HandshakeFailure or BadCertificate to one who shows none.
+            Alert::NoCertificate | Alert::CertificateRequired | Alert::BadCertificate => Self::ClientUnknown,
+            alert => Self::Other(format!("the server ended the TLS handshake: {alert:?}")),
+        }
+    }
+}
+
+fn at(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "an impossible time".to_owned(), |time| time.to_string())
+}

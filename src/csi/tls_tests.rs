@@ -1,0 +1,295 @@
+//! What a Secret may hold, and what a dial by TLS is told about each way to fail. Every server is the mock driver.
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tonic::Code;
+
+use super::client_tests::within;
+use super::{Certificates, Connection, CsiClient, DialError, Tls, TlsFault, TlsInvalid};
+use crate::api::condition::Reason;
+use crate::kubernetes::SecretData;
+use crate::mock::{Endpoint, MockDriver, MockHandle, Rule, ServerTls};
+use crate::telemetry::{Metrics, Span};
+
+const LONG: Duration = Duration::from_secs(15);
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+/// A certificate and its key in PEM form.
+type Pair = (String, String);
+
+impl Authority {
+    fn new() -> Self {
+        Self::named("authority")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+        }
+    }
+
+    fn server(&self, name: &str) -> Pair {
+        self.server_until(name, 2100)
+    }
+
+    fn server_until(&self, name: &str, year: i32) -> Pair {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    fn client(&self) -> Pair {
+        self.sign(CertificateParams::default(), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Pair {
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+fn secret(entries: &[(&str, &str)]) -> SecretData {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    SecretData::new(entries.iter().map(owned).collect::<BTreeMap<_, _>>())
+}
+
+fn with_client(authority: &str, (certificate, key): &Pair) -> SecretData {
+    secret(&[("ca.crt", authority), ("tls.crt", certificate), ("tls.key", key)])
+}
+
+async fn serve((certificate, key): Pair, client_authority: Option<&Authority>) -> MockHandle {
+    let tls = ServerTls {
+        certificate,
+        key,
+        client_authority: client_authority.map(|authority| authority.certificate.clone()),
+    };
+    let anywhere = Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let builder = MockDriver::builder("tls.test").tls(tls);
+    builder.start_on(anywhere).await.unwrap()
+}
+
+fn port_of(driver: &MockHandle) -> u16 {
+    match driver.endpoint() {
+        Endpoint::Tcp(address) => address.port(),
+        Endpoint::Unix(_) => panic!("no port"),
+    }
+}
+
+fn client(port: u16, secret: &SecretData, name: &str) -> CsiClient {
+    let certificates = Certificates::read(secret).unwrap();
+    let tls = Tls::new(certificates, name).unwrap();
+    CsiClient::new(Connection::secured("127.0.0.1", port, tls), Metrics::default())
+}
+
+/// How TLS with this server fails.
+async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsFault {
+    let client = client(port, secret, name);
+    let error = within(client.probe(LONG, &Span::disabled())).await.unwrap_err();
+    assert!(error.transport && error.code == Code::Unavailable, "{error}");
+    let dial = client.connection().dial_error().unwrap();
+    assert_eq!(dial.reason(), Reason::TlsFailed);
+    assert_eq!(error.message, dial.to_string());
+    match dial {
+        DialError::Tls { fault, address } => {
+            assert_eq!(address, format!("127.0.0.1:{port}"));
+            fault
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_driver_is_called_by_tls_with_and_without_a_client_certificate() {
+    let authority = Authority::new();
+    let alone = secret(&[("ca.crt", &authority.certificate)]);
+    let known = with_client(&authority.certificate, &authority.client());
+    for (demands, secret) in [(None, &alone), (None, &known), (Some(&authority), &known)] {
+        // The name is that of the certificate, not of the host that is dialled.
+        let driver = serve(authority.server("driver.example"), demands).await;
+        let client = client(port_of(&driver), secret, "driver.example");
+        assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+        assert_eq!(client.connection().dial_error(), None);
+        within(driver.stop()).await;
+        within(client.connection().lost()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_a_name_as_well() {
+    let authority = Authority::new();
+    let driver = serve(authority.server("127.0.0.1"), None).await;
+    let trusted = secret(&[("ca.crt", &authority.certificate)]);
+    let client = client(port_of(&driver), &trusted, "127.0.0.1");
+    assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+}
+
+#[tokio::test]
+async fn each_way_that_tls_fails_is_told_apart() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let alone = secret(&[("ca.crt", &ours.certificate)]);
+    let driver = serve(theirs.server("driver.example"), None).await;
+    let found = fault(port_of(&driver), &alone, "driver.example").await;
+    assert_eq!(found, TlsFault::UnknownAuthority, "an authority of the same name");
+    let driver = serve(Authority::named("other").server("driver.example"), None).await;
+    let found = fault(port_of(&driver), &alone, "driver.example").await;
+    assert_eq!(found, TlsFault::UnknownAuthority);
+
+    let driver = serve(ours.server("driver.example"), None).await;
+    let found = fault(port_of(&driver), &alone, "other.example").await;
+    let TlsFault::WrongName { expected, presented } = found else {
+        panic!("{found}")
+    };
+    assert_eq!(expected, "other.example");
+    assert!(presented.contains("driver.example"), "{presented}");
+
+    let driver = serve(ours.server_until("driver.example", 2020), None).await;
+    let found = fault(port_of(&driver), &alone, "driver.example").await;
+    assert_eq!(found, TlsFault::Expired("expired at 2020-01-01T00:00:00Z".to_owned()));
+}
+
+#[tokio::test]
+async fn a_driver_that_does_not_accept_us_says_so() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let driver = serve(ours.server("driver.example"), Some(&ours)).await;
+    let alone = secret(&[("ca.crt", &ours.certificate)]);
+    let found = fault(port_of(&driver), &alone, "driver.example").await;
+    assert_eq!(found, TlsFault::ClientUnknown);
+    let stranger = with_client(&ours.certificate, &theirs.client());
+    let found = fault(port_of(&driver), &stranger, "driver.example").await;
+    assert!(matches!(&found, TlsFault::ClientRefused(_)), "{found}");
+}
+
+#[tokio::test]
+async fn what_speaks_no_tls_is_told() {
+    let authority = Authority::new();
+    let trusted = secret(&[("ca.crt", &authority.certificate)]);
+    let anywhere = Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let plain = MockDriver::builder("plain.test").start_on(anywhere).await.unwrap();
+    let found = fault(port_of(&plain), &trusted, "driver.example").await;
+    assert!(matches!(found, TlsFault::NotTls | TlsFault::HungUp), "{found}");
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (found, ()) = tokio::join!(fault(port, &trusted, "driver.example"), async {
+        drop(listener.accept().await.unwrap());
+    });
+    assert_eq!(found, TlsFault::HungUp);
+}
+
+/// Whoever accepts and says nothing is given up within the deadline of the call.
+#[tokio::test]
+async fn the_deadline_covers_the_handshake() {
+    let authority = Authority::new();
+    let trusted = secret(&[("ca.crt", &authority.certificate)]);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(listener.local_addr().unwrap().port(), &trusted, "driver.example");
+    let error = within(client.probe(Duration::from_millis(200), &Span::disabled()))
+        .await
+        .unwrap_err();
+    assert_eq!((error.code, error.transport), (Code::DeadlineExceeded, false));
+}
+
+/// A connection that stands keeps the certificates that it was made with; the next one has the new ones.
+#[tokio::test]
+async fn other_certificates_count_for_new_connections() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let driver = serve(old.server("driver.example"), Some(&old)).await;
+    let before = client(
+        port_of(&driver),
+        &with_client(&old.certificate, &old.client()),
+        "driver.example",
+    );
+    let quiet = Span::disabled();
+    assert!(within(before.probe(LONG, &quiet)).await.unwrap());
+    let (certificate, key) = new.server("driver.example");
+    let changed = ServerTls {
+        certificate,
+        key,
+        client_authority: Some(new.certificate.clone()),
+    };
+    driver.set_tls(&changed).unwrap();
+    let after = client(
+        port_of(&driver),
+        &with_client(&new.certificate, &new.client()),
+        "driver.example",
+    );
+    assert!(within(after.probe(LONG, &quiet)).await.unwrap());
+    driver.script(Rule::any().times(1).delay(Duration::from_millis(1)));
+    assert!(within(before.probe(LONG, &quiet)).await.unwrap());
+    assert!(!before.connection().is_lost());
+}
+
+#[test]
+fn each_fault_of_a_secret_names_its_key() {
+    let authority = Authority::new();
+    let ca = authority.certificate.as_str();
+    let (certificate, key) = authority.client();
+    let (other, _) = authority.client();
+    let cut = |text: &str| text.replace("-----END", "-----DNE");
+    let broken = "-----BEGIN PRIVATE KEY-----\ncanary!\n-----END PRIVATE KEY-----\n";
+    let cases: [(&[(&str, &str)], &str); 12] = [
+        (&[], "it has no key ca.crt"),
+        (&[("ca.crt", " \n")], "it has no key ca.crt"),
+        (&[("ca.crt", "hello")], "its key ca.crt holds no certificate"),
+        (&[("ca.crt", &key)], "its key ca.crt holds no certificate"),
+        (&[("ca.crt", &cut(ca))], "its key ca.crt is cut off"),
+        (
+            &[("ca.crt", ca), ("tls.crt", &certificate)],
+            "it has tls.crt but no tls.key",
+        ),
+        (&[("ca.crt", ca), ("tls.key", &key)], "it has tls.key but no tls.crt"),
+        (
+            &[("ca.crt", ca), ("tls.crt", "x"), ("tls.key", &key)],
+            "its key tls.crt holds no certificate",
+        ),
+        (
+            &[("ca.crt", ca), ("tls.crt", &certificate), ("tls.key", &certificate)],
+            "its key tls.key holds no private key",
+        ),
+        (
+            &[("ca.crt", ca), ("tls.crt", &certificate), ("tls.key", &cut(&key))],
+            "its key tls.key is cut off",
+        ),
+        (
+            &[("ca.crt", ca), ("tls.crt", &certificate), ("tls.key", broken)],
+            "its key tls.key is not base64",
+        ),
+        (
+            &[("ca.crt", ca), ("tls.crt", &other), ("tls.key", &key)],
+            "its tls.key is not the private key of the first certificate in tls.crt",
+        ),
+    ];
+    for (entries, wanted) in cases {
+        let error: TlsInvalid = Certificates::read(&secret(entries)).unwrap_err();
+        assert!(error.to_string().starts_with(wanted), "{error}, wanted {wanted}");
+        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_key_is_printed_nowhere() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.client();
+    let certificates = Certificates::read(&with_client(&authority.certificate, &(certificate, key))).unwrap();
+    let tls = Tls::new(certificates, "driver.example").unwrap();
+    assert_eq!(
+        format!("{tls:?}"),
+        "Tls { certificates: Certificates { identifies_us: true, .. }, server_name: DnsName(\"driver.example\") }"
+    );
+    let found = Certificates::read(&secret(&[("ca.crt", &authority.certificate)])).unwrap();
+    assert!(Tls::new(found.clone(), "[::1]").is_some());
+    assert!(Tls::new(found, "no name").is_none());
+}

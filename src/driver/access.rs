@@ -1,0 +1,220 @@
+//! The way to a driver: its endpoint and, for https, the certificates in use.
+//!
+//! When they are replaced, a second connection is made with the new ones and asked who answers, while the first goes on.
+//! Only then is work given to the second; the first is left, and ends with its last call.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::handshake::{Handshake, Obstacle, RETRY, shake};
+use super::keys::{Good, Keys, Known};
+use super::status::Publisher;
+use crate::api::condition::Reason;
+use crate::api::validated::{DriverConfig, Endpoint};
+use crate::csi::{Connection, CsiClient, Tls};
+use crate::kubernetes::Requests;
+use crate::objects::SecretReference;
+use crate::telemetry::Metrics;
+
+/// Longest pause between two tries to connect with certificates that the driver does not take.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A driver that answered.
+pub(super) struct Reached {
+    pub client: CsiClient,
+    pub handshake: Handshake,
+    /// Which certificates the connection was made with.
+    revision: u64,
+}
+
+/// Why there is nobody to work with, and what to look at for a change.
+pub(super) struct Unreached {
+    pub obstacle: Obstacle,
+    /// The client over whose connection that was found, if there is one.
+    pub client: Option<CsiClient>,
+    revision: u64,
+}
+
+/// How a driver is reached.
+pub(super) struct Access {
+    name: Arc<str>,
+    config: watch::Receiver<Arc<DriverConfig>>,
+    metrics: Metrics,
+    keys: Option<Keys>,
+}
+
+impl Access {
+    /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
+    pub fn new(
+        name: Arc<str>,
+        config: watch::Receiver<Arc<DriverConfig>>,
+        requests: &Requests,
+        metrics: Metrics,
+    ) -> Self {
+        let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
+            namespace: tls.secret.namespace.as_str().into(),
+            name: tls.secret.name.as_str().into(),
+        });
+        let keys = secret.map(|secret| Keys::follow(requests.clone(), secret, name.clone()));
+        Self {
+            name,
+            config,
+            metrics,
+            keys,
+        }
+    }
+
+    /// Connects, and asks who answers.
+    pub async fn reach(&self) -> Result<Reached, Unreached> {
+        let config = self.config.borrow().clone();
+        let Some(keys) = &self.keys else {
+            return self.ask(&config, Connection::new(&config.endpoint), 0).await;
+        };
+        // Either the certificates or why there are none.
+        let known = keys.since(0).await;
+        match (&known.good, &known.trouble) {
+            (Some(good), _) => match secured(&config, good) {
+                Ok(connection) => {
+                    let answer = self.ask(&config, connection, good.revision).await;
+                    // What came after these certificates is no news.
+                    let revision = known.revision;
+                    answer.map_err(|unreached| Unreached { revision, ..unreached })
+                }
+                Err(obstacle) => Err(Unreached::without_client(obstacle, known.revision)),
+            },
+            (None, Some(trouble)) => Err(Unreached::without_client(trouble.obstacle(), known.revision)),
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
+        let client = CsiClient::new(connection, self.metrics.clone());
+        match shake(&client, config).await {
+            Ok(handshake) => Ok(Reached {
+                client,
+                handshake,
+                revision,
+            }),
+            Err(obstacle) => Err(Unreached {
+                obstacle,
+                client: Some(client),
+                revision,
+            }),
+        }
+    }
+
+    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    pub async fn changed(&self, since: &Unreached) {
+        match &self.keys {
+            Some(keys) => drop(keys.since(since.revision).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the certificates of this connection were replaced and the driver answered over one made with the new
+    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    pub async fn renewed(&self, current: &Current, publisher: &Publisher) -> Reached {
+        let Some(keys) = &self.keys else {
+            return std::future::pending().await;
+        };
+        let mut pause = RETRY;
+        loop {
+            let known = keys.now();
+            let fresh = known.good.as_ref().filter(|good| good.revision != current.0);
+            if let Some(good) = fresh {
+                match self.try_out(good).await {
+                    Ok(reached) => {
+                        publisher.concern(concern(&known));
+                        info!(
+                            config = &*self.name,
+                            "connected with the new certificates; the old connection is left"
+                        );
+                        return reached;
+                    }
+                    Err(obstacle) => self.refused(publisher, &obstacle),
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    _ = keys.since(known.revision) => pause = RETRY,
+                }
+            } else {
+                publisher.concern(concern(&known));
+                keys.since(known.revision).await;
+            }
+        }
+    }
+
+    async fn try_out(&self, good: &Good) -> Result<Reached, Obstacle> {
+        let config = self.config.borrow().clone();
+        let connection = secured(&config, good)?;
+        let answer = self.ask(&config, connection, good.revision).await;
+        answer.map_err(|unreached| unreached.obstacle)
+    }
+
+    fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
+        let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
+        let text =
+            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
+        if publisher.concern(Some(text.clone())) {
+            warn!(config = &*self.name, "{text}");
+        }
+    }
+}
+
+/// The certificates that the connection in use was made with.
+#[derive(Clone, Copy)]
+pub(super) struct Current(u64);
+
+impl Reached {
+    pub fn current(&self) -> Current {
+        Current(self.revision)
+    }
+}
+
+impl Unreached {
+    /// What was found over the connection in use.
+    pub fn over(client: &CsiClient, obstacle: Obstacle) -> Self {
+        let client = Some(client.clone());
+        // Whatever is known of the certificates is no news here.
+        let revision = u64::MAX;
+        Self {
+            obstacle,
+            client,
+            revision,
+        }
+    }
+
+    fn without_client(obstacle: Obstacle, revision: u64) -> Self {
+        Self {
+            obstacle,
+            client: None,
+            revision,
+        }
+    }
+}
+
+/// What is wrong with a Secret whose former contents are in use.
+fn concern(known: &Known) -> Option<String> {
+    let trouble = known.trouble.as_ref()?;
+    Some(format!("the last good certificates are in use: {}", trouble.message))
+}
+
+fn secured(config: &DriverConfig, good: &Good) -> Result<Connection, Obstacle> {
+    let unusable = |message: String| Obstacle::Stalled {
+        reason: Reason::InvalidSpec,
+        message,
+    };
+    let Endpoint::Https { host, port } = &config.endpoint else {
+        return Err(unusable(format!("spec.tls is of no use with {}", config.endpoint)));
+    };
+    let named = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+    let name = named.unwrap_or(host);
+    match Tls::new(good.certificates.clone(), name) {
+        Some(tls) => Ok(Connection::secured(host, *port, tls)),
+        None => Err(unusable(format!(
+            "{name} is no DNS name and no IP address that a certificate can be for; mend spec.tls.serverName"
+        ))),
+    }
+}

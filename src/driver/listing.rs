@@ -1,0 +1,97 @@
+//! All pages of ListVolumes, whatever their number, and no end of them that is not one.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+use super::calls::Calls;
+use crate::csi::CallError;
+use crate::decide::reconcile::Listing;
+use crate::telemetry::Span;
+use crate::telemetry::names::code_camel_case;
+
+/// More pages than any backend has, even if each has one volume.
+pub(super) const MAX_PAGES: usize = 100_000;
+/// A page may be empty and not the last one, but so many of them in a row lead nowhere.
+pub(super) const MAX_EMPTY_PAGES: usize = 1_000;
+
+/// Limits of a listing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Most entries of a page; 0 lets the driver choose.
+    pub max_entries: i32,
+    /// How long a page may take.
+    pub deadline: Duration,
+    /// How long all pages together may take.
+    pub whole: Duration,
+}
+
+/// Why a listing did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    /// A page could not be had.
+    #[error("ListVolumes: {0}")]
+    Call(#[from] CallError),
+    /// The pages go in a circle.
+    #[error("ListVolumes: the driver answered the same next_token twice")]
+    Circle,
+    /// There is no end of pages.
+    #[error("ListVolumes: no end after {0} pages")]
+    Endless(usize),
+    /// There are pages, and nothing is in them.
+    #[error("ListVolumes: {0} empty pages in a row, and no end")]
+    Empty(usize),
+    /// The pages come too slowly.
+    #[error("ListVolumes: no end after {0} pages in {1} s")]
+    Late(usize, u64),
+}
+
+impl ListError {
+    /// A gRPC code as metrics spell it, or one word of our own.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Call(error) => code_camel_case(error.code),
+            Self::Circle => "token_repeated",
+            Self::Endless(_) | Self::Empty(_) => "pages_without_end",
+            Self::Late(..) => "pass_too_long",
+        }
+    }
+}
+
+/// Asks for all pages; answers how many volumes they had. The client is asked for anew for each page: the driver may have
+/// been connected again since the last one.
+pub(super) async fn list(
+    client: impl Fn() -> Arc<dyn Calls>,
+    limits: Limits,
+    listing: &mut Listing,
+    span: &Span,
+) -> Result<usize, ListError> {
+    let ends = Instant::now() + limits.whole;
+    // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
+    let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
+    let (mut token, mut volumes, mut empty) = (String::new(), 0, 0);
+    for pages in 0..MAX_PAGES {
+        let client = client();
+        let page = client.list_volumes(limits.max_entries, &token, limits.deadline, span);
+        let page = timeout_at(ends, page).await;
+        let page = page.map_err(|_| ListError::Late(pages, limits.whole.as_secs()))??;
+        volumes += page.volumes.len();
+        for volume in &page.volumes {
+            listing.add(&volume.handle, volume.nodes.as_deref());
+        }
+        if page.next_token.is_empty() {
+            return Ok(volumes);
+        }
+        if !tokens.insert(hasher.hash_one(&page.next_token)) {
+            return Err(ListError::Circle);
+        }
+        empty = if page.volumes.is_empty() { empty + 1 } else { 0 };
+        if empty >= MAX_EMPTY_PAGES {
+            return Err(ListError::Empty(empty));
+        }
+        token = page.next_token;
+    }
+    Err(ListError::Endless(MAX_PAGES))
+}

@@ -1,0 +1,89 @@
+//! What the running drivers are at: the status of their AttacherConfigs, and the gauges.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Drivers;
+use crate::api::AttacherConfigStatus;
+use crate::api::names::finalizer_name;
+use crate::clock;
+use crate::supervisor::gauges;
+use crate::supervisor::plan::Problem;
+use crate::supervisor::saturation::Saturation;
+use crate::supervisor::status::{self, Facts};
+
+impl Drivers {
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is the
+    /// number of attachments for whose detach it waits to be deleted.
+    pub fn status(
+        &self,
+        name: &str,
+        generation: Option<i64>,
+        problem: Option<&Problem>,
+        holder: &str,
+        known: &AttacherConfigStatus,
+        leaving: Option<usize>,
+    ) -> (AttacherConfigStatus, AttacherConfigStatus) {
+        let running = self.running.get(name);
+        let driver = running.map(|running| running.status.borrow().clone());
+        let plugin = driver.as_ref().and_then(|driver| driver.plugin.as_ref());
+        let store = &self.context.store;
+        let counts = plugin.map(|plugin| store.counts(&plugin.name)).unwrap_or_default();
+        let pending = counts.attaching + counts.detaching > 0;
+        let oldest = plugin
+            .filter(|_| pending)
+            .and_then(|plugin| store.oldest_pending(&plugin.name));
+        let queue = running.and_then(|running| running.queue.lock().clone());
+        let failing = queue.map_or(0, |queue| queue.stats().lanes.iter().map(|lane| lane.failing).sum());
+        let insight = plugin.and_then(|plugin| self.insights.summary(&plugin.name));
+        // What was attached or detached since the last look is not shown as stuck.
+        let mut stuck = insight.iter().flat_map(|insight| &insight.stuck);
+        let stuck = stuck.find(|stuck| store.is_pending(&stuck.name, &stuck.uid));
+        let facts = Facts {
+            insight: insight.as_deref(),
+            stuck,
+            generation,
+            holder,
+            driver: driver.as_ref(),
+            problem,
+            leaving,
+            counts,
+            failing,
+            oldest: oldest.as_deref(),
+            saturation: running.map(|running| &running.saturation),
+        };
+        let nothing = AttacherConfigStatus::default();
+        (
+            status::status(&facts, known, clock::now()),
+            status::status(&facts, &nothing, Timestamp::UNIX_EPOCH),
+        )
+    }
+
+    /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
+    /// make work wait.
+    pub fn look(&mut self) {
+        for running in self.running.values_mut() {
+            // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
+            let queue = running.queue.lock();
+            let Some(queue) = &*queue else {
+                running.saturation = Saturation::default();
+                continue;
+            };
+            let stats = queue.stats();
+            running.saturation.observe(&stats, &running.config, Instant::now());
+            let plugin = running.status.borrow().plugin.clone();
+            if let Some(plugin) = plugin {
+                gauges::set(&self.context, &plugin.name, &stats, &running.config);
+                gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
+            }
+        }
+    }
+
+    /// How many attachments of a driver carry the operator's finalizer; unknown before the first complete list.
+    pub fn claimed(&self, driver: &str) -> Option<usize> {
+        let store = &self.context.store;
+        store
+            .is_synced()
+            .then(|| store.claimed(driver, &finalizer_name(driver)))
+    }
+}

@@ -1,0 +1,102 @@
+//! What people see of findings about attachments.
+
+use serde_json::json;
+use std::time::Duration;
+
+use super::status::{at, condition, driver, facts, fresh};
+use crate::decide::{Capabilities, DriverFacts, NodeEntry};
+use crate::driver::Phase;
+use crate::insight::{Ledger, Looked, Rules, Stuck, Summary, Survey};
+use crate::objects::VolumeAttachmentWire;
+use crate::supervisor::status::Facts;
+
+/// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.
+fn found(stuck: &[&str], lost: &[&str]) -> Summary {
+    let driver = DriverFacts::new("a.test", Capabilities::default());
+    let rules = Rules {
+        stuck_after: Duration::ZERO,
+    };
+    let mut ledger = Ledger::default();
+    let mut survey = Survey::begin(&mut ledger, rules, at(100));
+    for name in stuck.iter().chain(lost) {
+        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": at(50)},
+            "spec": {"attacher": "a.test", "nodeName": "n", "source": {}},
+            "status": {"attached": lost.contains(name), "attachError": {"message": "disk is busy"}},
+        }))
+        .unwrap();
+        survey.look(&Looked {
+            attachment: &wire.into(),
+            volume: None,
+            node: if lost.contains(name) {
+                NodeEntry::Missing
+            } else {
+                NodeEntry::Registered("id")
+            },
+            attached_at: None,
+            wanted_at: None,
+            driver: &driver,
+            attach_required: None,
+        });
+    }
+    survey.end().0
+}
+
+#[test]
+fn findings_are_shown_as_conditions() {
+    let running = driver(Phase::Running);
+    let shown = |insight: &Summary, stuck: Option<&Stuck>, failing| {
+        let status = fresh(&Facts {
+            failing,
+            insight: Some(insight),
+            stuck,
+            ..facts(Some(&running))
+        });
+        ["AttachmentsHealthy", "AttachmentsConsistent"].map(|kind| {
+            let condition = condition(&status, kind);
+            (
+                format!("{} {}", condition.status, condition.reason),
+                condition.message.clone(),
+            )
+        })
+    };
+    let [healthy, consistent] = shown(&found(&[], &[]), None, 0);
+    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "True Consistent"));
+
+    let insight = found(&["va-1", "va-2"], &[]);
+    let [healthy, consistent] = shown(&insight, insight.stuck.first(), 2);
+    assert_eq!(
+        (&*healthy.0, &*consistent.0),
+        ("False AttachmentsStuck", "True Consistent")
+    );
+    assert!(
+        healthy
+            .1
+            .starts_with("2 are stuck; the oldest: the attach of VolumeAttachment va-1"),
+        "{}",
+        healthy.1
+    );
+    assert!(healthy.1.ends_with("the last error: disk is busy"), "{}", healthy.1);
+    // Attached since the last look: what fails is told as before.
+    let [healthy, _] = shown(&insight, None, 1);
+    assert_eq!(healthy.0, "False AttachmentsFailing");
+
+    let [healthy, consistent] = shown(&found(&[], &["va-1", "va-2"]), None, 0);
+    assert_eq!((&*healthy.0, &*consistent.0), ("True NoFailures", "False NodeGone"));
+    assert!(
+        consistent
+            .1
+            .starts_with("2 as this one: VolumeAttachment va-1: node n has no CSINode"),
+        "{}",
+        consistent.1
+    );
+
+    // Who does not look does not know.
+    let blind = fresh(&facts(Some(&running)));
+    assert!(
+        blind
+            .conditions
+            .iter()
+            .all(|condition| condition.type_ != "AttachmentsConsistent")
+    );
+}

@@ -1,0 +1,84 @@
+//! AttacherConfigs that are deleted while volumes are attached.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt;
+use serde_json::json;
+use std::time::Duration;
+use tonic::Code;
+
+use crate::rig::World;
+use crate::support::Result;
+use crate::support::wait::wait_for;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
+
+async fn wait_for_finalizer(world: &World, name: &str) -> Result<()> {
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    let there = |config: Option<&AttacherConfig>| config.is_some_and(|config| config.finalizers() == [FINALIZER]);
+    wait_for(configs, name, "our finalizer", LIMIT, there).await.map(drop)
+}
+
+async fn wait_for_gone(world: &World, name: &str) -> Result<()> {
+    let configs = world.fixtures.cluster::<AttacherConfig>();
+    wait_for(configs, name, "gone", LIMIT, |config| config.is_none())
+        .await
+        .map(drop)
+}
+
+#[tokio::test]
+async fn a_config_that_waits_is_served_until_the_last_volume_is_detached() -> Result<()> {
+    let world = World::shared().await?;
+    let settings = json!({
+        "deletionPolicy": "WaitForDetach", "backoff": { "initial": "20ms", "max": "20ms", "jitterPercent": 0 },
+    });
+    let driver = world.driver("waiting", settings).await?;
+    let fixtures = &world.fixtures;
+    driver.attach("waiting-first").await?;
+    driver.attach("waiting-second").await?;
+    let configs = fixtures.cluster::<AttacherConfig>();
+    wait_for_finalizer(&world, "waiting").await?;
+    fixtures.delete::<AttacherConfig>("waiting").await?;
+    driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
+
+    // The detach of the first works at once, that of the second only after a while.
+    let rule = Rule::on(Method::ControllerUnpublishVolume)
+        .volume("waiting-second")
+        .times(3);
+    driver.mock.script(rule.fail(Code::Internal, "busy"));
+    fixtures.delete::<VolumeAttachment>("waiting-first").await?;
+    fixtures.wait_for_attachment_gone("waiting-first").await?;
+    let kept = configs.get("waiting").await.expect("it is still there");
+    assert_eq!(kept.finalizers(), [FINALIZER]);
+    fixtures.delete::<VolumeAttachment>("waiting-second").await?;
+    fixtures.wait_for_attachment_gone("waiting-second").await?;
+    wait_for_gone(&world, "waiting").await?;
+
+    // Nobody serves it any more.
+    let other = world.driver("waited", json!({})).await?;
+    driver.claim("waiting-later").await?;
+    other.attach("waited-va").await?;
+    assert!(driver.calls_for("waiting-later").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_config_changes_its_mind_about_waiting() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world
+        .driver("undecided", json!({ "deletionPolicy": "WaitForDetach" }))
+        .await?;
+    let fixtures = &world.fixtures;
+    driver.attach("undecided-va").await?;
+    wait_for_finalizer(&world, "undecided").await?;
+    fixtures.delete::<AttacherConfig>("undecided").await?;
+    driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
+    // What is being deleted can still be changed: a person who will not wait any longer says so.
+    driver.configure(&json!({ "deletionPolicy": "Orphan" })).await?;
+    wait_for_gone(&world, "undecided").await?;
+    let kept = fixtures.get_attachment("undecided-va").await?;
+    assert_eq!(kept.finalizers(), [driver.finalizer()], "no finalizer was touched");
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! Single calls: their deadline covers everything, and what cannot be read is not taken for a refusal. No cluster.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use csi_attacher_operator::api::validated::Endpoint;
+use csi_attacher_operator::csi::{CallError, Connection, CsiClient};
+use csi_attacher_operator::decide::{Access, AccessMode, Capability, Place, PublishRequest, is_final};
+use csi_attacher_operator::objects::StringMap;
+use csi_attacher_operator::telemetry::{Metrics, Span};
+use futures::stream;
+use hyper::body::{Bytes, Frame};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+use super::server::{Answer, Server, answer, by_hand, dripping, framed, grpc, large};
+use crate::rig::within;
+use crate::support::Result;
+
+const SHORT: Duration = Duration::from_millis(400);
+const LONG: Duration = Duration::from_secs(20);
+
+fn client(socket: &std::path::Path) -> CsiClient {
+    let connection = Connection::new(&Endpoint::Unix(socket.to_owned()));
+    CsiClient::new(connection, Metrics::default())
+}
+
+struct Scratch {
+    _folder: tempfile::TempDir,
+    socket: PathBuf,
+}
+
+fn scratch() -> Scratch {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    Scratch {
+        _folder: folder,
+        socket,
+    }
+}
+
+async fn publish(client: &CsiClient, deadline: Duration) -> std::result::Result<StringMap, CallError> {
+    let context = StringMap::from(BTreeMap::new());
+    let plan = PublishRequest {
+        volume_id: "v",
+        node_id: "n",
+        capability: Capability {
+            access: Access::Block,
+            mode: AccessMode::SingleNodeWriter,
+        },
+        read_only: false,
+        volume_context: &context,
+        former: Vec::new(),
+    };
+    client.publish(&plan, None, deadline, &Span::disabled()).await
+}
+
+/// That the deadline passed, at its time.
+fn assert_deadline(started: Instant, error: &CallError) {
+    assert_eq!(
+        (error.code, error.transport),
+        (Code::DeadlineExceeded, false),
+        "{error}"
+    );
+    let took = started.elapsed();
+    assert!(took >= SHORT && took < LONG, "{took:?}");
+}
+
+#[tokio::test]
+async fn the_deadline_covers_an_answer_that_drips() -> Result<()> {
+    let scratch = scratch();
+    let drip = |method: &str, _| (method == "Probe").then(|| Answer::Http(dripping(Duration::from_millis(20))));
+    let _server = Server::start(&scratch.socket, "drip", drip)?;
+    let client = client(&scratch.socket);
+    let started = Instant::now();
+    let error = within("Probe", client.probe(SHORT, &Span::disabled()))
+        .await?
+        .unwrap_err();
+    assert_deadline(started, &error);
+    // The call is over; the connection is not.
+    let info = within("GetPluginInfo", client.plugin_info(LONG, &Span::disabled())).await?;
+    assert_eq!(info.unwrap().name, "drip");
+    Ok(())
+}
+
+/// SETTINGS, then the beginning of an answer's headers, then their continuation without end.
+async fn headers_without_end(mut io: tokio::net::UnixStream, pause: Duration) {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    let (settings, headers, continuation) = (4, 1, 9);
+    // A header without an entry in the table: length of the name, name, length of the value, value.
+    let header = [&[0, 1, b'x', 100], &[b'y'; 100][..]].concat();
+    let mut buffer = [0; 4096];
+    let answer = async {
+        io.write_all(&frame(settings, 0, 0, &[])).await?;
+        // The preface and the request; what is in them does not matter.
+        while io.read(&mut buffer).await? < 60 {}
+        io.write_all(&frame(headers, 0, 1, &[0x88])).await?;
+        loop {
+            io.write_all(&frame(continuation, 0, 1, &header)).await?;
+            tokio::time::sleep(pause).await;
+        }
+        #[allow(unreachable_code, reason = "it tells the type of the block")]
+        Ok::<_, std::io::Error>(())
+    };
+    drop(answer.await);
+}
+
+#[tokio::test]
+async fn the_deadline_covers_headers_that_do_not_end() -> Result<()> {
+    let scratch = scratch();
+    let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::from_millis(50)))?;
+    let client = client(&scratch.socket);
+    let started = Instant::now();
+    let error = within("Probe", client.probe(SHORT, &Span::disabled()))
+        .await?
+        .unwrap_err();
+    assert_deadline(started, &error);
+    Ok(())
+}
+
+#[tokio::test]
+async fn headers_that_flood_end_the_connection() -> Result<()> {
+    let scratch = scratch();
+    let _server = by_hand(&scratch.socket, |io| headers_without_end(io, Duration::ZERO))?;
+    let client = client(&scratch.socket);
+    let error = within("Probe", client.probe(LONG, &Span::disabled()))
+        .await?
+        .unwrap_err();
+    assert_eq!((error.code, error.transport), (Code::Unavailable, true), "{error}");
+    Ok(())
+}
+
+/// A driver with one call at a time makes the others queue; their time runs.
+#[tokio::test]
+async fn the_deadline_covers_waiting_for_ones_turn() -> Result<()> {
+    let scratch = scratch();
+    // SETTINGS with MAX_CONCURRENT_STREAMS = 1, and never an answer.
+    let one_at_a_time = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1];
+    let _server = by_hand(&scratch.socket, move |mut io| async move {
+        drop(io.write_all(&one_at_a_time).await);
+        let mut sink = tokio::io::sink();
+        drop(tokio::io::copy(&mut io, &mut sink).await);
+    })?;
+    let client = client(&scratch.socket);
+    let started = Instant::now();
+    let quiet = Span::disabled();
+    let calls = (0..3).map(|_| client.probe(SHORT, &quiet));
+    for answer in within("three calls", futures::future::join_all(calls)).await? {
+        assert_deadline(started, &answer.unwrap_err());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
+    type Make = fn() -> Answer;
+    let cases: [(&str, Make, bool); 7] = [
+        ("garbage", || Answer::Bytes(vec![0xff; 64]), false),
+        ("larger than what is read", || Answer::Http(large(5 << 20)), false),
+        ("no message", || Answer::Status(0, String::new()), false),
+        (
+            "an error that there is not",
+            || Answer::Status(77, "what".to_owned()),
+            false,
+        ),
+        (
+            "no status",
+            || Answer::Http(grpc(stream::iter([Frame::data(framed(&[]))]))),
+            false,
+        ),
+        (
+            "half a message",
+            || Answer::Http(grpc(stream::iter([Frame::data(framed(&[1; 9]).slice(..8))]))),
+            false,
+        ),
+        (
+            "no gRPC",
+            || {
+                Answer::Http(answer(
+                    "text/html",
+                    stream::iter([Frame::data(Bytes::from_static(b"<html>"))]),
+                ))
+            },
+            true,
+        ),
+    ];
+    for (name, make, transport) in cases {
+        let scratch = scratch();
+        let publishes = move |method: &str, _| method.starts_with("ControllerPublish").then(make);
+        let _server = Server::start(&scratch.socket, "unreadable", publishes)?;
+        let client = client(&scratch.socket);
+        let error = within(name, publish(&client, LONG)).await?.unwrap_err();
+        assert_eq!(
+            (error.code, error.transport),
+            (Code::Unavailable, transport),
+            "{name}: {error}"
+        );
+        assert!(!is_final(error.code.into()), "{name}: the volume may be at the node");
+        let info = within(name, client.plugin_info(LONG, &Span::disabled())).await?;
+        assert_eq!(info.unwrap().name, "unreadable", "{name}: the connection stands");
+        let place = Place {
+            volume_id: "v",
+            node_id: "n",
+        };
+        let quiet = Span::disabled();
+        within(name, client.unpublish(place, None, LONG, &quiet))
+            .await?
+            .unwrap();
+    }
+    Ok(())
+}
+
+/// What a driver really says keeps its code, whatever the text is.
+#[tokio::test]
+async fn a_status_of_any_size_keeps_its_code() -> Result<()> {
+    let wild = "%00%07%1B[2J%0A%FF".repeat(2000) + &"x".repeat(40 << 10);
+    let scratch = scratch();
+    let refuse = move |method: &str, _| {
+        method
+            .starts_with("ControllerPublish")
+            .then(|| Answer::Status(9, wild.clone()))
+    };
+    let _server = Server::start(&scratch.socket, "wild", refuse)?;
+    let client = client(&scratch.socket);
+    let error = within("Publish", publish(&client, LONG)).await?.unwrap_err();
+    assert_eq!((error.code, error.transport), (Code::FailedPrecondition, false));
+    assert!(error.message.len() <= 4096 && !error.message.chars().any(char::is_control));
+    Ok(())
+}
+
+/// A driver that says goodbye is left, and what it answers before it goes counts.
+#[tokio::test]
+async fn a_goodbye_is_a_loss() -> Result<()> {
+    let scratch = scratch();
+    let leave = |method: &str, _| (method == "Probe").then_some(Answer::GoAway);
+    let _server = Server::start(&scratch.socket, "goodbye", leave)?;
+    let client = client(&scratch.socket);
+    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    within("the end", client.connection().lost()).await
+}
+
+/// Until the calls that still run have ended, only another call shows that the driver takes no more.
+#[tokio::test]
+async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<()> {
+    let scratch = scratch();
+    let leave = |method: &str, _| match method {
+        "Probe" => Some(Answer::GoAway),
+        "ControllerPublishVolume" => Some(Answer::Hang),
+        _ => None,
+    };
+    let server = Server::start(&scratch.socket, "goodbye", leave)?;
+    let client = client(&scratch.socket);
+    let mut running = std::pin::pin!(publish(&client, LONG));
+    let arrived = server.called("ControllerPublishVolume", 1);
+    tokio::select! {
+        answer = &mut running => panic!("{answer:?}"),
+        arrived = within("Publish", arrived) => arrived?,
+    }
+    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    let error = loop {
+        // The goodbye may still be on its way.
+        match within("GetPluginInfo", client.plugin_info(LONG, &Span::disabled())).await? {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.code, error.transport), (Code::Unavailable, true), "{error}");
+    within("the end", client.connection().lost()).await?;
+    assert!(futures::poll!(running).is_pending(), "what runs is not cut off");
+    Ok(())
+}
+
+/// Nothing is sent over a connection on which nothing happens, and it stays; whoever was silent for long is called at once.
+#[tokio::test]
+async fn an_idle_connection_stays() -> Result<()> {
+    use csi_attacher_operator::mock::MockDriver;
+    let scratch = scratch();
+    let driver = MockDriver::builder("idle").start(&scratch.socket).await.unwrap();
+    let client = client(&scratch.socket);
+    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    // Two hours for all timers of the process, of which neither side has one for this.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_hours(2)).await;
+    tokio::time::resume();
+    assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    assert!(!client.connection().is_lost());
+    drop(driver);
+    Ok(())
+}

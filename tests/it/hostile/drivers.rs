@@ -1,0 +1,350 @@
+//! Each hostile driver beside a good one, in one operator.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Method, Rule};
+use futures::future::try_join_all;
+use futures::stream;
+use hyper::body::{Bytes, Frame};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::server::{Answer, Server, answer, by_hand};
+use crate::rig::{LIMIT, World, within};
+use crate::support::operator::{apply_config, wait_condition};
+use crate::support::wait::wait_for;
+use crate::support::{Error, Result, Volume};
+
+/// Deadlines that pass soon, tries that follow each other at once, comparisons without pause.
+fn hasty() -> Value {
+    json!({
+        "timeouts": { "publish": "400ms", "unpublish": "400ms", "listVolumes": "400ms", "probe": "400ms", "identity": "400ms" },
+        "backoff": { "initial": "50ms", "max": "200ms", "jitterPercent": 0 },
+        "reconcileSync": { "interval": "100ms" },
+    })
+}
+
+/// A hostile driver with its AttacherConfig and its node. It lists nothing, which is not looked at.
+async fn hostile(
+    world: &World,
+    short: &str,
+    behave: impl Fn(&str, usize) -> Option<Answer> + Send + Sync + 'static,
+) -> Result<Server> {
+    let mut settings = hasty();
+    settings["reconcileSync"]["mode"] = json!("Disabled");
+    hostile_with(world, short, &settings, behave).await
+}
+
+/// The same with other settings.
+async fn hostile_with(
+    world: &World,
+    short: &str,
+    settings: &Value,
+    behave: impl Fn(&str, usize) -> Option<Answer> + Send + Sync + 'static,
+) -> Result<Server> {
+    let name = format!("{short}.csi.test");
+    let server = Server::start(&world.socket(short), &name, behave)?;
+    world
+        .fixtures
+        .csi_node(&format!("{short}-node"), &name, "node-id")
+        .await?;
+    apply_config(&world.client, short, world.spec(short, settings)).await?;
+    Ok(server)
+}
+
+/// A volume and a VolumeAttachment of a hostile driver, both of that name.
+async fn claim(world: &World, short: &str, name: &str) -> Result<VolumeAttachment> {
+    let driver = format!("{short}.csi.test");
+    let fixtures = &world.fixtures;
+    fixtures.persistent_volume(&Volume::new(name, &driver, name)).await?;
+    fixtures
+        .volume_attachment(name, &driver, name, &format!("{short}-node"))
+        .await
+}
+
+/// Waits for a condition, and answers its message.
+async fn message(world: &World, short: &str, kind: &str, status: &str, reason: &str) -> Result<String> {
+    let config = wait_condition(&world.client, short, kind, status, Some(reason)).await?;
+    let conditions = config.status.map(|status| status.conditions).unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
+    Ok(found.map(|condition| condition.message).unwrap_or_default())
+}
+
+/// Waits until the last comparison with ListVolumes failed, and answers over what.
+async fn sync_error(world: &World, short: &str) -> Result<String> {
+    let error = |config: &AttacherConfig| config.status.as_ref()?.last_reconcile_sync.as_ref()?.error.clone();
+    let configs: Api<AttacherConfig> = Api::all(world.client.clone());
+    let found = wait_for(configs, short, "a failed comparison", LIMIT, |config| {
+        config.and_then(error).is_some()
+    });
+    let config = found.await?;
+    config
+        .as_ref()
+        .and_then(error)
+        .ok_or_else(|| Error::Other("no error".to_owned()))
+}
+
+#[tokio::test]
+async fn who_hangs_is_told_and_alone() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("hang-good", json!({})).await?;
+    for (short, method) in [
+        ("hang-probe", "Probe"),
+        ("hang-info", "GetPluginInfo"),
+        ("hang-plugin", "GetPluginCapabilities"),
+        ("hang-controller", "ControllerGetCapabilities"),
+    ] {
+        let _server = hostile(&world, short, move |called, _| {
+            (called == method).then_some(Answer::Hang)
+        })
+        .await?;
+        let text = message(&world, short, "DriverReachable", "False", "Timeout").await?;
+        assert!(text.contains("no answer from the driver within 0.4 s"), "{text}");
+        good.attach(&format!("{short}-beside")).await?;
+    }
+    let hangs = Arc::new(AtomicBool::new(true));
+    let still = hangs.clone();
+    let server = hostile_with(&world, "hang-work", &hasty(), move |called, _| {
+        let work = ["ControllerPublishVolume", "ControllerUnpublishVolume", "ListVolumes"];
+        (work.contains(&called) && still.load(Ordering::Relaxed)).then_some(Answer::Hang)
+    })
+    .await?;
+    claim(&world, "hang-work", "hang-work-va").await?;
+    let error = world.fixtures.wait_for_attach_error("hang-work-va").await?;
+    assert_eq!(error.error_code, Some(Code::DeadlineExceeded as i32), "{error:?}");
+    let text = message(&world, "hang-work", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    assert!(
+        text.contains("hang-work-va") && text.contains("DeadlineExceeded"),
+        "{text}"
+    );
+    let text = sync_error(&world, "hang-work").await?;
+    assert!(text.contains("code = DeadlineExceeded"), "{text}");
+    good.attach("hang-work-beside").await?;
+    // Nobody knows whether the volume is at the node, so that it is taken back; that hangs too.
+    world.fixtures.delete::<VolumeAttachment>("hang-work-va").await?;
+    within("Unpublish", server.called("ControllerUnpublishVolume", 2)).await?;
+    hangs.store(false, Ordering::Relaxed);
+    world.fixtures.wait_for_attachment_gone("hang-work-va").await?;
+    good.wait("Ready", "True", None).await
+}
+
+#[tokio::test]
+async fn a_flood_of_errors_stays_with_its_driver() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("flood-good", json!({})).await?;
+    let settings = json!({ "backoff": { "initial": "1ms", "max": "1ms", "jitterPercent": 0 } });
+    let flood = world.driver("flood", settings).await?;
+    flood
+        .mock
+        .script(Rule::on(Method::ControllerPublishVolume).fail(Code::Internal, "no\tno\u{7}no"));
+    let names: Vec<String> = (0..20).map(|index| format!("flood-{index}")).collect();
+    try_join_all(names.iter().map(|name| flood.claim(name))).await?;
+    let text = message(&world, "flood", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    assert!(text.contains("code = Internal desc = no no"), "{text}");
+    for index in 0..5 {
+        good.attach(&format!("flood-beside-{index}")).await?;
+    }
+    assert!(
+        flood.mock.calls_of(Method::ControllerPublishVolume).len() > 100,
+        "it floods"
+    );
+    flood.mock.clear_rules();
+    for name in &names {
+        within(name, world.fixtures.wait_for_attached(name)).await??;
+    }
+    flood.wait("AttachmentsHealthy", "True", None).await
+}
+
+#[tokio::test]
+async fn answers_that_cannot_be_read_are_told_and_refuse_nothing() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("garbage-good", json!({})).await?;
+    let garbage = || Answer::Bytes(vec![0xff; 100]);
+    for (short, method) in [
+        ("garbage-probe", "Probe"),
+        ("garbage-info", "GetPluginInfo"),
+        ("garbage-plugin", "GetPluginCapabilities"),
+        ("garbage-control", "ControllerGetCapabilities"),
+    ] {
+        let _server = hostile(&world, short, move |called, _| (called == method).then(garbage)).await?;
+        let text = message(&world, short, "DriverReachable", "False", "CallFailed").await?;
+        assert!(
+            text.contains("the driver's answer cannot be read: failed to decode"),
+            "{text}"
+        );
+    }
+    let spoilt = Arc::new(AtomicBool::new(true));
+    let still = spoilt.clone();
+    let server = hostile_with(&world, "garbage-work", &hasty(), move |called, _| {
+        let work = ["ControllerPublishVolume", "ControllerUnpublishVolume", "ListVolumes"];
+        (work.contains(&called) && still.load(Ordering::Relaxed)).then(garbage)
+    })
+    .await?;
+    claim(&world, "garbage-work", "garbage-work-va").await?;
+    let error = world.fixtures.wait_for_attach_error("garbage-work-va").await?;
+    assert_eq!(error.error_code, Some(Code::Unavailable as i32), "{error:?}");
+    assert!(sync_error(&world, "garbage-work").await?.contains("cannot be read"));
+    good.attach("garbage-beside").await?;
+    // The driver has published the volume, as far as anybody knows.
+    world.fixtures.delete::<VolumeAttachment>("garbage-work-va").await?;
+    within("Unpublish", server.called("ControllerUnpublishVolume", 2)).await?;
+    let error = world.fixtures.wait_for_detach_error("garbage-work-va").await?;
+    assert!(error.message.is_some_and(|text| text.contains("cannot be read")));
+    spoilt.store(false, Ordering::Relaxed);
+    world.fixtures.wait_for_attachment_gone("garbage-work-va").await
+}
+
+#[tokio::test]
+async fn what_is_no_grpc_server_is_told() -> Result<()> {
+    let world = World::shared().await?;
+    let page = |_: &str, _| {
+        let body = stream::iter([Frame::data(Bytes::from_static(b"<html>"))]);
+        Some(Answer::Http(answer("text/html", body)))
+    };
+    let _page = hostile(&world, "nogrpc-page", page).await?;
+    let _old = by_hand(&world.socket("nogrpc-old"), |io| async move {
+        let service = hyper::service::service_fn(|_| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new("HTTP/1.1 is enough".to_owned()))
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        drop(
+            connection
+                .serve_connection(hyper_util::rt::TokioIo::new(io), service)
+                .await,
+        );
+    })?;
+    apply_config(&world.client, "nogrpc-old", world.spec("nogrpc-old", &hasty())).await?;
+    for short in ["nogrpc-page", "nogrpc-old"] {
+        let text = message(&world, short, "DriverReachable", "False", "NoGrpc").await?;
+        assert!(text.contains("speaks no gRPC"), "{short}: {text}");
+    }
+    let good = world.driver("nogrpc-good", json!({})).await?;
+    good.attach("nogrpc-beside").await.map(drop)
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("renamed", json!({})).await?;
+    driver.attach("renamed-before").await?;
+    let next = "renamed-next.csi.test";
+    let both = [(&*driver.name, "renamed-node-id"), (next, "renamed-node-id")];
+    world.fixtures.csi_node_with("renamed-both", &both).await?;
+    let fixtures = &world.fixtures;
+    driver.stop().await;
+    driver.mock.set_driver_name(next);
+    driver.start_again().await?;
+    let configs: Api<AttacherConfig> = Api::all(world.client.clone());
+    wait_for(configs, "renamed", "the new name", LIMIT, |config| {
+        let driver = config.and_then(|config| config.status.as_ref()?.driver.as_ref());
+        driver.is_some_and(|driver| driver.name == next)
+    })
+    .await?;
+    // What the old name has is not the business of the new one.
+    fixtures
+        .persistent_volume(&Volume::new("renamed-old", &driver.name, "renamed-old"))
+        .await?;
+    fixtures
+        .volume_attachment("renamed-old", &driver.name, "renamed-old", "renamed-both")
+        .await?;
+    fixtures
+        .persistent_volume(&Volume::new("renamed-new", next, "renamed-new"))
+        .await?;
+    fixtures
+        .volume_attachment("renamed-new", next, "renamed-new", "renamed-both")
+        .await?;
+    fixtures.wait_for_attached("renamed-new").await?;
+    assert!(driver.calls_for("renamed-old").is_empty());
+    assert_eq!(driver.calls_for("renamed-before").len(), 1);
+
+    // With spec.driverName it is not even that.
+    driver.configure(&json!({ "driverName": next })).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.stop().await;
+    driver.mock.set_driver_name(&driver.name);
+    driver.start_again().await?;
+    driver.wait("Stalled", "True", Some("DriverNameMismatch")).await?;
+    driver.wait("Ready", "False", Some("DriverNameMismatch")).await?;
+    assert!(driver.calls_for("renamed-old").is_empty());
+    driver.stop().await;
+    driver.mock.set_driver_name(next);
+    driver.start_again().await?;
+    driver.wait("Ready", "True", None).await
+}
+
+#[tokio::test]
+async fn connections_cut_in_the_middle_of_calls_cost_nothing_but_time() -> Result<()> {
+    let world = World::shared().await?;
+    let good = world.driver("cut-good", json!({})).await?;
+    let cut = |called: &str, before| (called == "ControllerPublishVolume" && before < 4).then_some(Answer::Cut);
+    let server = hostile(&world, "cut", cut).await?;
+    claim(&world, "cut", "cut-va").await?;
+    within("Publish", server.called("ControllerPublishVolume", 2)).await?;
+    good.attach("cut-beside").await?;
+    world.fixtures.wait_for_attached("cut-va").await?;
+    assert_eq!(server.count("ControllerPublishVolume"), 5);
+    assert!(
+        server.count("ControllerGetCapabilities") >= 5,
+        "asked anew after each cut"
+    );
+    message(&world, "cut", "Ready", "True", "Running").await.map(drop)
+}
+
+#[tokio::test]
+async fn a_goodbye_loses_no_call() -> Result<()> {
+    let world = World::shared().await?;
+    let leave = |called: &str, _| (called == "ControllerPublishVolume").then_some(Answer::GoAway);
+    let server = hostile(&world, "goodbye", leave).await?;
+    for index in 0..3 {
+        let name = format!("goodbye-{index}");
+        claim(&world, "goodbye", &name).await?;
+        let stored = world.fixtures.wait_for_attached(&name).await?;
+        assert_eq!(stored.status.and_then(|status| status.attach_error), None);
+    }
+    assert_eq!(server.count("ControllerPublishVolume"), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn words_and_contexts_without_measure_are_cut_and_refused() -> Result<()> {
+    let world = World::shared().await?;
+    let wild = "%1B[31m%07no%0A".repeat(200) + &"x".repeat(64 << 10);
+    let refuse = move |called: &str, _| (called == "ControllerPublishVolume").then(|| Answer::Status(9, wild.clone()));
+    let _server = hostile(&world, "wild", refuse).await?;
+    claim(&world, "wild", "wild-va").await?;
+    let error = world.fixtures.wait_for_attach_error("wild-va").await?;
+    assert_eq!(error.error_code, Some(Code::FailedPrecondition as i32));
+    let text = error.message.unwrap_or_default();
+    assert!(
+        text.contains("no") && text.len() < 5000 && !text.chars().any(char::is_control),
+        "{text}"
+    );
+    let text = message(&world, "wild", "AttachmentsHealthy", "False", "AttachmentsFailing").await?;
+    assert!(text.len() <= 1024 && !text.chars().any(char::is_control), "{text}");
+
+    for (name, bytes, words) in [
+        ("stuffed-small", 600 << 10, "publish"),
+        ("stuffed-large", 5 << 20, "cannot be read"),
+    ] {
+        let context = BTreeMap::from([("stuffing".to_owned(), "x".repeat(bytes))]);
+        let stuff = |settings: &mut csi_attacher_operator::mock::Settings| {
+            settings.publish_contexts.insert(name.to_owned(), context);
+        };
+        let driver = world.driver_with(name, json!({}), |mock| mock.settings(stuff)).await?;
+        driver.claim(name).await?;
+        let error = world.fixtures.wait_for_attach_error(name).await?;
+        let text = error.message.unwrap_or_default();
+        assert!(text.contains(words), "{name}: {text}");
+        // The driver has published it all the same.
+        world.fixtures.delete::<VolumeAttachment>(name).await?;
+        driver.call(Method::ControllerUnpublishVolume, name, |_| true).await?;
+        world.fixtures.wait_for_attachment_gone(name).await?;
+        assert!(driver.mock.published().is_empty(), "{name}");
+    }
+    Ok(())
+}

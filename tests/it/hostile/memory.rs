@@ -1,0 +1,100 @@
+//! Drivers that answer without measure: the memory of the operator stays bounded.
+
+use std::fs;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::csi::v1::{ListVolumesResponse, Volume, list_volumes_response};
+use futures::future::try_join_all;
+use kube::Api;
+use prost::Message;
+use serde_json::json;
+
+use super::server::{Answer, Server, large};
+use crate::rig::{LIMIT, World, operator_options, within};
+use crate::support::operator::apply_config;
+use crate::support::wait::wait_for;
+use crate::support::{Error, Operator, Result};
+
+/// The largest size that the operator had, in MiB.
+fn peak(operator: &Operator) -> Result<usize> {
+    let path = format!("/proc/{}/status", operator.pid()?);
+    let status = fs::read_to_string(path).map_err(|error| Error::Other(error.to_string()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<usize> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.map(|kib| kib >> 10)
+        .ok_or_else(|| Error::Other(format!("no VmHWM: {status}")))
+}
+
+/// A page of 1000 volumes with long names, and another one after it, for ever.
+fn endless_page(number: usize) -> Vec<u8> {
+    let entry = |index: usize| list_volumes_response::Entry {
+        volume: Some(Volume {
+            volume_id: format!("{number}-{index}-{}", "x".repeat(400)),
+            ..Default::default()
+        }),
+        status: None,
+    };
+    let page = ListVolumesResponse {
+        entries: (0..1000).map(entry).collect(),
+        next_token: format!("token-{number}"),
+    };
+    page.encode_to_vec()
+}
+
+#[tokio::test]
+async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
+    let world = World::own().await?;
+    let operator = world.operator(operator_options()).await?;
+    let good = world.driver("lean", json!({})).await?;
+    good.attach("lean-before").await?;
+    let before = peak(&operator)?;
+
+    // 64 MiB in one answer of each kind, and pages without end.
+    let too_large = |called: &str, _| match called {
+        "ListVolumes" | "ControllerPublishVolume" => Some(Answer::Http(large(64 << 20))),
+        _ => None,
+    };
+    let pages = |called: &str, before| (called == "ListVolumes").then(|| Answer::Bytes(endless_page(before)));
+    let name = |short: &str| format!("{short}.csi.test");
+    let list = Server::start(&world.socket("fat"), &name("fat"), too_large)?;
+    let page = Server::start(&world.socket("endless"), &name("endless"), pages)?;
+    let info = |called: &str, _| (called == "GetPluginInfo").then(|| Answer::Http(large(64 << 20)));
+    let shake = Server::start(&world.socket("fat-info"), &name("fat-info"), info)?;
+    for short in ["fat", "endless", "fat-info"] {
+        let settings =
+            json!({ "reconcileSync": { "interval": "20ms" }, "backoff": { "initial": "20ms", "max": "20ms" } });
+        apply_config(&world.client, short, world.spec(short, &settings)).await?;
+    }
+    world.fixtures.csi_node("fat-node", "fat.csi.test", "fat-id").await?;
+    let claims = (0..4).map(async |index| {
+        let name = format!("fat-{index}");
+        let volume = crate::support::Volume::new(&name, "fat.csi.test", &name);
+        world.fixtures.persistent_volume(&volume).await?;
+        world
+            .fixtures
+            .volume_attachment(&name, "fat.csi.test", &name, "fat-node")
+            .await
+    });
+    try_join_all(claims).await?;
+    within("ListVolumes", list.called("ListVolumes", 5)).await?;
+    within("Publish", list.called("ControllerPublishVolume", 20)).await?;
+    within("pages", page.called("ListVolumes", 200)).await?;
+    within("GetPluginInfo", shake.called("GetPluginInfo", 3)).await?;
+    good.attach("lean-meanwhile").await?;
+    let configs: Api<AttacherConfig> = Api::all(world.client.clone());
+    let told = |config: &AttacherConfig| {
+        let last = config.status.as_ref()?.last_reconcile_sync.as_ref()?;
+        last.error.as_ref().map(|error| error.contains("too large"))
+    };
+    let what = "the error of ListVolumes";
+    wait_for(configs, "fat", what, LIMIT, |config| {
+        config.and_then(told) == Some(true)
+    })
+    .await?;
+    let failed = "csi_attacher_reconcile_sync_passes_total{driver_name=\"fat.csi.test\",outcome=\"failed\"}";
+    assert!(operator.metrics().await?.contains(failed));
+    let after = peak(&operator)?;
+    println!("peak resident memory: {before} MiB before, {after} MiB after");
+    assert!(after < before + 64, "{before} MiB before, {after} MiB after");
+    Ok(())
+}

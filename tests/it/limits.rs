@@ -1,0 +1,207 @@
+//! The limits of a driver: work that waits for one shows in status and metrics, and the requests to the API server.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::support::wait::wait_for;
+use crate::support::{Error, Operator, Result};
+
+const PUBLISH: Method = Method::ControllerPublishVolume;
+const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
+
+/// The value of the one series with this name and these labels.
+fn value(metrics: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let has = |line: &str| {
+        labels
+            .iter()
+            .all(|(key, value)| line.contains(&format!("{key}=\"{value}\"")))
+    };
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(&format!("{name}{{")) && has(line))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Waits until a series has a value that satisfies `wanted`.
+async fn wait_for_value(
+    operator: &Operator,
+    name: &str,
+    labels: &[(&str, &str)],
+    wanted: impl Fn(f64) -> bool,
+) -> Result<()> {
+    let found = |_, metrics: &str| value(metrics, name, labels).is_some_and(&wanted);
+    operator.wait_for_answer("/metrics", found).await.map(drop)
+}
+
+/// The message of the condition Saturated, once it has this status and reason.
+async fn saturated(driver: &Driver<'_>, status: &str, reason: &str) -> Result<String> {
+    let configs: Api<AttacherConfig> = Api::all(driver.world.client.clone());
+    let condition = |config: Option<&AttacherConfig>| {
+        let conditions = &config?.status.as_ref()?.conditions;
+        let found = conditions.iter().find(|condition| condition.type_ == "Saturated")?;
+        (found.status == status && found.reason == reason).then(|| found.message.clone())
+    };
+    let what = format!("Saturated={status} {reason}");
+    let config = wait_for(configs, &driver.short, &what, LIMIT, |config| {
+        condition(config).is_some()
+    })
+    .await?;
+    condition(config.as_ref()).ok_or_else(|| Error::Other(what))
+}
+
+/// A driver that answers no call of these methods, and whose backoff is short.
+async fn silent_driver<'w>(world: &'w World, short: &str, concurrency: Value) -> Result<Driver<'w>> {
+    let settings = json!({"concurrency": concurrency, "backoff": {"initial": "100ms"}});
+    let build = |mock: csi_attacher_operator::mock::MockDriverBuilder| {
+        mock.rule(Rule::on(PUBLISH).hang()).rule(Rule::on(UNPUBLISH).hang())
+    };
+    world.driver_with(short, settings, build).await
+}
+
+async fn claim_all(driver: &Driver<'_>, count: usize) -> Result<()> {
+    for number in 0..count {
+        driver.claim(&format!("{}-{number}", driver.short)).await?;
+    }
+    Ok(())
+}
+
+/// Lets every call be answered, also those that hang: they are cut off by the end of their connection.
+async fn recover(driver: &Driver<'_>, count: usize) -> Result<()> {
+    driver.mock.clear_rules();
+    driver.mock.drop_connections();
+    for number in 0..count {
+        let name = format!("{}-{number}", driver.short);
+        driver.world.fixtures.wait_for_attached(&name).await?;
+    }
+    Ok(())
+}
+
+async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &Operator) -> Result<()> {
+    let driver = silent_driver(world, "full", json!({"attach": 1})).await?;
+    assert_eq!(
+        saturated(&driver, "False", "NotSaturated").await?,
+        "no limit of spec.concurrency makes work wait"
+    );
+    claim_all(&driver, 3).await?;
+    let message = saturated(&driver, "True", "LaneFull").await?;
+    assert!(
+        message.starts_with(
+            "the attach lane is full: 1 in flight, as spec.concurrency.attach allows; waiting: 2, the longest"
+        ) && message.contains("raise spec.concurrency.attach "),
+        "{message}"
+    );
+    let lane = [("driver_name", driver.name.as_str()), ("operation", "attach")];
+    for (name, expected) in [("waiting", 2.0), ("in_flight", 1.0), ("limit", 1.0)] {
+        let name = format!("csi_attacher_lane_{name}");
+        wait_for_value(operator, &name, &lane, |value| (value - expected).abs() < 0.1).await?;
+    }
+    wait_for_value(operator, "csi_attacher_lane_oldest_waiting_seconds", &lane, |value| {
+        value > 1.0
+    })
+    .await?;
+    let reason = [("driver_name", driver.name.as_str()), ("reason", "LaneFull")];
+    wait_for_value(operator, "csi_attacher_saturated", &reason, |value| value > 0.5).await?;
+    assert_eq!(driver.mock.in_flight_of(PUBLISH).peak, 1);
+
+    driver
+        .configure(&json!({"concurrency": {"attach": 0}, "backoff": {"initial": "100ms"}}))
+        .await?;
+    for number in 0..3 {
+        driver.call(PUBLISH, &format!("full-{number}"), |_| true).await?;
+    }
+    saturated(&driver, "False", "NotSaturated").await?;
+    wait_for_value(operator, "csi_attacher_saturated", &reason, |value| value < 0.5).await?;
+    assert_eq!(driver.mock.in_flight_of(PUBLISH).now, 3, "raised without ending a call");
+    recover(&driver, 3).await
+}
+
+async fn each_limit_shows_as_itself(world: &World) -> Result<()> {
+    let per_node = silent_driver(world, "pernode", json!({"perNode": 1})).await?;
+    claim_all(&per_node, 3).await?;
+    let message = saturated(&per_node, "True", "NodeLimit").await?;
+    assert!(message.contains("node pernode-node has 1 calls in flight"), "{message}");
+    assert_eq!(per_node.mock.in_flight_of(PUBLISH).peak, 1);
+    recover(&per_node, 3).await?;
+
+    let rated = silent_driver(world, "rated", json!({"callsPerSecond": 1})).await?;
+    claim_all(&rated, 6).await?;
+    let message = saturated(&rated, "True", "RateLimited").await?;
+    assert!(message.contains("raise spec.concurrency.callsPerSecond "), "{message}");
+    recover(&rated, 6).await
+}
+
+/// A burst of detaches that hang fills their lane and not that of the attaches.
+async fn hanging_detaches_hold_up_no_attach(world: &World) -> Result<()> {
+    let driver = silent_driver(world, "lanes", json!({"attach": 1, "detach": 1})).await?;
+    driver.mock.clear_rules();
+    driver.mock.script(Rule::on(UNPUBLISH).hang());
+    for number in 0..10 {
+        driver.attach(&format!("lanes-{number}")).await?;
+    }
+    for number in 0..10 {
+        world
+            .fixtures
+            .delete::<VolumeAttachment>(&format!("lanes-{number}"))
+            .await?;
+    }
+    let message = saturated(&driver, "True", "LaneFull").await?;
+    assert!(message.starts_with("the detach lane is full: 1 in flight"), "{message}");
+    for number in 10..13 {
+        driver.attach(&format!("lanes-{number}")).await?;
+    }
+    assert_eq!(driver.mock.in_flight_of(UNPUBLISH).peak, 1);
+    driver.mock.clear_rules();
+    driver.mock.drop_connections();
+    for number in 0..10 {
+        world
+            .fixtures
+            .wait_for_attachment_gone(&format!("lanes-{number}"))
+            .await?;
+    }
+    Ok(())
+}
+
+async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &Operator) -> Result<()> {
+    let limited = world
+        .driver("slowapi", json!({"kubernetesApi": {"qps": 5, "burst": 1}}))
+        .await?;
+    let free = world.driver("fastapi", json!({})).await?;
+    for number in 0..4 {
+        limited.attach(&format!("slowapi-{number}")).await?;
+        free.attach(&format!("fastapi-{number}")).await?;
+    }
+    let name = "rest_client_rate_limiter_duration_seconds";
+    let count = |metrics: &str, driver: &Driver<'_>| {
+        value(metrics, &format!("{name}_count"), &[("driver_name", &driver.name)]).unwrap_or_default()
+    };
+    let metrics = operator.metrics().await?;
+    let waited = value(&metrics, &format!("{name}_sum"), &[("driver_name", &limited.name)]).unwrap_or_default();
+    // Three writes for each: the volume, the claim, the result.
+    assert!(
+        count(&metrics, &limited) > 11.5 && waited > 0.5,
+        "{waited} s\n{metrics}"
+    );
+    assert!(count(&metrics, &free) < 0.5, "the other driver has no limit\n{metrics}");
+
+    limited.configure(&json!({})).await?;
+    limited.wait("Ready", "True", None).await?;
+    let before = count(&operator.metrics().await?, &limited);
+    limited.attach("slowapi-4").await?;
+    let after = count(&operator.metrics().await?, &limited);
+    assert!((before - after).abs() < 0.5, "no limit any more: {before} {after}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_are_kept_and_shown() -> Result<()> {
+    let world = World::own().await?;
+    let operator = world.operator(operator_options()).await?;
+    a_full_lane_shows_until_its_limit_is_raised(&world, &operator).await?;
+    each_limit_shows_as_itself(&world).await?;
+    hanging_detaches_hold_up_no_attach(&world).await?;
+    requests_wait_for_the_limit_of_their_driver(&world, &operator).await
+}

@@ -1,0 +1,386 @@
+//! Drivers behind a network endpoint: mutual TLS by a Secret that is missing, forbidden, spoilt, renewed, deleted.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Endpoint, Method, MockDriver, Outcome, Rule, ServerTls};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::rig::{Driver, LIMIT, World, within};
+use crate::support::controlplane::pki::{Authority, Identity};
+use crate::support::operator::{apply_config, wait_condition};
+use crate::support::otlp::OtlpReceiver;
+use crate::support::stage::{Stage, stop};
+use crate::support::wait::wait_for;
+use crate::support::{ControlPlane, Error, OperatorOptions, Result, Volume};
+
+/// Where the Secrets of these tests are.
+const NAMESPACE: &str = "default";
+const SAMPLE: &str = include_str!("../../config/samples/attacherconfig-tls.yaml");
+/// The name in the certificates; nothing has it as its host name.
+const SERVER: &str = "csi.storage.example";
+
+fn other(error: impl ToString) -> Error {
+    Error::Other(error.to_string())
+}
+
+/// What the driver serves with, demanding certificates of this authority.
+fn served(authority: &Authority) -> Result<ServerTls> {
+    let Identity { certificate, key } = authority.server(&[SERVER])?;
+    Ok(ServerTls {
+        certificate,
+        key,
+        client_authority: Some(authority.certificate().to_owned()),
+    })
+}
+
+/// What the Secret has for a driver of this authority.
+fn material(authority: &Authority) -> Result<[(&'static str, String); 3]> {
+    let Identity { certificate, key } = authority.client("csi-attacher-operator", None)?;
+    Ok([
+        ("ca.crt", authority.certificate().to_owned()),
+        ("tls.crt", certificate),
+        ("tls.key", key),
+    ])
+}
+
+/// A mock driver on a port of the loopback interface, with its node.
+async fn driver<'w>(world: &'w World, short: &str, tls: Option<ServerTls>) -> Result<Driver<'w>> {
+    let name = format!("{short}.csi.test");
+    let mut builder = MockDriver::builder(&name).accept_any_volume();
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    let any = Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let mock = builder.start_on(any).await.map_err(other)?;
+    let short = short.to_owned();
+    let driver = Driver {
+        world,
+        short,
+        name,
+        mock,
+    };
+    let (node, id) = (driver.node(), driver.node_id());
+    world.fixtures.csi_node(&node, &driver.name, &id).await?;
+    Ok(driver)
+}
+
+fn port(driver: &Driver<'_>) -> u16 {
+    match driver.mock.endpoint() {
+        Endpoint::Tcp(address) => address.port(),
+        Endpoint::Unix(path) => panic!("{}", path.display()),
+    }
+}
+
+/// Applies the AttacherConfig of a driver, whose Secret is called as the driver.
+async fn configure(driver: &Driver<'_>, server_name: &str) -> Result<()> {
+    let short = &driver.short;
+    let spec = json!({
+        "endpoint": format!("https://127.0.0.1:{}", port(driver)),
+        "tls": { "secretRef": { "namespace": NAMESPACE, "name": short }, "serverName": server_name },
+    });
+    apply_config(&driver.world.client, short, spec).await.map(drop)
+}
+
+async fn put_secret(world: &World, name: &str, entries: &[(&str, String)]) -> Result<()> {
+    put(&Api::namespaced(world.client.clone(), NAMESPACE), name, entries).await
+}
+
+async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> Result<()> {
+    let data: BTreeMap<_, _> = entries
+        .iter()
+        .map(|(key, value)| (*key, ByteString(value.clone().into_bytes())))
+        .collect();
+    let body = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data });
+    let params = PatchParams::apply("test").force();
+    secrets
+        .patch(name, &params, &Patch::Apply(&body))
+        .await
+        .map(drop)
+        .map_err(other)
+}
+
+/// Lets the operator use one Secret, by the rules of the sample that ships.
+async fn grant(cluster: &ControlPlane, name: &str) -> Result<()> {
+    let sample = SAMPLE
+        .replace("namespace: storage", &format!("namespace: {NAMESPACE}"))
+        .replace("driver-certificates", name);
+    let (_config, rules) = sample.split_once("\n---\n").unwrap();
+    cluster.apply_yaml(rules).await.map(drop)
+}
+
+/// Waits for a condition with this reason whose message has all these parts.
+async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<()> {
+    let configs: Api<AttacherConfig> = Api::all(driver.world.client.clone());
+    let what = format!("{kind}={status} {reason} with {parts:?}");
+    let found = wait_for(configs, &driver.short, &what, LIMIT * 2, |config| {
+        let conditions = config.and_then(|config| Some(&config.status.as_ref()?.conditions));
+        conditions.into_iter().flatten().any(|condition| {
+            (&*condition.type_, &*condition.status, &*condition.reason) == (kind, status, reason)
+                && parts.iter().all(|part| condition.message.contains(part))
+        })
+    });
+    found.await.map(drop)
+}
+
+/// Waits until the driver was asked who it is so many times.
+async fn asked(driver: &Driver<'_>, times: usize) -> Result<()> {
+    let answered = std::sync::atomic::AtomicUsize::new(0);
+    let seen = parking_lot::Mutex::new(std::collections::BTreeSet::new());
+    let call = driver.mock.wait_for_call(move |call| {
+        if call.method == Method::GetPluginInfo && call.outcome == Outcome::Answered && seen.lock().insert(call.id) {
+            answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        answered.load(std::sync::atomic::Ordering::Relaxed) >= times
+    });
+    within("GetPluginInfo", call).await.map(drop)
+}
+
+#[tokio::test]
+async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
+    let world = World::shared().await?;
+    let authority = Authority::new()?;
+    let driver = driver(&world, "tls-mend", Some(served(&authority)?)).await?;
+    driver.claim("tls-mend-va").await?;
+    configure(&driver, SERVER).await?;
+    let place = format!("{NAMESPACE}/tls-mend");
+    let forbidden = ["may not get", &place, "resourceNames [tls-mend]", "secretAccess"];
+    told(&driver, "Stalled", "True", "SecretForbidden", &forbidden).await?;
+    told(&driver, "DriverReachable", "False", "SecretForbidden", &forbidden).await?;
+    told(&driver, "Ready", "False", "SecretForbidden", &[]).await?;
+    grant(&world.cluster, "tls-mend").await?;
+    told(&driver, "Stalled", "True", "SecretMissing", &[&place, "ca.crt"]).await?;
+
+    let mut entries = material(&authority)?;
+    let good = std::mem::replace(&mut entries[2].1, "-----BEGIN PRIVATE KEY-----\nAAAA\n".to_owned());
+    put_secret(&world, "tls-mend", &entries).await?;
+    told(
+        &driver,
+        "Stalled",
+        "True",
+        "TlsInvalid",
+        &[&place, "tls.key is cut off"],
+    )
+    .await?;
+    assert!(driver.mock.calls().is_empty(), "nothing was called so far");
+
+    entries[2].1 = good;
+    put_secret(&world, "tls-mend", &entries).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.wait("Stalled", "False", None).await?;
+    world.fixtures.wait_for_attached("tls-mend-va").await.map(drop)
+}
+
+#[tokio::test]
+async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<()> {
+    let world = World::shared().await?;
+    let (old, new) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-renew", Some(served(&old)?)).await?;
+    grant(&world.cluster, "tls-renew").await?;
+    put_secret(&world, "tls-renew", &material(&old)?).await?;
+    configure(&driver, SERVER).await?;
+    driver.wait("Ready", "True", None).await?;
+
+    // It runs over the first connection while the certificates change.
+    let slow = Rule::on(Method::ControllerPublishVolume).times(1);
+    driver.mock.script(slow.delay(Duration::from_secs(8)));
+    driver.claim("tls-renew-slow").await?;
+    driver
+        .call(Method::ControllerPublishVolume, "tls-renew-slow", |_| true)
+        .await?;
+    driver.mock.set_tls(&served(&new)?).map_err(other)?;
+    put_secret(&world, "tls-renew", &material(&new)?).await?;
+    asked(&driver, 2).await?;
+    driver.attach("tls-renew-next").await?;
+    let slow_call = &driver.calls_for("tls-renew-slow")[0];
+    assert_eq!(slow_call.outcome, Outcome::Running, "the old connection still works");
+    world.fixtures.wait_for_attached("tls-renew-slow").await?;
+    let calls = driver.calls_for("tls-renew-slow");
+    assert_eq!(
+        calls.iter().map(|call| call.outcome).collect::<Vec<_>>(),
+        [Outcome::Answered]
+    );
+    driver.wait("Ready", "True", None).await?;
+
+    // Only the new ones are good for another connection.
+    driver.mock.drop_connections();
+    asked(&driver, 3).await?;
+    driver.attach("tls-renew-last").await.map(drop)
+}
+
+#[tokio::test]
+async fn the_last_good_certificates_stay_in_use() -> Result<()> {
+    let world = World::shared().await?;
+    let (authority, stranger) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-keep", Some(served(&authority)?)).await?;
+    grant(&world.cluster, "tls-keep").await?;
+    let good = material(&authority)?;
+    put_secret(&world, "tls-keep", &good).await?;
+    configure(&driver, SERVER).await?;
+    driver.wait("Ready", "True", None).await?;
+
+    world
+        .fixtures
+        .delete_namespaced::<Secret>(NAMESPACE, "tls-keep")
+        .await?;
+    let kept = ["the driver answers", "last good certificates", "is not there"];
+    told(&driver, "DriverReachable", "True", "Connected", &kept).await?;
+    driver.mock.drop_connections();
+    asked(&driver, 2).await?;
+    driver.attach("tls-keep-deleted").await?;
+
+    put_secret(&world, "tls-keep", &material(&stranger)?).await?;
+    let refused = ["new certificates do not work", "no authority in ca.crt has signed"];
+    told(&driver, "DriverReachable", "True", "Connected", &refused).await?;
+    driver.attach("tls-keep-refused").await?;
+    driver.wait("Ready", "True", None).await?;
+
+    put_secret(&world, "tls-keep", &good).await?;
+    asked(&driver, 3).await?;
+    wait_for(
+        Api::<AttacherConfig>::all(world.client.clone()),
+        "tls-keep",
+        "no concern",
+        LIMIT,
+        |config| {
+            let conditions = config.and_then(|config| Some(&config.status.as_ref()?.conditions));
+            let mut conditions = conditions.into_iter().flatten();
+            conditions
+                .any(|condition| condition.type_ == "DriverReachable" && condition.message == "the driver answers")
+        },
+    )
+    .await?;
+    driver.attach("tls-keep-last").await.map(drop)
+}
+
+#[tokio::test]
+async fn what_tls_fails_over_is_told_and_another_server_name_mends_it() -> Result<()> {
+    let world = World::shared().await?;
+    let (authority, stranger) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-fail", Some(served(&authority)?)).await?;
+    grant(&world.cluster, "tls-fail").await?;
+    let [ca, _, _] = material(&authority)?;
+    put_secret(&world, "tls-fail", &[ca]).await?;
+    configure(&driver, "csi.other.example").await?;
+    let place = format!("127.0.0.1:{}", port(&driver));
+    let reach = async |parts: &[&str]| told(&driver, "DriverReachable", "False", "TlsFailed", parts).await;
+    reach(&[&place, "csi.other.example", SERVER, "spec.tls.serverName"]).await?;
+    configure(&driver, SERVER).await?;
+    reach(&[&place, "demands a client certificate"]).await?;
+    let mut mixed = material(&stranger)?;
+    mixed[0].1 = authority.certificate().to_owned();
+    put_secret(&world, "tls-fail", &mixed).await?;
+    reach(&[&place, "refused our client certificate"]).await?;
+    told(&driver, "Ready", "False", "DriverUnreachable", &[]).await?;
+    put_secret(&world, "tls-fail", &material(&authority)?).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("tls-fail-va").await.map(drop)
+}
+
+#[tokio::test]
+async fn plain_http_on_the_loopback_interface_works() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "plain-http", None).await?;
+    let spec: Value = json!({ "endpoint": format!("http://localhost:{}", port(&driver)) });
+    apply_config(&world.client, &driver.short, spec).await?;
+    wait_condition(&world.client, &driver.short, "Ready", "True", None).await?;
+    driver.attach("plain-http-va").await.map(drop)
+}
+
+/// The parts of a private key in which it could leak: lines of the PEM text, and that text as the API server has it.
+fn parts_of_key(key: &str) -> Vec<String> {
+    let encoded = serde_json::to_value(ByteString(key.as_bytes().to_vec())).unwrap();
+    let encoded = encoded.as_str().unwrap().to_owned();
+    let lines = key.lines().filter(|line| !line.starts_with("-----") && line.len() > 16);
+    let mut parts: Vec<String> = lines.map(ToOwned::to_owned).collect();
+    parts.extend(
+        encoded
+            .as_bytes()
+            .chunks(48)
+            .skip(1)
+            .map(|part| String::from_utf8_lossy(part).into_owned()),
+    );
+    parts
+}
+
+#[tokio::test]
+async fn a_private_key_comes_out_nowhere() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::grpc().await;
+    let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
+    let options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
+        .argument(format!("--log-level={level}"))
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let mut operator = stage.operator(options).await?;
+    let authority = Authority::new()?;
+    let tls = served(&authority)?;
+    let any = Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let builder = MockDriver::builder("tls-canary.csi.test").accept_any_volume().tls(tls);
+    let mock = builder.start_on(any).await.map_err(other)?;
+    let Endpoint::Tcp(address) = mock.endpoint() else {
+        panic!("no port")
+    };
+    let entries = material(&authority)?;
+    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    grant(stage.cluster, "tls-canary").await?;
+    put(&secrets, "tls-canary", &entries).await?;
+    let spec = json!({
+        "endpoint": format!("https://{address}"),
+        "tls": { "secretRef": { "namespace": NAMESPACE, "name": "tls-canary" }, "serverName": SERVER },
+    });
+    apply_config(&stage.client, "tls-canary", spec).await?;
+    stage.wait_working("tls-canary").await?;
+    let (fixtures, name) = (&stage.fixtures, "tls-canary");
+    fixtures
+        .csi_node("tls-canary-node", "tls-canary.csi.test", "id")
+        .await?;
+    fixtures
+        .persistent_volume(&Volume::new(name, "tls-canary.csi.test", name))
+        .await?;
+    fixtures
+        .volume_attachment(name, "tls-canary.csi.test", name, "tls-canary-node")
+        .await?;
+    fixtures.wait_for_attached(name).await?;
+    // The second half of the key is cut off, for the message about that.
+    let key = entries[2].1.clone();
+    let mut spoilt = entries.clone();
+    spoilt[2].1.truncate(key.len() / 2);
+    put(&secrets, "tls-canary", &spoilt).await?;
+    let kept = |config: &AttacherConfig| serde_json::to_string(config).is_ok_and(|text| text.contains("is cut off"));
+    let configs: Api<AttacherConfig> = Api::all(stage.client.clone());
+    let config = wait_for(configs, name, "the spoilt key", LIMIT, |config| {
+        config.is_some_and(kept)
+    })
+    .await?;
+    let metrics = operator.metrics().await?;
+    stop(&mut operator).await?;
+
+    let log = operator.log_text();
+    assert!(
+        log.contains("\"target\":\"rustls::") && log.contains("certificates read"),
+        "the level was the lowest"
+    );
+    let config = serde_json::to_string(&config)?;
+    let parts = parts_of_key(&key);
+    assert!(
+        parts.iter().filter(|part| key.contains(*part)).count() >= 2,
+        "the search finds a key"
+    );
+    for (place, text) in [
+        ("log", log),
+        ("spans", format!("{:#?}", receiver.spans())),
+        ("config", config),
+        ("metrics", metrics),
+    ] {
+        let found: Vec<_> = parts.iter().filter(|part| text.contains(*part)).collect();
+        assert!(found.is_empty(), "{place}: {} parts of the key", found.len());
+    }
+    Ok(())
+}
