@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
@@ -27,7 +26,8 @@ use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
-    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, load_config, load_pod_config,
+    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, connect_within, load_config,
+    load_pod_config,
 };
 use crate::lease::{LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
@@ -219,14 +219,13 @@ async fn operate(
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let (watching, writing) = (connect(&config)?, connect(&config)?);
+    let watching = connect_within(&config, options.kube_api_timeout * 4)?;
+    let writing = connect(&config)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
-    let inspector = Inspector::new(&context, options.inspection);
-    let insights = inspector.insights();
-    let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
+    let (insights, _inspector) = Inspector::start(&context, options.inspection);
     let mut drivers = match mode {
         Mode::Configs => {
             let office = office(&config, options, BTreeMap::new(), observed)?.reporting();

@@ -124,10 +124,9 @@ impl Engine {
         };
         let registration = context.store.register(route)?;
         let api_limit = Throttle::new(api_limit(&settings));
-        let context = Context {
-            requests: context.requests.for_driver(facts.name.clone(), api_limit.clone()),
-            ..context
-        };
+        // Where the API server asks this driver to wait, the others go on.
+        let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
+        let context = Context { requests, ..context };
         let client = RwLock::new(client);
         let work = Arc::new(Work {
             context,

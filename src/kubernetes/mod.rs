@@ -7,6 +7,8 @@ mod connect;
 mod drivers;
 mod error;
 mod events;
+mod gate;
+mod patience;
 mod requests;
 mod secret_data;
 mod secrets;
@@ -16,7 +18,7 @@ mod throttle;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectError, connect, load_config, load_pod_config};
+pub use connect::{ConnectError, connect, connect_within, load_config, load_pod_config};
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};

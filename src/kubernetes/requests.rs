@@ -1,7 +1,7 @@
 //! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
 
 use http::uri::Authority;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::gate::{Gate, Kind, retry_after};
 use super::secret_data::SecretData;
 use super::share::Places;
 use super::throttle::{Limits, Throttle};
@@ -84,6 +85,7 @@ pub struct Requests {
     server: (String, u16),
     deadline: Duration,
     limits: Limits,
+    gate: Gate,
     places: Option<Places>,
 }
 
@@ -98,6 +100,7 @@ impl Requests {
             host,
             deadline,
             limits: Limits::default(),
+            gate: Gate::default(),
             places: None,
         }
     }
@@ -117,11 +120,13 @@ impl Requests {
         Self { places, ..self }
     }
 
-    /// The same requests for one driver, held back to its own limit as well.
+    /// The same requests for one driver, held back to its own limit as well. Where the API server asks it to wait, others
+    /// go on.
     #[must_use]
     pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
         let limits = self.limits.of_driver(driver, throttle);
-        Self { limits, ..self }
+        let gate = Gate::default();
+        Self { limits, gate, ..self }
     }
 
     /// The driver that the requests are for, if they are for one.
@@ -225,6 +230,8 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
+        let kind = Kind::from(format!("{method} {}", resource.name));
+        self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
         let mut span = self.span(&request, &method, resource, parent);
         if let Some(waited) = waited {
@@ -247,6 +254,9 @@ impl Requests {
         let status = outcome
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
+        if let Err(error) = &outcome {
+            self.gate.take_in(&kind, error.retry_after);
+        }
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
         self.metrics
             .rest_request(method.as_str(), &self.host, code, started.elapsed());
@@ -257,8 +267,8 @@ impl Requests {
     async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let broken = |error: String| ApiError::without_answer(ApiErrorKind::Unknown, error);
         let response = self.client.send(request).await.map_err(|error| broken(chain(&error)))?;
-        let retry_after = retry_after(&response);
         let status = response.status();
+        let retry_after = retry_after(status.as_u16(), response.headers());
         let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
         let body = body
             .collect()
@@ -348,17 +358,6 @@ fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
         span.fail(&kind, &error.message);
     }
     span.end();
-}
-
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response
-        .headers()
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// The `message` of a `metav1.Status`, else the bare HTTP status.

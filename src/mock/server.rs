@@ -183,13 +183,6 @@ async fn accept(
     }
 }
 
-/// Serves a process of this machine, which the kernel names.
-async fn serve_unix(io: UnixStream, routes: Routes, closer: CancellationToken) {
-    let peer = io.peer_cred().ok().and_then(|peer| peer.pid());
-    let caller = peer.and_then(|pid| u32::try_from(pid).ok()).map(CallerPid);
-    serve_caller(io, routes, closer, caller).await;
-}
-
 async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, routes: Routes, closer: CancellationToken) {
     let Some(tls) = tls else {
         return serve(io, routes, closer).await;
@@ -199,6 +192,13 @@ async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, routes: Routes, clos
         Some(Err(error)) => tracing::debug!(%error, "no TLS connection"),
         None => {}
     }
+}
+
+/// Serves a process of this machine, which the kernel names.
+async fn serve_unix(io: UnixStream, routes: Routes, closer: CancellationToken) {
+    let peer = io.peer_cred().ok().and_then(|peer| peer.pid());
+    let caller = peer.and_then(|pid| u32::try_from(pid).ok()).map(CallerPid);
+    serve_caller(io, routes, closer, caller).await;
 }
 
 /// Serves one connection until it ends or is closed.

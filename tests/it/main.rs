@@ -25,6 +25,7 @@ mod events;
 mod failover;
 mod hanging_collector;
 mod hostile;
+mod hostile_api;
 mod insight;
 mod kubectl_docs;
 mod lease;
