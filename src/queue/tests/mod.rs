@@ -6,6 +6,7 @@ mod limits;
 mod memory;
 mod model;
 mod order;
+mod pace;
 mod runner;
 mod snapshots;
 mod stress;
