@@ -362,6 +362,14 @@ impl MockHandle {
         Ok(())
     }
 
+    /// Waits until so many connections are open; not at all when it is stopped. Set a time limit around it.
+    pub async fn wait_for_connections(&self, count: usize) {
+        let open = self.inner.server.lock().as_ref().map(Server::open);
+        if let Some(mut open) = open {
+            drop(open.wait_for(|open| *open == count).await);
+        }
+    }
+
     /// Closes all connections; new ones are accepted.
     pub fn drop_connections(&self) {
         if let Some(server) = &*self.inner.server.lock() {

@@ -14,6 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -101,7 +102,28 @@ pub(super) struct Server {
     pub endpoint: Endpoint,
     stop: CancellationToken,
     connections: Arc<Mutex<CancellationToken>>,
+    open: Open,
     tasks: TaskTracker,
+}
+
+/// How many connections are open.
+#[derive(Clone)]
+struct Open(Arc<watch::Sender<usize>>);
+
+impl Open {
+    /// One more, until it is dropped.
+    fn count(&self) -> Counted {
+        self.0.send_modify(|open| *open += 1);
+        Counted(self.clone())
+    }
+}
+
+struct Counted(Open);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|open| *open -= 1);
+    }
 }
 
 impl Server {
@@ -113,6 +135,7 @@ impl Server {
             endpoint,
             connections: Arc::new(Mutex::new(stop.child_token())),
             stop,
+            open: Open(Arc::new(watch::Sender::new(0))),
             tasks: TaskTracker::new(),
         };
         let routes = Routes::new(IdentityServer::new(service.clone()))
@@ -120,13 +143,18 @@ impl Server {
             .add_service(NodeServer::new(service))
             .prepare();
         let (tasks, connections) = (server.tasks.clone(), Arc::clone(&server.connections));
-        let stop = server.stop.clone();
+        let (stop, open) = (server.stop.clone(), server.open.clone());
         server.tasks.spawn(async move {
             // A cancelled token ends the loop between two connections, and with it the listener.
-            stop.run_until_cancelled(accept(listener, routes, tasks, connections, tls))
+            stop.run_until_cancelled(accept(listener, routes, tasks, connections, tls, open))
                 .await;
         });
         Ok(server)
+    }
+
+    /// Follows the number of open connections.
+    pub fn open(&self) -> watch::Receiver<usize> {
+        self.open.0.subscribe()
     }
 
     /// Closes all connections that are open now; new ones are accepted.
@@ -161,18 +189,19 @@ async fn accept(
     tasks: TaskTracker,
     connections: Arc<Mutex<CancellationToken>>,
     tls: Acceptor,
+    open: Open,
 ) {
     loop {
         let closer = || connections.lock().child_token();
         let accepted = match &listener {
             Listener::Unix(listener) => {
                 let accepted = listener.accept().await;
-                accepted.map(|(io, _)| drop(tasks.spawn(serve_unix(io, routes.clone(), closer()))))
+                accepted.map(|(io, _)| drop(tasks.spawn(counted(&open, serve_unix(io, routes.clone(), closer())))))
             }
             Listener::Tcp(listener) => {
                 let accepted = listener.accept().await;
                 let tls = tls.read().clone();
-                accepted.map(|(io, _)| drop(tasks.spawn(serve_tcp(io, tls, routes.clone(), closer()))))
+                accepted.map(|(io, _)| drop(tasks.spawn(counted(&open, serve_tcp(io, tls, routes.clone(), closer())))))
             }
         };
         if let Err(error) = accepted {
@@ -180,6 +209,15 @@ async fn accept(
             // Out of file descriptors, most likely: let others make progress instead of turning at full speed.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
+    }
+}
+
+/// Serves a connection that counts as open meanwhile.
+fn counted<F: Future<Output = ()>>(open: &Open, served: F) -> impl Future<Output = ()> + use<F> {
+    let counted = open.count();
+    async move {
+        served.await;
+        drop(counted);
     }
 }
 

@@ -205,6 +205,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     driver.attach("tls-renew-next").await?;
     let slow_call = &driver.calls_for("tls-renew-slow")[0];
     assert_eq!(slow_call.outcome, Outcome::Running, "the old connection still works");
+    within("both connections", driver.mock.wait_for_connections(2)).await?;
     world.fixtures.wait_for_attached("tls-renew-slow").await?;
     let calls = driver.calls_for("tls-renew-slow");
     assert_eq!(
@@ -212,6 +213,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
         [Outcome::Answered]
     );
     driver.wait("Ready", "True", None).await?;
+    within("the end of the old connection", driver.mock.wait_for_connections(1)).await?;
 
     // Only the new ones are good for another connection.
     driver.mock.drop_connections();
