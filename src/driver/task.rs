@@ -57,6 +57,8 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
+    /// Another replica, which leads fewer drivers, should have this one.
+    AskedFor,
 }
 
 /// How a driver is served.
@@ -204,6 +206,7 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
+                Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
                     warn!(
                         config = &*self.name,
@@ -236,11 +239,12 @@ impl DriverTask {
     ) -> Event {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked) = (held.deposed(), held.outranked());
+            let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
+                () = asked_for => Event::AskedFor,
                 renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };
