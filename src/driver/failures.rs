@@ -5,15 +5,19 @@
 //! driver that fails thousands of times a second must not take the API server from all others for that.
 
 use parking_lot::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::report::Operation;
 use crate::budget::Budget;
 use crate::objects::Attachment;
 
 /// Failures of one driver that are written at the same time; those of others, and all that goes well, do not wait for them.
-const AT_A_TIME: usize = 2;
+const AT_A_TIME: usize = 4;
+/// How long a failure waits for its turn. An attempt that waits keeps its place among the calls to the driver, and with an
+/// API server that answers nothing each turn lasts until its deadline.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The budgets of one driver.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl Failures {
             return None;
         }
         // The semaphore is never closed.
-        self.line.acquire().await.ok()
+        timeout(PATIENCE, self.line.acquire()).await.ok()?.ok()
     }
 
     fn allow(&self, attachment: &Attachment, operation: Operation, now: Instant) -> bool {
@@ -72,8 +76,6 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::objects::VolumeAttachmentWire;
 
@@ -100,5 +102,22 @@ mod tests {
         // The error of the other direction is not shown yet.
         assert_eq!(written(&failed, Operation::Detach, start), 500);
         assert_eq!(written(&fresh, Operation::Attach, start + Duration::from_secs(1)), 50);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_are_written_at_a_time_and_nobody_waits_for_long() {
+        let fresh = attachment(&serde_json::json!({"attached": false}));
+        let start = Instant::now();
+        let failures = Failures::new(start);
+        let turn = || failures.turn(&fresh, Operation::Attach, start);
+        let mut held = Vec::new();
+        for _ in 0..AT_A_TIME {
+            held.push(turn().await.unwrap());
+        }
+        let asked = tokio::time::Instant::now();
+        assert!(turn().await.is_none());
+        assert_eq!(asked.elapsed(), PATIENCE);
+        held.pop();
+        assert!(turn().await.is_some());
     }
 }

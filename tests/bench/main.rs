@@ -65,7 +65,7 @@ async fn run() -> Result<String> {
         Some("listing") => within(listing::limit(), listing::measure()).await,
         Some("failover") => {
             let plan = failover_plan()?;
-            within(plan.limit(), failover::run(plan, progress)).await
+            within(plan.limit(), fail_over(plan)).await
         }
         Some(word) => Err(Error::Other(format!("there is no benchmark {word:?}"))),
     }
@@ -76,6 +76,15 @@ async fn attach() -> Result<String> {
     // Three minutes to start, and for each volume far longer than the slowest machine takes for its 30 requests.
     let limit = Duration::from_mins(3) + Duration::from_millis(400) * u32::try_from(volumes).unwrap_or(u32::MAX);
     within(limit, measure(volumes)).await
+}
+
+/// Unlike a figure, a call that is made twice at a time or an attach that is lost is a failure.
+async fn fail_over(plan: failover::Plan) -> Result<failover::Report> {
+    let report = failover::run(plan, progress).await?;
+    if report.is_sound() {
+        return Ok(report);
+    }
+    Err(Error::Other(report.to_string()))
 }
 
 /// Environment: `HANDOVERS` (200), of which every other one is a kill, `REPLICAS` (2), `MODE` (`config` or `flags`),

@@ -241,7 +241,7 @@ fn driver(plan: &Plan) -> csi_attacher_operator::mock::MockDriverBuilder {
     for number in 0..plan.volumes {
         // Each volume has its own duration, between the two that were asked for.
         let share = (number % DELAYS) as f64 / (DELAYS - 1) as f64;
-        let delay = plan.call[0] + (plan.call[1] - plan.call[0]).mul_f64(share);
+        let delay = plan.call[0] + plan.call[1].saturating_sub(plan.call[0]).mul_f64(share);
         builder = builder.rule(Rule::any().volume(name(number)).delay(delay));
     }
     builder

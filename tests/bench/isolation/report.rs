@@ -104,6 +104,36 @@ impl Report {
             ms(hostile)
         )
     }
+
+    fn costs(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["operator", "API server", "etcd", "bench and drivers"];
+        for (at, name) in names.into_iter().enumerate() {
+            let share = |side: &Side| side.costs.cpu[at].as_secs_f64() / side.took.as_secs_f64();
+            let what = format!("CPU of {name}");
+            writeln!(
+                formatter,
+                "{what:<32} {:>6.2} core {:>6.2} core",
+                share(&self.idle),
+                share(&self.hostile)
+            )?;
+        }
+        for (what, of) in [
+            (
+                "requests of the operator",
+                (|costs: &Costs| costs.requests) as fn(&Costs) -> u64,
+            ),
+            ("calls to the nine", |costs| costs.calls),
+        ] {
+            let rate = |side: &Side| side.per_second(of(&side.costs));
+            writeln!(
+                formatter,
+                "{what:<32} {:>8.1} /s {:>8.1} /s",
+                rate(&self.idle),
+                rate(&self.hostile)
+            )?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Report {
@@ -143,33 +173,7 @@ impl fmt::Display for Report {
                 ms(hostile)
             )?;
         }
-        let names = ["operator", "API server", "etcd", "bench and drivers"];
-        for (at, name) in names.into_iter().enumerate() {
-            let share = |side: &Side| side.costs.cpu[at].as_secs_f64() / side.took.as_secs_f64();
-            let what = format!("CPU of {name}");
-            writeln!(
-                formatter,
-                "{what:<32} {:>6.2} core {:>6.2} core",
-                share(&self.idle),
-                share(&self.hostile)
-            )?;
-        }
-        for (what, of) in [
-            (
-                "requests of the operator",
-                (|costs: &Costs| costs.requests) as fn(&Costs) -> u64,
-            ),
-            ("calls to the nine", |costs| costs.calls),
-        ] {
-            let rate = |side: &Side| side.per_second(of(&side.costs));
-            writeln!(
-                formatter,
-                "{what:<32} {:>8.1} /s {:>8.1} /s",
-                rate(&self.idle),
-                rate(&self.hostile)
-            )?;
-        }
-        Ok(())
+        self.costs(formatter)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use csi_attacher_operator::mock::{MockDriver, MockHandle};
+use csi_attacher_operator::mock::{Method, MockDriver, MockHandle};
 
 use crate::cluster::Bench;
 use crate::operator_run::options;
@@ -109,22 +109,10 @@ async fn column(setup: Setup, volumes: usize) -> Result<Column> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let bench = Bench::start_for(volumes, &names).await?;
     let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
-    let mut mocks: Vec<MockHandle> = Vec::new();
-    for (number, name) in names.iter().enumerate() {
-        let mock = MockDriver::builder(*name).accept_any_volume();
-        let mock = mock.start(sockets.path().join(format!("{number}.sock"))).await;
-        mocks.push(mock.map_err(|error| Error::Other(error.to_string()))?);
-    }
+    let mocks = drivers(&names, sockets.path()).await?;
     let before = Usage::read(&bench.client).await?;
     let servers = serve(&bench, setup, sockets.path()).await?;
-    // The handshake is over when each driver was asked what it can do.
-    for mock in &mocks {
-        let asked = mock.wait_for_call(|call| {
-            call.method == csi_attacher_operator::mock::Method::ControllerGetCapabilities && call.finished.is_some()
-        });
-        let asked = tokio::time::timeout(LIMIT, asked).await;
-        asked.map_err(|_| Error::Other(format!("{setup:?}: a driver was never asked")))?;
-    }
+    wait_known(&mocks).await?;
     let pids = servers.pids()?;
     let (idle, idle_cpu) = (memory(&pids)?, cpu(&pids)?);
     progress(&format!("{setup:?}: attaching"));
@@ -166,6 +154,27 @@ async fn column(setup: Setup, volumes: usize) -> Result<Column> {
         idle_cpu,
         usage,
     })
+}
+
+async fn drivers(names: &[&str], sockets: &Path) -> Result<Vec<MockHandle>> {
+    let mut mocks = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let mock = MockDriver::builder(*name).accept_any_volume();
+        let mock = mock.start(sockets.join(format!("{number}.sock"))).await;
+        mocks.push(mock.map_err(|error| Error::Other(error.to_string()))?);
+    }
+    Ok(mocks)
+}
+
+/// The handshake is over when each driver was asked what it can do.
+async fn wait_known(mocks: &[MockHandle]) -> Result<()> {
+    for mock in mocks {
+        let asked =
+            mock.wait_for_call(|call| call.method == Method::ControllerGetCapabilities && call.finished.is_some());
+        let asked = tokio::time::timeout(LIMIT, asked).await;
+        asked.map_err(|_| Error::Other("a driver was never asked what it can do".to_owned()))?;
+    }
+    Ok(())
 }
 
 async fn all(bench: &Bench, stage: Stage, volumes: usize) -> Result<()> {

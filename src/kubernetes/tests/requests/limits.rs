@@ -1,9 +1,12 @@
-//! Limits of our own in front of the requests.
+//! Limits of requests: of the process and of one driver.
 
-use crate::kubernetes::{RateLimit, Throttle};
 use axum::response::IntoResponse as _;
+use serde_json::json;
 
-use super::*;
+use super::Server;
+use crate::kubernetes::{RateLimit, Requests, Throttle};
+use crate::objects::SecretReference;
+use crate::telemetry::Span;
 
 #[tokio::test]
 async fn requests_wait_for_their_own_limit_and_tell_it() {
