@@ -172,8 +172,10 @@ impl<K: Key> Queue<K> {
     /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
     /// end, and only for what a start stands for: a run that is not told of used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
-        self.shared
-            .change(|state, now| state.settle_rate(run.lane(), used, now));
+        let earlier = self.shared.state.lock().settle_rate(run.lane(), used, Instant::now());
+        if earlier {
+            self.shared.work.notify_one();
+        }
     }
 
     /// Takes over another backoff for the runs that start from now on.

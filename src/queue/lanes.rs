@@ -159,11 +159,10 @@ impl<K: Key> Lanes<K> {
         Pick::Nobody(token_at)
     }
 
-    /// Corrects the token that a run of this lane took when it started to what it used.
-    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) {
-        if self.limits.lane(lane).rate_limited {
-            self.bucket.settle(used, now);
-        }
+    /// Corrects the token that a run of this lane took when it started to what it used. Returns whether a start may be
+    /// possible earlier than before.
+    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) -> bool {
+        self.limits.lane(lane).rate_limited && self.bucket.settle(used, now)
     }
 
     /// Whether keys that could run otherwise wait for a token.

@@ -138,16 +138,18 @@ impl Bucket {
 
     /// Corrects the one token that a start took to what was used in the end. Less than none left is a debt that later
     /// starts wait for; more than a full bucket it never holds.
-    pub(super) fn settle(&mut self, used: u32, now: Instant) {
+    /// Returns whether a start may be possible earlier than before.
+    pub(super) fn settle(&mut self, used: u32, now: Instant) -> bool {
         if self.rate == Rate::UNLIMITED {
-            return;
+            return false;
         }
         let interval = u128::from(self.rate.interval);
         self.full_at = match used.checked_sub(1) {
             None => self.full_at.saturating_sub(interval),
-            Some(0) => return,
+            Some(0) => return false,
             Some(more) => self.full_at.max(self.nanos(now)) + interval * u128::from(more),
         };
+        used == 0
     }
 
     fn nanos(&self, now: Instant) -> u128 {

@@ -184,8 +184,9 @@ impl<K: Key> State<K> {
         self.places.lanes_mut().set_limits(limits, now);
     }
 
-    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) {
-        self.places.lanes_mut().settle_rate(lane, used, now);
+    /// Returns whether a key may be able to run earlier than before.
+    pub(super) fn settle_rate(&mut self, lane: Lane, used: u32, now: Instant) -> bool {
+        self.places.lanes_mut().settle_rate(lane, used, now)
     }
 
     pub(super) fn set_backoff(&mut self, backoff: Backoff) {

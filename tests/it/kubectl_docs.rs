@@ -204,6 +204,9 @@ async fn scene(world: &World) -> Result<Vec<Driver<'_>>> {
             && status.is_some_and(|status| status.last_failure.is_some())
     })
     .await?;
+    // The last two that are looked at.
+    ebs.wait("AttachmentsHealthy", "False", None).await?;
+    ebs.wait("AttachmentsConsistent", "True", None).await?;
     Ok(vec![ebs, nfs])
 }
 
