@@ -61,6 +61,11 @@ pub(super) fn take<K: Key>(queue: &Queue<K>) -> Option<Ticket<K>> {
     unconstrained(queue.next()).now_or_never().flatten()
 }
 
+/// All tickets that are there right now, kept.
+pub(super) fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
+    std::iter::from_fn(|| take(queue)).collect()
+}
+
 /// The key that is handed out right now; its run is settled at once.
 pub(super) fn settle<K: Key>(queue: &Queue<K>) -> Option<K> {
     let ticket = take(queue)?;
