@@ -29,7 +29,7 @@ use crate::kubernetes::{
     ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, connect_within, load_config,
     load_pod_config,
 };
-use crate::lease::{LeaseHealth, Office, Timing};
+use crate::lease::{Board, LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -281,6 +281,7 @@ fn office(
         labels,
         reports: false,
         health: observed.leases.clone(),
+        board: Board::default(),
     })
 }
 

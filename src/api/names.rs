@@ -18,11 +18,16 @@ pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 /// Annotation on an Event: the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
-/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
-pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 /// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
+
+/// Annotation on a Lease: the replica that asks the holder to hand the driver over, as it leads fewer drivers; after the
+/// release, the one for which it was released.
+pub const LEASE_HAND_OVER_ANNOTATION: &str = "attacher.csi.dev/hand-over-to";
+
+/// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
+pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 
 /// The owner of our fields in server-side apply and in `managedFields`.
 pub const FIELD_MANAGER: &str = "csi-attacher-operator";

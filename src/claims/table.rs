@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::condition::Reason;
-use crate::api::names::sanitise_driver_name;
+use crate::api::names::{finalizer_name, sanitise_driver_name};
 
 /// Where one that claims a driver stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,10 @@ impl Rival {
         if driver == other {
             format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
         } else {
+            let finalizer = finalizer_name(driver);
             format!(
-                "the names of driver {driver} and of driver {other} of the older AttacherConfig {config} give the same \
-                 finalizer and Lease; run one of them in an operator of its own"
+                "driver {driver} has the same finalizer {finalizer} and the same Lease as driver {other} of the older \
+                 AttacherConfig {config}; run one of them in an operator of its own"
             )
         }
     }

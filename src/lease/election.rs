@@ -76,6 +76,11 @@ impl Election {
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
+    /// Since when the Lease is known to be as it is.
+    pub fn since(&self) -> Option<Instant> {
+        self.known.as_ref().map(|known| known.since)
+    }
+
     /// What to do.
     pub fn next(&self, now: Instant, clock: Timestamp) -> Next {
         let Some(known) = &self.known else {

@@ -1,6 +1,7 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
 mod requests;
+mod sharing;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -67,10 +68,22 @@ pub(super) struct Elector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     in_doubt: bool,
+    /// To whom the Lease is about to be handed over.
+    giving: Option<String>,
+    /// Whether we were the last to hold it, and handed it over.
+    gave: bool,
+    /// Tells to whom the Lease should be handed over.
+    asked: watch::Sender<Option<String>>,
 }
 
 impl Elector {
-    pub fn new(campaign: Campaign, name: String, metrics: Metrics, standing: watch::Sender<Standing>) -> Self {
+    pub fn new(
+        campaign: Campaign,
+        name: String,
+        metrics: Metrics,
+        standing: watch::Sender<Standing>,
+        asked: watch::Sender<Option<String>>,
+    ) -> Self {
         let settings = &campaign.settings;
         let election = Election::new(settings.identity.clone(), settings.timing.lease_duration);
         Self {
@@ -83,6 +96,9 @@ impl Elector {
             known: None,
             seen: false,
             in_doubt: false,
+            giving: None,
+            gave: false,
+            asked,
         }
     }
 
@@ -91,7 +107,10 @@ impl Elector {
         loop {
             let order = *orders.borrow_and_update();
             match order {
-                Order::Resign => return,
+                Order::Resign => {
+                    self.show_on_board(&Standing::Unknown);
+                    return;
+                }
                 Order::Observe => tokio::select! {
                     () = self.observe() => {}
                     changed = orders.changed() => if changed.is_err() {
@@ -121,7 +140,10 @@ impl Elector {
         let holder = self.other_holder();
         self.show(Standing::Waiting { holder });
         loop {
+            self.gave = self.giving.take().is_some();
+            self.asked.send_replace(None);
             let term = self.acquire().await;
+            self.gave = false;
             info!(lease = self.name, identity = self.campaign.settings.identity, "leading");
             self.show(Standing::Leading);
             let until = self.keep(term).await;
@@ -134,25 +156,27 @@ impl Elector {
     async fn observe(&mut self) {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
         let mut watched = pin!(watched.fuse());
-        let mut due = true;
+        let mut next_look = Instant::now();
         loop {
-            if due && let Err(error) = self.read().await {
-                debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+            tokio::select! {
+                () = sleep_until(next_look) => {
+                    if let Err(error) = self.read().await {
+                        debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+                    }
+                }
+                Some(event) = watched.next() => match event {
+                    Ok(lease) => self.saw(lease),
+                    Err(error) => {
+                        debug!(lease = self.name, error = chain(&error), "cannot watch the Lease");
+                        continue;
+                    }
+                }
             }
+            next_look = self.next_look();
             if self.seen {
                 let holder = self.other_holder();
                 self.show(Standing::Observing { holder });
             }
-            due = tokio::select! {
-                () = sleep_until(self.next_look()) => true,
-                Some(event) = watched.next() => {
-                    match event {
-                        Ok(lease) => self.saw(lease),
-                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
-                    }
-                    false
-                }
-            };
         }
     }
 
@@ -161,11 +185,7 @@ impl Elector {
         let Next::Wait { holder: identity, .. } = self.next() else {
             return None;
         };
-        let notes = self
-            .known
-            .as_ref()
-            .and_then(|lease| lease.metadata.annotations.as_ref());
-        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity);
+        let reports = self.note(LEASE_HOLDER_ANNOTATION) == Some(&identity);
         Some(Holder { identity, reports })
     }
 
@@ -183,6 +203,7 @@ impl Elector {
     }
 
     fn show(&self, standing: Standing) {
+        self.show_on_board(&standing);
         // Another candidate of this process may compete while this one only watches.
         if !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
             let leads = standing == Standing::Leading;
@@ -209,6 +230,7 @@ impl Elector {
                 return term;
             }
             fresh = false;
+            self.consider_asking().await;
             let pause = sleep_until(self.next_try());
             tokio::pin!(pause);
             loop {
@@ -240,10 +262,6 @@ impl Elector {
             _ => usual,
         };
         wanted + spread
-    }
-
-    fn next(&self) -> Next {
-        self.election.next(Instant::now(), clock::now())
     }
 
     async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
@@ -297,6 +315,9 @@ impl Elector {
                 match renewal.unwrap_or(Renewal::Failed) {
                     Renewal::Done(renewed) => {
                         term.renewed = renewed;
+                        if self.giving.is_none() {
+                            self.show_on_board(&Standing::Leading);
+                        }
                         break;
                     }
                     Renewal::Taken => return Instant::now(),
@@ -323,7 +344,10 @@ impl Elector {
             Ok(()) if self.known.is_some() && !self.election.is_ours() => return Renewal::Taken,
             Ok(()) => match self.next() {
                 Next::Wait { .. } => return Renewal::Taken,
-                next => self.write_next(next).await,
+                next => {
+                    self.consider_giving();
+                    self.write_next(next).await
+                }
             },
             Err(error) => Err(error),
         };

@@ -6,6 +6,7 @@
 //!
 //! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
 
+mod board;
 mod candidate;
 mod election;
 mod elector;
@@ -16,6 +17,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use board::Board;
 pub use candidate::{Campaign, Candidate, Holder, Office, Standing};
 pub use election::{Election, Next};
 pub use health::LeaseHealth;

@@ -35,7 +35,7 @@ use crate::store::{RECOVERED, patient};
 use election::Election;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
-use voice::Word;
+use voice::{Lead, Word};
 use writer::{Entry, StatusWriter};
 
 pub use single::serve_one;
@@ -199,7 +199,10 @@ impl Supervisor {
 
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
     fn configured(&self) -> Vec<Configured> {
-        let named = self.objects.iter().filter_map(|(name, entry)| {
+        // What concerns a driver that another replica leads is told by that one.
+        let ours = |name: &str| !matches!(self.drivers.lead(name), Lead::Other | Lead::Unknown);
+        let named = self.objects.iter().filter(|(name, _)| ours(name));
+        let named = named.filter_map(|(name, entry)| {
             Some(Configured {
                 driver: driver_name(&self.drivers, name, entry)?,
                 name: name.clone(),

@@ -4,6 +4,7 @@ mod claims;
 mod hand_over;
 mod loss;
 mod settings;
+mod shares;
 
 use std::time::Duration;
 

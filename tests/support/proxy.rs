@@ -112,6 +112,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn other(error: impl ToString) -> Error {
     Error::Other(error.to_string())
 }

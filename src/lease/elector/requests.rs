@@ -5,7 +5,7 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::time::{Instant, timeout};
 
 use super::Elector;
-use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
+use crate::api::names::FIELD_MANAGER;
 use crate::error_chain::chain;
 use crate::lease::election::Next;
 use crate::lease::record::Record;
@@ -22,6 +22,7 @@ impl Elector {
         self.seen = true;
         self.election.observe(lease.as_ref().map(Record::of), Instant::now());
         self.known = lease;
+        self.consider_answer();
     }
 
     pub(super) async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
@@ -39,10 +40,7 @@ impl Elector {
         };
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &self.campaign.settings.labels);
-        if self.campaign.settings.reports && !record.holder.is_empty() {
-            let notes = lease.metadata.annotations.get_or_insert_default();
-            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
-        }
+        self.write_notes(&record, &mut lease);
         let begun = Instant::now();
         self.in_doubt = true;
         let stored = if self.known.is_some() {
@@ -64,7 +62,7 @@ impl Elector {
         Ok(begun)
     }
 
-    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
         let limit = self.campaign.settings.timing.request_deadline();
         match timeout(limit, request).await {
             Ok(answer) => answer.map_err(|error| chain(&error)),

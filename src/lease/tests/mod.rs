@@ -1,4 +1,5 @@
 mod api_server;
+mod board;
 mod candidate;
 mod election;
 mod record;
