@@ -161,14 +161,8 @@ impl DriverTask {
         let facts = DriverFacts::new(&handshake.plugin.name, handshake.capabilities.bits);
         let mut client = client.named(facts.name.clone());
         self.introduce(publisher, &handshake);
-        if !self.context.store.is_synced() {
-            publisher.phase(Phase::Syncing);
-            let stop = self.stop.clone();
-            let store = self.context.store.clone();
-            tokio::select! {
-                () = store.wait_synced() => {}
-                () = stop.cancelled() => return,
-            }
+        if !self.is_synced(publisher).await {
+            return;
         }
         loop {
             if !self.claim(publisher, &facts.name, &client, held).await {
@@ -199,34 +193,36 @@ impl DriverTask {
                     self.introduce(publisher, &handshake);
                 }
                 Event::Deposed => {
-                    warn!(
-                        config = &*self.name,
-                        driver = &*facts.name,
-                        "not the leader any more; working on when the Lease is ours again"
+                    self.warn(
+                        &facts.name,
+                        "not the leader any more; working on when the Lease is ours again",
                     );
                     self.drain(publisher, held).await;
                 }
                 Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
-                    warn!(
-                        config = &*self.name,
-                        driver = &*facts.name,
-                        "an older AttacherConfig claims the driver; leaving it to that one"
+                    self.warn(
+                        &facts.name,
+                        "an older AttacherConfig claims the driver; leaving it to that one",
                     );
                 }
             }
         }
         if client.connection().is_lost() {
-            warn!(
-                config = &*self.name,
-                driver = handshake.plugin.name,
-                "connection to the driver lost; connecting again"
-            );
-            held.away().await;
-            publisher.phase(Phase::Connecting);
-            self.down();
-            self.context.metrics.driver_reconnected(&handshake.plugin.name);
+            self.disconnected(publisher, &facts.name, held).await;
         }
+    }
+
+    async fn disconnected(&self, publisher: &Publisher, driver: &str, held: &mut Held) {
+        self.warn(driver, "connection to the driver lost; connecting again");
+        held.away().await;
+        publisher.phase(Phase::Connecting);
+        self.down();
+        self.context.metrics.driver_reconnected(driver);
+    }
+
+    fn warn(&self, driver: &str, message: &str) {
+        warn!(config = &*self.name, driver, "{message}");
     }
 
     /// Keeps the engine's settings up to date until it has to stop, or there is another connection to go on with.
