@@ -20,6 +20,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
+	isolation ten failover listing \
 	generate kubectl-docs doc deny chart programs controlplane sidecar need-rust clean
 
 help: ## List the targets
@@ -72,6 +73,18 @@ simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on
 
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster
+
+isolation: need-rust controlplane ## Measure what nine drivers that misbehave cost the tenth; ROUNDS=4
+	$(CARGO) bench --bench cluster -- isolation
+
+ten: need-rust controlplane sidecar ## Measure ten drivers in one process beside ten processes, and ten Go sidecars
+	$(CARGO) bench --bench cluster -- ten
+
+failover: need-rust controlplane ## Hand a driver over and kill its replica, HANDOVERS=200 times, and look whether anything is lost
+	$(CARGO) bench --bench cluster -- failover
+
+listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
+	$(CARGO) bench --bench cluster -- listing
 
 generate: need-rust ## Write crds/ from the Rust types
 	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd

@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, AdminState, CheckHandle, Health};
@@ -26,7 +25,10 @@ use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
-use crate::kubernetes::{ConnectError, RateLimit, Requests, Throttle, connect, load_config, load_pod_config};
+use crate::kubernetes::{
+    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, connect_within, load_config,
+    load_pod_config,
+};
 use crate::lease::{Board, LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
@@ -217,14 +219,13 @@ async fn operate(
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let (watching, writing) = (connect(&config)?, connect(&config)?);
+    let watching = connect_within(&config, options.kube_api_timeout * 4)?;
+    let writing = connect(&config)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
     let stop = CancellationToken::new();
-    let inspector = Inspector::new(&context, options.inspection);
-    let insights = inspector.insights();
-    let _inspector = AbortOnDropHandle::new(tokio::spawn(inspector.run()));
+    let (insights, _inspector) = Inspector::start(&context, options.inspection);
     let mut drivers = match mode {
         Mode::Configs => {
             let office = office(&config, options, BTreeMap::new(), observed)?.reporting();
@@ -309,13 +310,14 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
     let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    let shared = requests.clone().sharing(Places::new(PlaceLimits::default()));
     Context {
         store,
         // Events have a budget of their own: they neither wait for the limit nor use it up.
         events: Events::start(requests.clone(), metrics.clone(), identity(options)),
         requests: match options.kube_api_limit {
-            Some(limit) => requests.throttled(Throttle::new(limit)),
-            None => requests,
+            Some(limit) => shared.throttled(Throttle::new(limit)),
+            None => shared,
         },
         metrics,
         tracer: telemetry.tracer.clone(),

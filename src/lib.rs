@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod api;
 pub mod app;
+mod budget;
 pub mod claims;
 pub mod cli;
 pub mod clock;

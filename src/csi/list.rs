@@ -1,18 +1,24 @@
 //! ListVolumes, page by page.
 
+use http::uri::PathAndQuery;
 use std::time::Duration;
+use tonic::Status;
+use tonic::client::Grpc;
+use tonic_prost::ProstCodec;
 
 use super::call_error::CallError;
 use super::client::{CsiClient, Frame};
 use super::v1;
-use super::v1::controller_client::ControllerClient;
 use super::witness::Witness;
+use crate::error_chain::chain;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
 
 /// Largest page that is read. A driver that answers everything at once has some 200 bytes for each volume, so this is more
 /// than 100,000 of them; one gone wild must not fill our memory.
 const MAX_PAGE_BYTES: usize = 32 << 20;
+
+const METHOD: &str = "/csi.v1.Controller/ListVolumes";
 
 /// A page of the volumes that a driver knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,9 +38,39 @@ pub struct ListedVolume {
     pub nodes: Option<Vec<String>>,
 }
 
-impl From<v1::ListVolumesResponse> for VolumePage {
+/// `ListVolumesResponse` as far as it concerns us. What else a driver tells of each volume, such as its context, is skipped
+/// when the answer is read: decoded, it would take several times the memory of the answer.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Page {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<Entry>,
+    #[prost(string, tag = "2")]
+    next_token: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Entry {
+    #[prost(message, optional, tag = "1")]
+    volume: Option<Volume>,
+    #[prost(message, optional, tag = "2")]
+    status: Option<VolumeStatus>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Volume {
+    #[prost(string, tag = "2")]
+    volume_id: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct VolumeStatus {
+    #[prost(string, repeated, tag = "1")]
+    published_node_ids: Vec<String>,
+}
+
+impl From<Page> for VolumePage {
     /// Entries without a volume are left out.
-    fn from(answer: v1::ListVolumesResponse) -> Self {
+    fn from(answer: Page) -> Self {
         let entries = answer.entries.into_iter();
         let volumes = entries.filter_map(|entry| {
             Some(ListedVolume {
@@ -59,7 +95,7 @@ impl CsiClient {
         parent: &Span,
     ) -> Result<VolumePage, CallError> {
         let frame = Frame {
-            method: "/csi.v1.Controller/ListVolumes",
+            method: METHOD,
             deadline,
             parent,
             secrets: None,
@@ -69,8 +105,14 @@ impl CsiClient {
             starting_token: token.to_owned(),
         };
         let channel = self.connection().channel();
-        let mut client = ControllerClient::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
-        let call = async move |request| client.list_volumes(request).await;
+        let mut client = Grpc::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
+        let call = async move |request| {
+            // A channel that is not ready has lost its connection.
+            let ready = client.ready().await;
+            ready.map_err(|error| Status::unknown(format!("Service was not ready: {}", chain(&error))))?;
+            let codec: ProstCodec<v1::ListVolumesRequest, Page> = ProstCodec::default();
+            client.unary(request, PathAndQuery::from_static(METHOD), codec).await
+        };
         let (mut span, answer) = self.call(&frame, request, |_| {}, call).await?;
         let page = VolumePage::from(answer);
         let entries = i64::try_from(page.volumes.len()).unwrap_or(i64::MAX);

@@ -14,6 +14,7 @@ use super::status::Publisher;
 use crate::api::condition::Reason;
 use crate::api::validated::{DriverConfig, Endpoint};
 use crate::csi::{Connection, CsiClient, Tls};
+use crate::decide::DriverFacts;
 use crate::kubernetes::Requests;
 use crate::objects::SecretReference;
 use crate::telemetry::Metrics;
@@ -113,16 +114,16 @@ impl Access {
         }
     }
 
-    /// Resolves when the certificates of this connection were replaced and the driver answered over one made with the new
+    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
     /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    pub async fn renewed(&self, current: &Current, publisher: &Publisher) -> Reached {
+    pub async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
         let mut pause = RETRY;
         loop {
             let known = keys.now();
-            let fresh = known.good.as_ref().filter(|good| good.revision != current.0);
+            let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
             if let Some(good) = fresh {
                 match self.try_out(good).await {
                     Ok(reached) => {
@@ -163,13 +164,16 @@ impl Access {
     }
 }
 
-/// The certificates that the connection in use was made with.
-#[derive(Clone, Copy)]
-pub(super) struct Current(u64);
-
 impl Reached {
-    pub fn current(&self) -> Current {
-        Current(self.revision)
+    /// What work has to know of the driver.
+    pub fn facts(&self) -> DriverFacts {
+        DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
+    }
+
+    /// The same, with calls that are counted for the driver.
+    pub fn named(self, driver: &Arc<str>) -> Self {
+        let client = self.client.named(driver.clone());
+        Self { client, ..self }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::engine::Work;
-use super::report::{Operation, volume_handle};
+use super::report::{Cause, Operation, volume_handle};
 use crate::clock;
 use crate::decide::reconcile::{Expectation, Wanted};
 use crate::decide::{Failure, Place, is_final};
@@ -14,13 +14,13 @@ use crate::store::Snapshot;
 /// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
 const RESOURCE_EXHAUSTED: i32 = 8;
 
-/// The reason of an event about an attempt that failed. `cause` is the failure's class when it is no gRPC status.
-pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: &str) -> Reason {
+/// The reason of an event about an attempt that failed.
+pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: Cause) -> Reason {
     match (operation, failure.code) {
         (Operation::Attach, Some(RESOURCE_EXHAUSTED)) => Reason::LimitReached,
         (Operation::Attach, Some(code)) if !is_final(code) => Reason::AttachUncertain,
         (Operation::Attach, _) => Reason::AttachFailed,
-        (Operation::Detach, None) if cause != "_OTHER" && cause != "conflict" => Reason::DetachBlocked,
+        (Operation::Detach, None) if matches!(cause, Cause::Missing(_)) => Reason::DetachBlocked,
         (Operation::Detach, _) => Reason::DetachFailed,
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Durati
 }
 
 /// An attempt failed.
-pub(super) fn failed(attempt: &Attempt<'_>, snapshot: &Snapshot, failure: &Failure, cause: &str, delay: Duration) {
+pub(super) fn failed(attempt: &Attempt<'_>, snapshot: &Snapshot, failure: &Failure, cause: Cause, delay: Duration) {
     let operation = Operation::of(snapshot);
     let reason = reason_of(operation, failure, cause);
     let direction = match operation {
@@ -185,32 +185,42 @@ mod tests {
         };
         let plain = Failure::plain("");
         for (operation, failure, cause, reason) in [
-            (Operation::Attach, coded(8), "_OTHER", Reason::LimitReached),
-            (Operation::Attach, coded(4), "_OTHER", Reason::AttachUncertain),
-            (Operation::Attach, coded(14), "_OTHER", Reason::AttachUncertain),
-            (Operation::Attach, coded(5), "_OTHER", Reason::AttachFailed),
+            (Operation::Attach, coded(8), Cause::Other, Reason::LimitReached),
+            (Operation::Attach, coded(4), Cause::Other, Reason::AttachUncertain),
+            (Operation::Attach, coded(14), Cause::Other, Reason::AttachUncertain),
+            (Operation::Attach, coded(5), Cause::Other, Reason::AttachFailed),
             (
                 Operation::Attach,
                 plain.clone(),
-                "csinode_missing",
+                Cause::Missing("csinode_missing"),
                 Reason::AttachFailed,
             ),
-            (Operation::Detach, coded(8), "_OTHER", Reason::DetachFailed),
+            (Operation::Detach, coded(8), Cause::Other, Reason::DetachFailed),
             (
                 Operation::Detach,
                 plain.clone(),
-                "secret_missing",
+                Cause::Missing("secret_missing"),
                 Reason::DetachBlocked,
             ),
-            (Operation::Detach, plain.clone(), "pv_not_found", Reason::DetachBlocked),
-            (Operation::Detach, plain.clone(), "volume_shared", Reason::DetachBlocked),
-            (Operation::Detach, plain.clone(), "_OTHER", Reason::DetachFailed),
-            (Operation::Detach, plain.clone(), "conflict", Reason::DetachFailed),
+            (
+                Operation::Detach,
+                plain.clone(),
+                Cause::Missing("pv_not_found"),
+                Reason::DetachBlocked,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                Cause::Missing("volume_shared"),
+                Reason::DetachBlocked,
+            ),
+            (Operation::Detach, plain.clone(), Cause::Other, Reason::DetachFailed),
+            (Operation::Detach, plain.clone(), Cause::Conflict, Reason::DetachFailed),
         ] {
             assert_eq!(
                 reason_of(operation, &failure, cause),
                 reason,
-                "{operation:?} {failure:?} {cause}"
+                "{operation:?} {failure:?} {cause:?}"
             );
         }
     }

@@ -6,7 +6,7 @@ use super::calls::Calls;
 use super::engine::Work;
 use super::record::failed_with;
 use super::release;
-use super::report;
+use super::report::{self, Cause};
 use crate::api::validated::DriverConfig;
 use crate::decide::patch;
 use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Write};
@@ -140,7 +140,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
     }
     let failure = Failure::plain("the objects kept changing during the attempt");
-    report::failed(attempt, name, None, &failure, "_OTHER");
+    report::failed(attempt, name, None, &failure, Cause::Other);
     Verdict::Failed
 }
 
@@ -163,7 +163,7 @@ impl Attempt<'_> {
                     snapshot,
                     observed,
                     Failure::plain(refusal.to_string()),
-                    refusal.reason(),
+                    Cause::Missing(refusal.reason()),
                 )
                 .await
             }
@@ -203,18 +203,18 @@ impl Attempt<'_> {
         if look_again {
             return Step::Again;
         }
-        let reason = if error.kind == ApiErrorKind::Stale {
-            "conflict"
+        let cause = if error.kind == ApiErrorKind::Stale {
+            Cause::Conflict
         } else {
-            "_OTHER"
+            Cause::Other
         };
         if error.is_transient() {
             // The API server is out of order: one more write, about an error that is its own, would not help.
             let failure = Failure::plain(format!("{what}: {error}"));
-            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+            report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
             return Step::End(failed_with(observed));
         }
-        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), reason)
+        self.fail(snapshot, observed, Failure::plain(format!("{what}: {error}")), cause)
             .await
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::Calls;
+use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::observer::QueueMetrics;
@@ -20,6 +21,11 @@ use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
 use crate::telemetry::Tracer;
+
+/// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
+/// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
+/// to reach it.
+const FAILURES_PER_SECOND: u32 = 100;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -37,6 +43,8 @@ pub(super) struct Work {
     pub secret_watches: SecretWatches,
     /// Attachments to be worked on though they look settled.
     pub forced: Forced,
+    /// Which failures are written on the attachments.
+    pub failures: Failures,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -104,6 +112,7 @@ impl Engine {
         };
         let queue = Builder::new(backoff(&settings))
             .limits(limits(&settings, &facts))
+            .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
@@ -115,10 +124,9 @@ impl Engine {
         };
         let registration = context.store.register(route)?;
         let api_limit = Throttle::new(api_limit(&settings));
-        let context = Context {
-            requests: context.requests.for_driver(facts.name.clone(), api_limit.clone()),
-            ..context
-        };
+        // Where the API server asks this driver to wait, the others go on.
+        let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
+        let context = Context { requests, ..context };
         let client = RwLock::new(client);
         let work = Arc::new(Work {
             context,
@@ -132,6 +140,7 @@ impl Engine {
             holds: Holds::default(),
             secret_watches: SecretWatches::default(),
             forced,
+            failures: Failures::new(tokio::time::Instant::now().into_std()),
             client,
         });
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));

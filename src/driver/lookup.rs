@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::attempt::{Attempt, Step};
-use super::report;
+use super::report::Cause;
 use crate::decide::patch::Target;
 use crate::decide::{Failure, Observed};
 use crate::kubernetes::Returned;
@@ -45,7 +45,7 @@ impl Attempt<'_> {
             Err(error) => {
                 let SecretReference { namespace, name } = reference;
                 let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
-                self.fail(snapshot, observed, Failure::plain(text), report::secret_reason(&error))
+                self.fail(snapshot, observed, Failure::plain(text), Cause::of_secret(&error))
                     .await
             }
         }

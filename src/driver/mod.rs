@@ -8,6 +8,7 @@ mod announce;
 mod attempt;
 mod calls;
 mod engine;
+mod failures;
 mod flights;
 mod handshake;
 mod held;

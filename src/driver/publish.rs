@@ -3,6 +3,7 @@
 
 use super::attempt::{Attempt, Step};
 use super::flights::{Flight, Occupied};
+use super::report::Cause;
 use super::{announce, report, undo};
 use crate::api::validated::Timeouts;
 use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
@@ -42,7 +43,7 @@ impl Attempt<'_> {
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
-            Err(failure) => self.fail(snapshot, observed, failure, "_OTHER").await,
+            Err(failure) => self.fail(snapshot, observed, failure, Cause::Other).await,
         };
         undo::if_vanished(self, snapshot, place).await;
         step
@@ -72,7 +73,7 @@ impl Attempt<'_> {
             match decide::unpublished(observed.policy, answer.map_err(|error| Failure::from(&error))) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => report::orphaned(self, snapshot, *place, &orphan),
-                Err(failure) => return self.fail(snapshot, observed, failure, "_OTHER").await,
+                Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
             }
         }
         self.succeed(snapshot, observed, &Outcome::Unpublished).await

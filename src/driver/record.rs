@@ -1,9 +1,11 @@
 //! How the result of an attempt is recorded: on the object, in the cache, and for people.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
+use tokio::time::Instant;
 
 use super::attempt::{Attempt, Step};
-use super::report::{self, Operation};
+use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Failure, Observed, Outcome, Write};
@@ -15,7 +17,8 @@ use crate::store::Snapshot;
 /// How often a result is offered to the API server before the attempt counts as failed.
 const MAX_WRITES: u32 = 4;
 const FIRST_WRITE_PAUSE: Duration = Duration::from_millis(100);
-const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
+/// How long a result is offered to an API server that asks for patience.
+const LONGEST_INSISTENCE: Duration = Duration::from_mins(2);
 
 impl Attempt<'_> {
     pub(super) async fn succeed(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, outcome: &Outcome) -> Step {
@@ -61,12 +64,12 @@ impl Attempt<'_> {
     async fn not_recorded(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, error: &ApiError) -> Step {
         if Operation::of(snapshot) == Operation::Detach {
             let failure = Failure::plain(format!("could not mark as detached: {error}"));
-            return self.fail(snapshot, observed, failure, "_OTHER").await;
+            return self.fail(snapshot, observed, failure, Cause::Other).await;
         }
         // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
         // harmless, and records the answer.
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, "_OTHER");
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, Cause::Other);
         Step::End(failed_with(observed))
     }
 
@@ -85,13 +88,16 @@ impl Attempt<'_> {
     async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let mut tries = 1;
+        let began = Instant::now();
         loop {
             match self.write(snapshot, write).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
+                // The next try waits by itself until the API server takes it; this one was not looked at.
+                Err(error) if error.retry_after.is_some() && began.elapsed() < LONGEST_INSISTENCE => {}
                 Err(error) if error.is_transient() && tries < MAX_WRITES => {
-                    let wanted = error.retry_after.unwrap_or(pause);
-                    tokio::time::sleep(wanted.min(MAX_WRITE_PAUSE)).await;
+                    // Many attachments are refused at the same time, and are not to come back at the same time.
+                    tokio::time::sleep(pause.mul_f64(spread(&snapshot.attachment.uid))).await;
                     pause *= 4;
                     tries += 1;
                 }
@@ -114,17 +120,24 @@ impl Attempt<'_> {
         snapshot: &Snapshot,
         observed: &Observed<'_>,
         failure: Failure,
-        reason: &'static str,
+        cause: Cause,
     ) -> Step {
         let outcome = match Operation::of(snapshot) {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        if let Err(error) = self.note_failure(snapshot, observed, &outcome).await {
+        let (attachment, operation) = (&snapshot.attachment, Operation::of(snapshot));
+        let turn = self
+            .work
+            .failures
+            .turn(attachment, operation, Instant::now().into_std());
+        if let Some(_turn) = turn.await
+            && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
+        {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
             tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
-        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, reason);
+        report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
         Step::End(failed_with(observed))
     }
 
@@ -245,6 +258,12 @@ pub(super) fn take_in(
             Err(error)
         }
     }
+}
+
+/// From 0.75 to 1.25, for each object another one.
+fn spread(uid: &str) -> f64 {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(uid);
+    0.75 + f64::from(u16::try_from(hash % 512).unwrap_or_default()) / 1024.0
 }
 
 pub(super) fn failed_with(observed: &Observed<'_>) -> Verdict {

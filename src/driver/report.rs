@@ -14,7 +14,7 @@ use crate::kubernetes::{ApiError, ApiErrorKind};
 use crate::objects::{Source, VolumeSource};
 use crate::queue::Run;
 use crate::store::{AttacherKey, Snapshot};
-use crate::telemetry::names::{self, attr};
+use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::{Span, SpanKind};
 
 /// Which way a volume goes.
@@ -108,12 +108,34 @@ pub(super) fn volume_handle(snapshot: &Snapshot) -> Option<&str> {
     }
 }
 
-/// `error.type` of a Secret that cannot be read.
-pub(super) fn secret_reason(error: &ApiError) -> &'static str {
-    match error.kind {
-        ApiErrorKind::NotFound => "secret_missing",
-        ApiErrorKind::Forbidden => "secret_forbidden",
-        _ => "_OTHER",
+/// Why an attempt failed, beside what the driver answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Something that the call needs is missing, so that the driver was not even asked: what, as `error.type` has it.
+    Missing(&'static str),
+    /// Another writer was first.
+    Conflict,
+    /// The driver's answer, or anything else.
+    Other,
+}
+
+impl Cause {
+    /// Why the Secret cannot be read.
+    pub fn of_secret(error: &ApiError) -> Self {
+        match error.kind {
+            ApiErrorKind::NotFound => Self::Missing(error_type::SECRET_MISSING),
+            ApiErrorKind::Forbidden => Self::Missing(error_type::SECRET_FORBIDDEN),
+            _ => Self::Other,
+        }
+    }
+
+    /// Value of the attribute `error.type`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing(what) => what,
+            Self::Conflict => error_type::CONFLICT,
+            Self::Other => error_type::OTHER,
+        }
     }
 }
 
@@ -153,17 +175,20 @@ pub(super) fn failed(
     name: &str,
     snapshot: Option<&Snapshot>,
     failure: &Failure,
-    reason: &str,
+    cause: Cause,
 ) {
     let operation = snapshot.map_or(Operation::Attach, Operation::of);
     let code = failure.code.map(tonic::Code::from);
-    let kind = code.map_or_else(|| reason.to_owned(), |code| names::code_upper_snake(code).to_owned());
+    let kind = code.map_or_else(
+        || cause.as_str().to_owned(),
+        |code| names::code_upper_snake(code).to_owned(),
+    );
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(&kind, description(failure));
     let trace_id = attempt.span.trace_id();
     if let Some(snapshot) = snapshot {
-        announce::failed(attempt, snapshot, failure, reason, delay);
+        announce::failed(attempt, snapshot, failure, cause, delay);
     }
     tracing::warn!(
         driver = &*attempt.work.facts.name,

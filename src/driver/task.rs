@@ -154,46 +154,38 @@ impl DriverTask {
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
     async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &Access, held: &mut Held) {
         held.back();
-        let mut current = reached.current();
-        let Reached {
-            client, mut handshake, ..
-        } = reached;
-        let facts = DriverFacts::new(&handshake.plugin.name, handshake.capabilities.bits);
-        let mut client = client.named(facts.name.clone());
-        self.introduce(publisher, &handshake);
-        if !self.is_synced(publisher).await {
-            return;
+        let facts = reached.facts();
+        let mut reached = reached.named(&facts.name);
+        self.introduce(publisher, &reached.handshake);
+        if !self.context.store.is_synced() {
+            publisher.phase(Phase::Syncing);
+            tokio::select! {
+                () = self.context.store.wait_synced() => {}
+                () = self.stop.cancelled() => return,
+            }
         }
         loop {
-            if !self.claim(publisher, &facts.name, &client, held).await {
+            let client = &reached.client;
+            if !self.claim(publisher, &facts.name, client, held).await {
                 break;
             }
-            self.announce(&handshake);
-            if !self.lead(publisher, &client, held).await
-                || !self.resume_or_start(publisher, held, &facts, &client).await
+            self.announce(&reached.handshake);
+            if !self.lead(publisher, client, held).await || !self.resume_or_start(publisher, held, &facts, client).await
             {
                 break;
             }
             publisher.phase(Phase::Running);
-            match self
-                .work(&facts.name, &client, held, access.renewed(&current, publisher))
-                .await
-            {
-                Event::Stop | Event::Changed => return,
+            let renewed = access.renewed(&reached, publisher);
+            match self.work(&facts.name, client, held, renewed).await {
                 Event::Lost | Event::Due => break,
-                Event::Renewed(renewed) => {
-                    current = renewed.current();
-                    handshake = renewed.handshake;
-                    let plugin = &handshake.plugin;
-                    if DriverFacts::new(&plugin.name, handshake.capabilities.bits) != facts {
-                        // Not the driver that it was, so that everything starts over.
-                        return;
-                    }
-                    client = renewed.client.named(facts.name.clone());
-                    self.introduce(publisher, &handshake);
+                Event::Renewed(renewed) if renewed.facts() == facts => {
+                    reached = renewed.named(&facts.name);
+                    self.introduce(publisher, &reached.handshake);
                 }
+                // Renewed: by another driver than it was, so that everything starts over.
+                Event::Stop | Event::Changed | Event::Renewed(_) => return,
                 Event::Deposed => {
-                    self.warn(
+                    self.tell(
                         &facts.name,
                         "not the leader any more; working on when the Lease is ours again",
                     );
@@ -201,28 +193,24 @@ impl DriverTask {
                 }
                 Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
-                    self.warn(
+                    self.tell(
                         &facts.name,
                         "an older AttacherConfig claims the driver; leaving it to that one",
                     );
                 }
             }
         }
-        if client.connection().is_lost() {
-            self.disconnected(publisher, &facts.name, held).await;
+        if reached.client.connection().is_lost() {
+            self.tell(&facts.name, "connection to the driver lost; connecting again");
+            held.away().await;
+            publisher.phase(Phase::Connecting);
+            self.down();
+            self.context.metrics.driver_reconnected(&facts.name);
         }
     }
 
-    async fn disconnected(&self, publisher: &Publisher, driver: &str, held: &mut Held) {
-        self.warn(driver, "connection to the driver lost; connecting again");
-        held.away().await;
-        publisher.phase(Phase::Connecting);
-        self.down();
-        self.context.metrics.driver_reconnected(driver);
-    }
-
-    fn warn(&self, driver: &str, message: &str) {
-        warn!(config = &*self.name, driver, "{message}");
+    fn tell(&self, driver: &str, what: &str) {
+        warn!(config = &*self.name, driver, "{what}");
     }
 
     /// Keeps the engine's settings up to date until it has to stop, or there is another connection to go on with.

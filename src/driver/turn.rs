@@ -14,19 +14,6 @@ use crate::csi::CsiClient;
 use crate::lease::{Candidate, Standing};
 
 impl DriverTask {
-    /// Waits until the watches have delivered everything that there is. False when told to stop.
-    pub(super) async fn is_synced(&self, publisher: &Publisher) -> bool {
-        let store = &self.context.store;
-        if store.is_synced() {
-            return true;
-        }
-        publisher.phase(Phase::Syncing);
-        tokio::select! {
-            () = store.wait_synced() => true,
-            () = self.stop.cancelled() => false,
-        }
-    }
-
     /// Watches the Lease of a driver that has not answered yet, if its name is known.
     pub(super) fn attend_to_known(&self, held: &mut Held) {
         if held.candidate.is_some() {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Level, Occurrence, Reason, Subject};
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER};
+use crate::budget::Budget;
 use crate::decide::{cut, plain};
 
 /// The API server's limit on `Event.message`, in bytes.
@@ -28,37 +29,6 @@ pub(super) struct Write {
     /// Name of the event to change; none to create one.
     pub change: Option<Box<str>>,
     pub body: Value,
-}
-
-/// A budget that fills up over time.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    left: f64,
-    per_second: f64,
-    most: f64,
-    at: Instant,
-}
-
-impl Budget {
-    fn new(per_second: f64, most: f64, at: Instant) -> Self {
-        Self {
-            left: most,
-            per_second,
-            most,
-            at,
-        }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + passed * self.per_second).min(self.most);
-        self.at = now;
-        let enough = self.left >= 1.0;
-        if enough {
-            self.left -= 1.0;
-        }
-        enough
-    }
 }
 
 /// What a driver may write: good news must not use up what bad news needs.
@@ -137,7 +107,12 @@ impl Series {
             entry.seen = now;
             entry.changed = true;
             let rested = now.saturating_duration_since(entry.written) >= REST;
-            return Ok(rested.then(|| entry.write(occurrence.reason, now)));
+            if !rested || !self.budget(&occurrence.driver, occurrence.level, now) {
+                // Counted, and written when its time comes.
+                return Ok(None);
+            }
+            let entry = self.entries.get_mut(&key);
+            return Ok(entry.map(|entry| entry.write(occurrence.reason, now)));
         }
         if !self.budget(&occurrence.driver, occurrence.level, now) {
             return Err(());
@@ -149,12 +124,13 @@ impl Series {
         Ok(Some(write))
     }
 
-    /// The counts that waited for their time.
+    /// The counts that waited for their time, as far as the budgets allow.
     pub fn due(&mut self, now: Instant) -> Vec<Write> {
-        let due = self
-            .entries
-            .iter_mut()
-            .filter(|(_, entry)| entry.changed && now.saturating_duration_since(entry.written) >= REST);
+        let Self { entries, budgets, .. } = self;
+        let due = entries.iter_mut().filter(|((.., level), entry)| {
+            let rested = entry.changed && now.saturating_duration_since(entry.written) >= REST;
+            rested && take(budgets, &entry.driver, *level, now)
+        });
         due.map(|((_, reason, _), entry)| entry.write(*reason, now)).collect()
     }
 
@@ -169,14 +145,7 @@ impl Series {
     }
 
     fn budget(&mut self, driver: &Arc<str>, level: Level, now: Instant) -> bool {
-        let budgets = self.budgets.entry(driver.clone()).or_insert_with(|| Budgets {
-            normal: Budget::new(10.0, 100.0, now),
-            warning: Budget::new(20.0, 200.0, now),
-        });
-        match level {
-            Level::Normal => budgets.normal.take(now),
-            Level::Warning => budgets.warning.take(now),
-        }
+        take(&mut self.budgets, driver, level, now)
     }
 
     fn entry(&mut self, occurrence: &Occurrence, subject: &Subject, note: String, now: Instant) -> Entry {
@@ -211,6 +180,18 @@ impl Series {
         if self.entries.len() >= MANY {
             self.entries.clear();
         }
+    }
+}
+
+/// Takes from the budget of a driver, if it has something left.
+fn take(budgets: &mut HashMap<Arc<str>, Budgets>, driver: &Arc<str>, level: Level, now: Instant) -> bool {
+    let budgets = budgets.entry(driver.clone()).or_insert_with(|| Budgets {
+        normal: Budget::new(10.0, 100.0, now),
+        warning: Budget::new(5.0, 200.0, now),
+    });
+    match level {
+        Level::Normal => budgets.normal.take(now),
+        Level::Warning => budgets.warning.take(now),
     }
 }
 

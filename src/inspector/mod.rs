@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock;
 use crate::driver::Context;
@@ -129,8 +130,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Looks at what all drivers share.
-    pub fn new(context: &Context, settings: Settings) -> Self {
+    fn new(context: &Context, settings: Settings) -> Self {
         Self {
             store: context.store.clone(),
             requests: context.requests.clone(),
@@ -144,13 +144,14 @@ impl Inspector {
         }
     }
 
-    /// Where the findings are shown.
-    pub fn insights(&self) -> Insights {
-        self.insights.clone()
+    /// Begins to look, until the handle is dropped. What is found is shown on the board.
+    pub fn start(context: &Context, settings: Settings) -> (Insights, AbortOnDropHandle<()>) {
+        let inspector = Self::new(context, settings);
+        let insights = inspector.insights.clone();
+        (insights, AbortOnDropHandle::new(tokio::spawn(inspector.run())))
     }
 
-    /// Looks until dropped.
-    pub async fn run(mut self) {
+    async fn run(mut self) {
         self.store.wait_synced().await;
         let mut arrivals = self.store.arrivals();
         let mut arrived = true;

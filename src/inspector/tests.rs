@@ -154,11 +154,11 @@ async fn every_gauge_begins_at_zero_and_goes_with_the_driver() {
     for kind in Kind::ALL {
         assert_eq!(scene.count(*kind), "0");
     }
-    assert!(scene.inspector.insights().summary(DRIVER).is_some());
+    assert!(scene.inspector.insights.summary(DRIVER).is_some());
     drop(leads);
     scene.inspector.look(false).await;
     assert_eq!(scene.count(Kind::NodeGone), "none");
-    assert!(scene.inspector.insights().summary(DRIVER).is_none());
+    assert!(scene.inspector.insights.summary(DRIVER).is_none());
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn of_two_attachments_of_an_in_line_volume_the_older_is_left_over() {
         scene.pass(now).await;
     }
     assert_eq!(scene.count(Kind::InlineLeftOver), "1");
-    let summary = scene.inspector.insights().summary(DRIVER).unwrap();
+    let summary = scene.inspector.insights.summary(DRIVER).unwrap();
     let example = summary.example(Kind::InlineLeftOver).unwrap();
     assert!(
         example.contains("VolumeAttachment old") && example.contains("node m"),
@@ -309,7 +309,7 @@ async fn what_waits_for_a_driver_without_an_attacherconfig_is_counted() {
         name: "config".to_owned(),
         uid: "uid".to_owned(),
     };
-    scene.inspector.insights().configured(vec![configured]);
+    scene.inspector.insights.configured(vec![configured]);
     for (now, waiting, kept) in [(200, "0", "0"), (301, "1", "0"), (401, "2", "0"), (501, "2", "1")] {
         assert!(!scene.pass(now).await);
         assert_eq!(
@@ -331,26 +331,26 @@ async fn a_quiet_cluster_is_not_looked_at_again() {
     let quiet = scene.inspector.quiet_at;
     assert_eq!(quiet, Some((scene.store.generation(), 0)));
     // What a look finds is put aside here, to see whether there is another one.
-    let withdrawn = || scene.inspector.insights().summary(DRIVER).is_none();
+    let withdrawn = || scene.inspector.insights.summary(DRIVER).is_none();
     scene.inspector.insights.withdraw(DRIVER);
     assert!(withdrawn());
     scene.inspector.look(false).await;
-    assert!(scene.inspector.insights().summary(DRIVER).is_none(), "nothing changed");
-    scene.inspector.insights().configured(vec![]);
+    assert!(scene.inspector.insights.summary(DRIVER).is_none(), "nothing changed");
+    scene.inspector.insights.configured(vec![]);
     scene.inspector.look(false).await;
     assert!(
-        scene.inspector.insights().summary(DRIVER).is_some(),
+        scene.inspector.insights.summary(DRIVER).is_some(),
         "an AttacherConfig may have gone"
     );
     scene.inspector.insights.withdraw(DRIVER);
-    scene.inspector.insights().configured(vec![]);
+    scene.inspector.insights.configured(vec![]);
     scene.inspector.look(false).await;
     assert!(
-        scene.inspector.insights().summary(DRIVER).is_none(),
+        scene.inspector.insights.summary(DRIVER).is_none(),
         "again nothing changed"
     );
     scene.attachment("more", |it| it["spec"]["nodeName"] = json!("gone"));
     scene.inspector.look(false).await;
-    assert!(scene.inspector.insights().summary(DRIVER).is_some());
+    assert!(scene.inspector.insights.summary(DRIVER).is_some());
     assert_eq!(scene.inspector.quiet_at, None, "the finding waits for its time");
 }

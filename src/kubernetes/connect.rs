@@ -13,7 +13,9 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, layer::layer_fn};
+
+use super::patience::{ANSWER, Patient};
 
 /// How we name ourselves to the API server; audit logs tell our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
@@ -77,6 +79,11 @@ pub fn load_pod_config() -> Result<Config, ConnectError> {
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
 pub fn connect(config: &Config) -> Result<Client, ConnectError> {
+    connect_within(config, ANSWER)
+}
+
+/// As [`connect`]; a list or watch has to be answered within `answer`.
+pub fn connect_within(config: &Config, answer: Duration) -> Result<Client, ConnectError> {
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
@@ -104,6 +111,7 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build(connector);
     let service = ServiceBuilder::new()
+        .layer(layer_fn(|inner| Patient::new(inner, answer)))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(failed)?)
         .layer(config.extra_headers_layer().map_err(failed)?)

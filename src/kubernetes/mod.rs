@@ -7,16 +7,22 @@ mod connect;
 mod drivers;
 mod error;
 mod events;
+mod gate;
+mod patience;
 mod requests;
+mod secret_data;
 mod secrets;
+mod share;
 mod throttle;
 
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectError, connect, load_config, load_pod_config};
+pub use connect::{ConnectError, connect, connect_within, load_config, load_pod_config};
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
-pub use requests::{Requests, Returned, SecretData};
+pub use requests::{Requests, Returned};
+pub use secret_data::SecretData;
 pub use secrets::SecretEvent;
+pub use share::{Limits as PlaceLimits, Places};
 pub use throttle::{RateLimit, Throttle};

@@ -1,7 +1,7 @@
 //! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
 
 use http::uri::Authority;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -9,11 +9,13 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
+use super::gate::{Gate, Kind, retry_after};
+use super::secret_data::SecretData;
+use super::share::Places;
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
@@ -64,39 +66,6 @@ impl Resource {
     }
 }
 
-/// The contents of a publish secret: key to value. It prints as a count, and lives as long as one attempt.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData {
-    data: BTreeMap<String, String>,
-    version: ResourceVersion,
-}
-
-impl SecretData {
-    /// Wraps contents.
-    pub fn new(data: BTreeMap<String, String>) -> Self {
-        Self {
-            data,
-            version: ResourceVersion::default(),
-        }
-    }
-
-    /// The version that was read.
-    pub fn version(&self) -> ResourceVersion {
-        self.version
-    }
-
-    /// The contents, for the one call that they are for.
-    pub fn expose(&self) -> &BTreeMap<String, String> {
-        &self.data
-    }
-}
-
-impl fmt::Debug for SecretData {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "<{} redacted>", self.data.len())
-    }
-}
-
 /// An object as the API server returned it.
 #[derive(Clone, Debug)]
 pub enum Returned {
@@ -116,6 +85,8 @@ pub struct Requests {
     server: (String, u16),
     deadline: Duration,
     limits: Limits,
+    gate: Gate,
+    places: Option<Places>,
 }
 
 impl Requests {
@@ -129,6 +100,8 @@ impl Requests {
             host,
             deadline,
             limits: Limits::default(),
+            gate: Gate::default(),
+            places: None,
         }
     }
 
@@ -139,16 +112,26 @@ impl Requests {
         Self { limits, ..self }
     }
 
-    /// The same requests for one driver, held back to its own limit as well.
+    /// The same requests, of which only so many are in flight at a time. Those of one driver ([`Requests::for_driver`]) do not
+    /// wait for the crowd of another; those that are for none do not count. The wait is not part of a request's deadline.
+    #[must_use]
+    pub fn sharing(self, places: Places) -> Self {
+        let places = Some(places);
+        Self { places, ..self }
+    }
+
+    /// The same requests for one driver, held back to its own limit as well. Where the API server asks it to wait, others
+    /// go on.
     #[must_use]
     pub fn for_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
         let limits = self.limits.of_driver(driver, throttle);
-        Self { limits, ..self }
+        let gate = Gate::default();
+        Self { limits, gate, ..self }
     }
 
     /// The driver that the requests are for, if they are for one.
     pub fn driver(&self) -> Option<&str> {
-        self.limits.driver()
+        self.limits.driver().map(|driver| &**driver)
     }
 
     /// The client under the requests.
@@ -231,10 +214,11 @@ impl Requests {
             .send(Request::get(url).body(Body::empty()), SECRETS, parent)
             .await?;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| lossy(&error));
-        Ok(SecretData {
-            data: wire.data.into_iter().map(|(key, value)| (key, text(value.0))).collect(),
-            version: ResourceVersion::of(&wire.metadata),
-        })
+        let data = wire.data.into_iter().map(|(key, value)| (key, text(value.0)));
+        Ok(SecretData::of_version(
+            data.collect(),
+            ResourceVersion::of(&wire.metadata),
+        ))
     }
 
     pub(super) async fn send<T: DeserializeOwned>(
@@ -246,11 +230,18 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
+        let kind = Kind::from(format!("{method} {}", resource.name));
+        self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
         let mut span = self.span(&request, &method, resource, parent);
         if let Some(waited) = waited {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
+        // Requests that are for no driver, such as events, come one after another.
+        let _place = match (&self.places, self.limits.driver()) {
+            (Some(places), Some(driver)) => Some(places.take(driver).await),
+            _ => None,
+        };
         span.inject(request.headers_mut());
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
@@ -263,6 +254,9 @@ impl Requests {
         let status = outcome
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
+        if let Err(error) = &outcome {
+            self.gate.take_in(&kind, error.retry_after);
+        }
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
         self.metrics
             .rest_request(method.as_str(), &self.host, code, started.elapsed());
@@ -273,8 +267,8 @@ impl Requests {
     async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let broken = |error: String| ApiError::without_answer(ApiErrorKind::Unknown, error);
         let response = self.client.send(request).await.map_err(|error| broken(chain(&error)))?;
-        let retry_after = retry_after(&response);
         let status = response.status();
+        let retry_after = retry_after(status.as_u16(), response.headers());
         let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER_BYTES);
         let body = body
             .collect()
@@ -364,17 +358,6 @@ fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
         span.fail(&kind, &error.message);
     }
     span.end();
-}
-
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response
-        .headers()
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// The `message` of a `metav1.Status`, else the bare HTTP status.

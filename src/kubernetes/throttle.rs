@@ -108,8 +108,8 @@ impl Limits {
         Self { own, ..self }
     }
 
-    pub fn driver(&self) -> Option<&str> {
-        self.own.as_ref().map(|(driver, _)| &**driver)
+    pub fn driver(&self) -> Option<&Arc<str>> {
+        self.own.as_ref().map(|(driver, _)| driver)
     }
 
     /// Waits for the turn of a request; for how long, where there is a limit.

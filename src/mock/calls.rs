@@ -66,6 +66,9 @@ pub struct CallRecord {
     /// The W3C trace context the caller sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Process ID of the caller, if it came by a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller_pid: Option<u32>,
     /// When it arrived.
     #[serde(serialize_with = "write_time")]
     pub started: Timestamp,
@@ -103,6 +106,7 @@ fn write_code<S: Serializer>(code: &Option<Code>, serializer: S) -> Result<S::Ok
 pub(super) struct Headers {
     pub deadline_ms: Option<u64>,
     pub traceparent: Option<String>,
+    pub caller_pid: Option<u32>,
 }
 
 /// How many calls run.
@@ -272,6 +276,7 @@ fn new_record(id: u64, method: Method, facts: &Facts, headers: Headers, overlap:
         secret_keys: facts.secrets.keys().cloned().collect(),
         deadline_ms: headers.deadline_ms,
         traceparent: headers.traceparent,
+        caller_pid: headers.caller_pid,
         started: Timestamp::now(),
         finished: None,
         outcome: Outcome::Running,
@@ -322,7 +327,8 @@ impl Inner {
 /// A call that runs. Dropped without an end, it counts as cancelled by the caller.
 pub(super) struct CallGuard {
     log: Arc<CallLog>,
-    id: u64,
+    /// Number of the call.
+    pub id: u64,
     method: Method,
     key: Option<(String, String)>,
     /// True when another call for the same volume and node ran when this one arrived.

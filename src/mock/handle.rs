@@ -325,6 +325,11 @@ impl MockHandle {
         self.inner.shared.calls.records()
     }
 
+    /// How many calls arrived, those that are not remembered included.
+    pub fn call_count(&self) -> u64 {
+        self.inner.shared.calls.count()
+    }
+
     /// The recorded calls of one method.
     pub fn calls_of(&self, method: Method) -> Vec<CallRecord> {
         self.calls().into_iter().filter(|call| call.method == method).collect()

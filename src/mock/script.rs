@@ -65,7 +65,7 @@ pub struct Failure {
     /// Status code, written by its gRPC name such as `RESOURCE_EXHAUSTED`.
     #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
     pub code: Code,
-    /// Text of the status.
+    /// Text of the status. `{call}` stands for the number of the call: many drivers quote a number that is never the same.
     #[serde(default)]
     pub message: String,
     /// Adds the values of the request's secrets to the text, as careless drivers do: shows whether the caller prints them.
@@ -78,8 +78,8 @@ pub struct Failure {
 
 impl Failure {
     /// The status the caller gets.
-    pub(super) fn status(&self, secrets: &BTreeMap<String, String>) -> Status {
-        let mut message = self.message.clone();
+    pub(super) fn status(&self, call: u64, secrets: &BTreeMap<String, String>) -> Status {
+        let mut message = self.message.replace("{call}", &call.to_string());
         if self.echo_secrets {
             for value in secrets.values() {
                 message.push(' ');

@@ -13,7 +13,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +21,7 @@ use tonic::service::Routes;
 use tower::ServiceExt as _;
 
 use super::service::MockService;
-use super::shared::ConnectionCloser;
+use super::shared::{CallerPid, ConnectionCloser};
 use super::tls::{Acceptor, TlsError};
 use crate::csi::v1::controller_server::ControllerServer;
 use crate::csi::v1::identity_server::IdentityServer;
@@ -167,7 +167,7 @@ async fn accept(
         let accepted = match &listener {
             Listener::Unix(listener) => {
                 let accepted = listener.accept().await;
-                accepted.map(|(io, _)| drop(tasks.spawn(serve(io, routes.clone(), closer()))))
+                accepted.map(|(io, _)| drop(tasks.spawn(serve_unix(io, routes.clone(), closer()))))
             }
             Listener::Tcp(listener) => {
                 let accepted = listener.accept().await;
@@ -194,12 +194,31 @@ async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, routes: Routes, clos
     }
 }
 
+/// Serves a process of this machine, which the kernel names.
+async fn serve_unix(io: UnixStream, routes: Routes, closer: CancellationToken) {
+    let peer = io.peer_cred().ok().and_then(|peer| peer.pid());
+    let caller = peer.and_then(|pid| u32::try_from(pid).ok()).map(CallerPid);
+    serve_caller(io, routes, closer, caller).await;
+}
+
 /// Serves one connection until it ends or is closed.
 async fn serve(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, routes: Routes, closer: CancellationToken) {
+    serve_caller(io, routes, closer, None).await;
+}
+
+async fn serve_caller(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    routes: Routes,
+    closer: CancellationToken,
+    caller: Option<CallerPid>,
+) {
     let mark = ConnectionCloser(closer.clone());
     let service = routes.map_request(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(tonic::body::Body::new);
         request.extensions_mut().insert(mark.clone());
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
         request
     });
     let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();

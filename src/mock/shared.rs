@@ -34,6 +34,10 @@ pub(super) struct Shared {
 #[derive(Clone)]
 pub(super) struct ConnectionCloser(pub CancellationToken);
 
+/// The process that a request came from; the server puts it into the request's extensions.
+#[derive(Clone, Copy)]
+pub(super) struct CallerPid(pub u32);
+
 impl Shared {
     pub fn new(settings: Settings, calls: CallLog) -> Arc<Self> {
         let state = State {
@@ -90,6 +94,7 @@ fn headers<T>(request: &Request<T>) -> Headers {
     Headers {
         deadline_ms: text("grpc-timeout").and_then(grpc_timeout_ms),
         traceparent: text("traceparent").map(str::to_owned),
+        caller_pid: request.extensions().get::<CallerPid>().map(|caller| caller.0),
     }
 }
 
@@ -107,6 +112,7 @@ where
 {
     let facts = request.get_ref().facts();
     let call = shared.calls.begin(Req::METHOD, &facts, headers(&request));
+    let number = call.id;
     let (action, delay) = shared.plan(&call, Req::METHOD, &facts);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
@@ -115,10 +121,10 @@ where
     let message = request.into_inner();
     let result = match action {
         Action::Pass => shared.change(|state| work(state, message)),
-        Action::Fail(failure) => Err(failure.status(&facts.secrets)),
+        Action::Fail(failure) => Err(failure.status(number, &facts.secrets)),
         Action::FailAfterWork(failure) => shared
             .change(|state| work(state, message))
-            .and_then(|_| Err(failure.status(&facts.secrets))),
+            .and_then(|_| Err(failure.status(number, &facts.secrets))),
         Action::Hang => pending().await,
         Action::LateSuccess => return late(Arc::clone(shared), call, move |state| work(state, message)).await,
         Action::DropConnection => return close(call, closer).await,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
 use super::state::{Next, State};
-use super::{Admission, Backoff, Item, Key, Limits, Run, Ticket, Verdict, later};
+use super::{Admission, Backoff, Item, Key, Limits, Rate, Run, Ticket, Verdict, later};
 
 /// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
 /// [`Queue::next`] and [`Queue::drained`] waits.
@@ -36,6 +36,7 @@ pub struct Builder {
     limits: Limits,
     observer: Arc<dyn Observer>,
     rng: Rng,
+    failures: Rate,
 }
 
 impl Builder {
@@ -46,6 +47,7 @@ impl Builder {
             limits: Limits::default(),
             observer: Arc::new(NoObserver),
             rng: Rng::new(),
+            failures: Rate::UNLIMITED,
         }
     }
 
@@ -70,6 +72,14 @@ impl Builder {
         self
     }
 
+    /// Goes on with so many failures a second at most, and a second's worth of them at once, however short the backoff is
+    /// (default: any number). What exceeds it waits longer than its backoff says, but no longer than a minute for that.
+    #[must_use]
+    pub fn failures_per_second(mut self, rate: Rate) -> Self {
+        self.failures = rate;
+        self
+    }
+
     /// The queue, empty and running.
     pub fn build<K: Key>(self) -> Queue<K> {
         let Self {
@@ -77,8 +87,10 @@ impl Builder {
             limits,
             observer,
             rng,
+            failures,
         } = self;
-        let state = State::new(backoff, limits, rng, Arc::clone(&observer), Instant::now());
+        let now = Instant::now();
+        let state = State::new(backoff, limits, rng, Arc::clone(&observer), now).paced(failures, now);
         let shared = Shared {
             state: Mutex::new(state),
             observer,

@@ -17,6 +17,7 @@ mod handle;
 mod lanes;
 mod limits;
 mod observer;
+mod pace;
 mod places;
 mod runner;
 mod state;

@@ -9,15 +9,17 @@ use tokio::time::Instant;
 use super::entry::{Active, Course, Entry, Phase};
 use super::lanes::{Lanes, Pick, shrink};
 use super::observer::{HeldKey, LaneStats, Observer, Stats};
+use super::pace::Pace;
 use super::places::Places;
 use super::ticket::Run;
-use super::{Admission, Backoff, Item, Key, Lane, Limits, Trigger, Verdict};
+use super::{Admission, Backoff, Item, Key, Lane, Limits, Rate, Trigger, Verdict};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct State<K> {
     entries: HashMap<K, Entry>,
     places: Places<K>,
     backoff: Backoff,
+    pace: Pace,
     rng: Rng,
     paused: bool,
     closed: bool,
@@ -40,10 +42,17 @@ impl<K: Key> State<K> {
             entries: HashMap::new(),
             places: Places::new(Lanes::new(limits, now), observer),
             backoff,
+            pace: Pace::new(Rate::UNLIMITED, now),
             rng,
             paused: false,
             closed: false,
         }
+    }
+
+    /// With a limit of the failures per second.
+    pub(super) fn paced(self, rate: Rate, now: Instant) -> Self {
+        let pace = Pace::new(rate, now);
+        Self { pace, ..self }
     }
 
     /// Adds a key, ready at `due` or at once.
@@ -116,6 +125,9 @@ impl<K: Key> State<K> {
             self.entries.insert(key, entry);
             return;
         };
+        if matches!(verdict, Verdict::Failed | Verdict::FailedWith { .. }) {
+            self.pace.failed(now);
+        }
         let course = entry.settle(active, verdict, run.fingerprint, run.retry_delay, now);
         if course != Course::Gone && verdict != Verdict::Done {
             self.places.retried(entry.lane);
@@ -294,7 +306,10 @@ impl<K: Key> State<K> {
             ready_since: ready.since,
             pending_since: entry.pending_since,
             started: now,
-            retry_delay: self.backoff.delay(entry.failures, &mut self.rng),
+            retry_delay: self
+                .backoff
+                .delay(entry.failures, &mut self.rng)
+                .max(self.pace.delay(now)),
             key,
         };
         entry.phase = Phase::Running(Active::new(run.lane, now));

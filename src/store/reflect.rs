@@ -209,68 +209,35 @@ impl Store {
     }
 }
 
-impl Reflected for VolumeAttachmentWire {
-    const PLURAL: &'static str = "volumeattachments";
-    fn start(index: &mut Index) {
-        index.attachments.start_list();
-    }
-    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        index.finish_attachment_list(seen)
-    }
-    fn apply(self, store: &Store) -> Arc<str> {
-        let record = Attachment::from(self);
-        let name = record.name.clone();
-        store.apply_attachment(record);
-        name
-    }
-    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
-        index.remove_attachment(name, uid)
-    }
-    fn slot(synced: &mut Synced) -> &mut Option<u64> {
-        &mut synced.attachments
-    }
+/// Says of a kind where it goes: its table, and what of the index and the store takes it in.
+macro_rules! reflected {
+    ($wire:ty as $record:ty, $table:ident, $plural:literal: $apply:ident, $remove:ident, $finish:ident) => {
+        impl Reflected for $wire {
+            const PLURAL: &'static str = $plural;
+            fn start(index: &mut Index) {
+                index.$table.start_list();
+            }
+            fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
+                index.$finish(seen)
+            }
+            fn apply(self, store: &Store) -> Arc<str> {
+                let record = <$record>::from(self);
+                let name = record.name.clone();
+                store.$apply(record);
+                name
+            }
+            fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
+                index.$remove(name, uid)
+            }
+            fn slot(synced: &mut Synced) -> &mut Option<u64> {
+                &mut synced.$table
+            }
+        }
+    };
 }
-
-impl Reflected for PersistentVolumeWire {
-    const PLURAL: &'static str = "persistentvolumes";
-    fn start(index: &mut Index) {
-        index.volumes.start_list();
-    }
-    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        index.finish_volume_list(seen)
-    }
-    fn apply(self, store: &Store) -> Arc<str> {
-        let record = Volume::from(self);
-        let name = record.name.clone();
-        store.apply_volume(record);
-        name
-    }
-    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
-        index.remove_volume(name, uid)
-    }
-    fn slot(synced: &mut Synced) -> &mut Option<u64> {
-        &mut synced.volumes
-    }
-}
-
-impl Reflected for CsiNodeWire {
-    const PLURAL: &'static str = "csinodes";
-    fn start(index: &mut Index) {
-        index.nodes.start_list();
-    }
-    fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
-        index.finish_node_list(seen)
-    }
-    fn apply(self, store: &Store) -> Arc<str> {
-        let record = CsiNode::from(self);
-        let name = record.name.clone();
-        store.apply_node(record);
-        name
-    }
-    fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
-        index.remove_node(name, uid)
-    }
-    fn slot(synced: &mut Synced) -> &mut Option<u64> {
-        &mut synced.nodes
-    }
-}
+reflected!(VolumeAttachmentWire as Attachment, attachments, "volumeattachments":
+    apply_attachment, remove_attachment, finish_attachment_list);
+reflected!(PersistentVolumeWire as Volume, volumes, "persistentvolumes":
+    apply_volume, remove_volume, finish_volume_list);
+reflected!(CsiNodeWire as CsiNode, nodes, "csinodes":
+    apply_node, remove_node, finish_node_list);

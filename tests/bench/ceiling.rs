@@ -42,7 +42,7 @@ pub async fn measure(bench: &Bench, group: &str, count: usize) -> Result<Ceiling
 }
 
 /// The three writes of a first attach.
-fn writes(volume: &Volume, attachment: &Attachment, facts: &DriverFacts) -> Result<[Write; 3]> {
+pub fn writes(volume: &Volume, attachment: &Attachment, facts: &DriverFacts) -> Result<[Write; 3]> {
     let VolumeSource::Csi(source) = &volume.spec.source else {
         return Err(Error::Other(format!("{} is no CSI volume", volume.name)));
     };
@@ -146,7 +146,7 @@ async fn detach_all(bench: &Bench, group: &str, count: usize, facts: &Arc<Driver
 }
 
 /// Makes the PersistentVolumes of a group and returns them.
-async fn volumes(bench: &Bench, group: &str, count: usize) -> Result<Vec<Volume>> {
+pub async fn volumes(bench: &Bench, group: &str, count: usize) -> Result<Vec<Volume>> {
     let create = (0..count).map(|number| Prepared::create_volume(&name(group, number), NOBODYS_DRIVER));
     let client = bench.client.clone();
     let (volumes, _) = each(create.collect(), move |create: Prepared| {

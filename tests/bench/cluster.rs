@@ -30,22 +30,22 @@ pub struct Bench {
 
 impl Bench {
     /// Starts a control plane without audit log, which would cost the API server time that it has in no cluster by default.
+    /// Its nodes have the drivers [`DRIVER`] and [`NOBODYS_DRIVER`].
     pub async fn start(volumes: usize) -> Result<Self> {
+        Self::start_for(volumes, &[DRIVER, NOBODYS_DRIVER]).await
+    }
+
+    /// The same, with these drivers on each node, which are enough for `volumes` of each.
+    pub async fn start_for(volumes: usize, drivers: &[&str]) -> Result<Self> {
         let cluster = ControlPlane::start(Options::default()).await?;
         operator::install(&cluster).await?;
         let config: Config = cluster.admin_config().await?;
         let client = connect(&config).map_err(|error| Error::Other(error.to_string()))?;
         let fixtures = Fixtures::new(client.clone());
         for node in 0..=volumes / VOLUMES_ON_A_NODE {
-            fixtures
-                .csi_node_with(
-                    &format!("node-{node}"),
-                    &[
-                        (DRIVER, &format!("id-{node}")),
-                        (NOBODYS_DRIVER, &format!("other-{node}")),
-                    ],
-                )
-                .await?;
+            let id = format!("id-{node}");
+            let drivers: Vec<_> = drivers.iter().map(|driver| (*driver, id.as_str())).collect();
+            fixtures.csi_node_with(&format!("node-{node}"), &drivers).await?;
         }
         Ok(Self {
             recorder: Recorder::start(config)?,
@@ -63,12 +63,16 @@ impl Bench {
 
     /// The VolumeAttachments of a group, ready to be made.
     pub fn attachments(group: &str, driver: &str, count: usize) -> Vec<Prepared> {
-        let one = |number| {
-            let name = name(group, number);
-            let node = format!("node-{}", number / VOLUMES_ON_A_NODE);
-            Prepared::create_attachment(&name, driver, &name, &node)
-        };
-        (0..count).map(one).collect()
+        (0..count)
+            .map(|number| Self::attachment(group, driver, number))
+            .collect()
+    }
+
+    /// One of them.
+    pub fn attachment(group: &str, driver: &str, number: usize) -> Prepared {
+        let name = name(group, number);
+        let node = format!("node-{}", number / VOLUMES_ON_A_NODE);
+        Prepared::create_attachment(&name, driver, &name, &node)
     }
 
     /// Deletes the VolumeAttachments of a group; their finalizers hold them.
@@ -81,6 +85,14 @@ impl Bench {
     pub async fn delete_volumes(&self, group: &str, count: usize) -> Result<()> {
         let delete = (0..count).map(|number| Prepared::delete_volume(&name(group, number)));
         requests::send_all(&self.client, delete.collect()).await.map(drop)
+    }
+
+    /// The process groups of etcd and kube-apiserver.
+    pub fn component_groups(&self) -> Result<[u32; 2]> {
+        match self.cluster.process_groups()[..] {
+            [apiserver, etcd] => Ok([etcd, apiserver]),
+            ref other => Err(Error::Other(format!("{} components instead of two", other.len()))),
+        }
     }
 
     /// What the API server counted so far.

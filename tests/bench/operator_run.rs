@@ -138,7 +138,8 @@ pub async fn measure(bench: &mut Bench) -> Result<Figures> {
     })
 }
 
-fn options() -> OperatorOptions {
+/// The operator that is measured.
+pub fn options() -> OperatorOptions {
     let binary = std::env::var_os("OPERATOR_BINARY");
     OperatorOptions::new(binary.map_or_else(|| env!("CARGO_BIN_EXE_csi-attacher-operator").into(), PathBuf::from))
 }
@@ -343,7 +344,7 @@ fn start_operator(kubeconfig: &Path) -> Result<Operator> {
 
 /// Waits until all PersistentVolumes are gone. A list of one object costs nothing; a watch of all would cost the API
 /// server during all phases.
-async fn no_volumes(bench: &Bench) -> Result<()> {
+pub async fn no_volumes(bench: &Bench) -> Result<()> {
     let list = Prepared::list_one_volume();
     let started = Instant::now();
     loop {

@@ -32,17 +32,54 @@ pub fn memory(pid: u32) -> Result<Memory> {
     })
 }
 
+/// Lets the peak of the resident memory begin anew.
+pub fn forget_peak(pid: u32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "5").map_err(|error| Error::Other(format!("{path}: {error}")))
+}
+
 /// CPU time of all threads so far, from `/proc/<pid>/stat`.
 pub fn cpu(pid: u32) -> Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(|error| Error::Other(format!("{path}: {error}")))?;
-    // The name in parentheses may hold anything; utime and stime are fields 14 and 15, and field 3 follows the name.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks: u32 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<u32>().ok())
-        .sum();
-    Ok(TICK * ticks)
+    Ok(Stat::read(&text).cpu)
+}
+
+/// CPU time so far of all processes of a group, such as a component with its watchdog.
+pub fn group_cpu(group: u32) -> Result<Duration> {
+    let failed = |error: std::io::Error| Error::Other(format!("/proc: {error}"));
+    let mut sum = Duration::ZERO;
+    for entry in fs::read_dir("/proc").map_err(failed)? {
+        // What is no process, or has just ended, has nothing to read.
+        let Ok(text) = fs::read_to_string(entry.map_err(failed)?.path().join("stat")) else {
+            continue;
+        };
+        let stat = Stat::read(&text);
+        if stat.group == group {
+            sum += stat.cpu;
+        }
+    }
+    Ok(sum)
+}
+
+/// Fields of `/proc/<pid>/stat`.
+struct Stat {
+    group: u32,
+    cpu: Duration,
+}
+
+impl Stat {
+    fn read(text: &str) -> Self {
+        // The name in parentheses may hold anything; field 3 follows it. The group is field 5, utime and stime are 14 and 15.
+        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let fields: Vec<u32> = fields
+            .split_whitespace()
+            .map(|field| field.parse().unwrap_or(0))
+            .collect();
+        let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+        Self {
+            group: field(5),
+            cpu: TICK * (field(14) + field(15)),
+        }
+    }
 }

@@ -219,7 +219,38 @@ async fn printed(world: &World, kubectl: &Kubectl, line: &str) -> Result<String>
         _ => kubectl.run(&arguments).await?,
     };
     let sockets = world.sockets.path().display().to_string();
-    Ok(output.trim_end().replace(&sockets, SOCKETS) + "\n")
+    let replaced = |text: &str| text.replace(&sockets, SOCKETS);
+    let lines = if output.starts_with("NAME ") {
+        aligned(&output, replaced)
+    } else {
+        output.lines().map(|line| replaced(line.trim_end())).collect()
+    };
+    Ok(lines.join("\n").trim_end().to_owned() + "\n")
+}
+
+/// The lines of a table whose cells were changed.
+fn aligned(table: &str, change: impl Fn(&str) -> String) -> Vec<String> {
+    let head = table.lines().next().unwrap_or_default();
+    let starts = head.char_indices().filter(|(index, letter)| {
+        let before = head[..*index].chars().next_back();
+        !letter.is_whitespace() && before.is_none_or(char::is_whitespace)
+    });
+    let starts: Vec<usize> = starts.map(|(index, _)| index).collect();
+    let cells = |line: &str| -> Vec<String> {
+        let ends = starts.iter().skip(1).copied().chain([usize::MAX]);
+        let cell = |(start, end): (&usize, usize)| line.get(*start..end.min(line.len())).unwrap_or_default().trim();
+        starts.iter().zip(ends).map(|place| change(cell(place))).collect()
+    };
+    let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let padded = |row: &Vec<String>| {
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("{cell:<0$}", width(column)));
+        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+    };
+    rows.iter().map(padded).collect()
 }
 
 async fn explained(kubectl: &Kubectl, arguments: &[&str]) -> Result<String> {
@@ -290,6 +321,24 @@ fn a_document_is_taken_apart_and_put_together() {
             "{command}"
         );
     }
+}
+
+#[test]
+fn a_table_stays_aligned() {
+    let table = |folder: &str| {
+        let width = format!("unix://{folder}/a.sock").len();
+        let row = |cells: [&str; 4]| {
+            let [name, ready, endpoint, age] = cells;
+            format!("{name:<4}   {ready:<5}   {endpoint:<width$}   {age}")
+        };
+        [
+            row(["NAME", "READY", "ENDPOINT", "AGE"]),
+            row(["a", "True", &format!("unix://{folder}/a.sock"), "2s"]),
+            row(["long", "", &format!("unix://{folder}/b"), "3s"]),
+        ]
+    };
+    let found = aligned(&table("/long/er").join("\n"), |cell| cell.replace("/long/er", "/c"));
+    assert_eq!(found, table("/c"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Drivers behind a network endpoint: mutual TLS by a Secret that is missing, forbidden, spoilt, renewed, deleted.
 
+mod canary;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,10 +17,8 @@ use serde_json::{Value, json};
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::controlplane::pki::{Authority, Identity};
 use crate::support::operator::{apply_config, wait_condition};
-use crate::support::otlp::OtlpReceiver;
-use crate::support::stage::{Stage, stop};
 use crate::support::wait::wait_for;
-use crate::support::{ControlPlane, Error, OperatorOptions, Result, Volume};
+use crate::support::{ControlPlane, Error, Result};
 
 /// Where the Secrets of these tests are.
 const NAMESPACE: &str = "default";
@@ -26,8 +26,8 @@ const SAMPLE: &str = include_str!("../../config/samples/attacherconfig-tls.yaml"
 /// The name in the certificates; nothing has it as its host name.
 const SERVER: &str = "csi.storage.example";
 
-fn other(error: impl ToString) -> Error {
-    Error::Other(error.to_string())
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Other(error.into().to_string())
 }
 
 /// What the driver serves with, demanding certificates of this authority.
@@ -108,7 +108,12 @@ async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> R
 
 /// Lets the operator use one Secret, by the rules of the sample that ships.
 async fn grant(cluster: &ControlPlane, name: &str) -> Result<()> {
+    grant_verbs(cluster, name, "get, list, watch").await
+}
+
+async fn grant_verbs(cluster: &ControlPlane, name: &str, verbs: &str) -> Result<()> {
     let sample = SAMPLE
+        .replace("[get, list, watch]", &format!("[{verbs}]"))
         .replace("namespace: storage", &format!("namespace: {NAMESPACE}"))
         .replace("driver-certificates", name);
     let (_config, rules) = sample.split_once("\n---\n").unwrap();
@@ -260,6 +265,23 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_secret_that_may_be_read_but_not_watched_is_looked_at_again_and_again() -> Result<()> {
+    let world = World::shared().await?;
+    let (old, new) = (Authority::new()?, Authority::new()?);
+    let driver = driver(&world, "tls-poll", Some(served(&old)?)).await?;
+    grant_verbs(&world.cluster, "tls-poll", "get").await?;
+    put_secret(&world, "tls-poll", &material(&old)?).await?;
+    configure(&driver, SERVER).await?;
+    driver.wait("Ready", "True", None).await?;
+    let unwatched = ["may not list and watch", "default/tls-poll", "after half a minute"];
+    told(&driver, "DriverReachable", "True", "Connected", &unwatched).await?;
+    driver.mock.set_tls(&served(&new)?).map_err(other)?;
+    put_secret(&world, "tls-poll", &material(&new)?).await?;
+    asked(&driver, 2).await?;
+    driver.attach("tls-poll-va").await.map(drop)
+}
+
+#[tokio::test]
 async fn what_tls_fails_over_is_told_and_another_server_name_mends_it() -> Result<()> {
     let world = World::shared().await?;
     let (authority, stranger) = (Authority::new()?, Authority::new()?);
@@ -291,96 +313,4 @@ async fn plain_http_on_the_loopback_interface_works() -> Result<()> {
     apply_config(&world.client, &driver.short, spec).await?;
     wait_condition(&world.client, &driver.short, "Ready", "True", None).await?;
     driver.attach("plain-http-va").await.map(drop)
-}
-
-/// The parts of a private key in which it could leak: lines of the PEM text, and that text as the API server has it.
-fn parts_of_key(key: &str) -> Vec<String> {
-    let encoded = serde_json::to_value(ByteString(key.as_bytes().to_vec())).unwrap();
-    let encoded = encoded.as_str().unwrap().to_owned();
-    let lines = key.lines().filter(|line| !line.starts_with("-----") && line.len() > 16);
-    let mut parts: Vec<String> = lines.map(ToOwned::to_owned).collect();
-    parts.extend(
-        encoded
-            .as_bytes()
-            .chunks(48)
-            .skip(1)
-            .map(|part| String::from_utf8_lossy(part).into_owned()),
-    );
-    parts
-}
-
-#[tokio::test]
-async fn a_private_key_comes_out_nowhere() -> Result<()> {
-    let stage = Stage::enter().await?;
-    let receiver = OtlpReceiver::grpc().await;
-    let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
-    let options = OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
-        .argument(format!("--log-level={level}"))
-        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
-    let mut operator = stage.operator(options).await?;
-    let authority = Authority::new()?;
-    let tls = served(&authority)?;
-    let any = Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let builder = MockDriver::builder("tls-canary.csi.test").accept_any_volume().tls(tls);
-    let mock = builder.start_on(any).await.map_err(other)?;
-    let Endpoint::Tcp(address) = mock.endpoint() else {
-        panic!("no port")
-    };
-    let entries = material(&authority)?;
-    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), NAMESPACE);
-    grant(stage.cluster, "tls-canary").await?;
-    put(&secrets, "tls-canary", &entries).await?;
-    let spec = json!({
-        "endpoint": format!("https://{address}"),
-        "tls": { "secretRef": { "namespace": NAMESPACE, "name": "tls-canary" }, "serverName": SERVER },
-    });
-    apply_config(&stage.client, "tls-canary", spec).await?;
-    stage.wait_working("tls-canary").await?;
-    let (fixtures, name) = (&stage.fixtures, "tls-canary");
-    fixtures
-        .csi_node("tls-canary-node", "tls-canary.csi.test", "id")
-        .await?;
-    fixtures
-        .persistent_volume(&Volume::new(name, "tls-canary.csi.test", name))
-        .await?;
-    fixtures
-        .volume_attachment(name, "tls-canary.csi.test", name, "tls-canary-node")
-        .await?;
-    fixtures.wait_for_attached(name).await?;
-    // The second half of the key is cut off, for the message about that.
-    let key = entries[2].1.clone();
-    let mut spoilt = entries.clone();
-    spoilt[2].1.truncate(key.len() / 2);
-    put(&secrets, "tls-canary", &spoilt).await?;
-    let kept = |config: &AttacherConfig| serde_json::to_string(config).is_ok_and(|text| text.contains("is cut off"));
-    let configs: Api<AttacherConfig> = Api::all(stage.client.clone());
-    let config = wait_for(configs, name, "the spoilt key", LIMIT, |config| {
-        config.is_some_and(kept)
-    })
-    .await?;
-    let metrics = operator.metrics().await?;
-    stop(&mut operator).await?;
-
-    let log = operator.log_text();
-    assert!(
-        log.contains("\"target\":\"rustls::") && log.contains("certificates read"),
-        "the level was the lowest"
-    );
-    let config = serde_json::to_string(&config)?;
-    let parts = parts_of_key(&key);
-    assert!(
-        parts.iter().filter(|part| key.contains(*part)).count() >= 2,
-        "the search finds a key"
-    );
-    for (place, text) in [
-        ("log", log),
-        ("spans", format!("{:#?}", receiver.spans())),
-        ("config", config),
-        ("metrics", metrics),
-    ] {
-        let found: Vec<_> = parts.iter().filter(|part| text.contains(*part)).collect();
-        assert!(found.is_empty(), "{place}: {} parts of the key", found.len());
-    }
-    Ok(())
 }

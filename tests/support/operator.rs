@@ -186,15 +186,7 @@ impl Operator {
 
     /// Process ID of the operator itself, not of its watchdog.
     pub fn pid(&self) -> Result<u32> {
-        let parent = self.process.process_group();
-        let output = Command::new("ps")
-            .args(["-o", "pid=,comm=", "--ppid", &parent.to_string()])
-            .output();
-        let listing = output.map_err(|error| Error::Other(error.to_string()))?;
-        let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
-        let line = listing.lines().find(|line| line.contains("csi-attacher-op"));
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
-            .ok_or_else(|| Error::Other(format!("no operator among the children of {parent}: {listing}")))
+        self.process.child("csi-attacher-op")
     }
 
     /// Sends a signal such as "TERM".

@@ -70,6 +70,11 @@ impl Sidecar {
         }
     }
 
+    /// Process ID of the sidecar itself, not of its watchdog.
+    pub fn pid(&self) -> Result<u32> {
+        self.process.child("csi-attacher")
+    }
+
     /// Everything it logged so far.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -19,7 +19,12 @@ pub struct TracingSpec {
 /// The importance of log lines, the most important first.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline)]
+// What `kubectl explain` shows of a field that may be left out is the description of its type.
+#[schemars(
+    inline,
+    description = "Least important lines of this driver that are logged. Left out: those that --log-level of the \
+                   operator names. A change is used from the next line on."
+)]
 pub enum LogLevel {
     /// What must be looked at.
     Error,

@@ -1,5 +1,6 @@
 //! What must hold without an API server.
 
+mod patience;
 mod requests;
 mod throttle;
 

@@ -152,6 +152,7 @@ async fn the_record_tells_what_the_caller_sent() {
         "id": 0, "method": "ControllerPublishVolume", "volume": "v1", "node": "n1", "readonly": true,
         "capability": {"accessMode": "SINGLE_NODE_WRITER", "accessType": "mount", "fsType": "ext4", "mountFlags": 0},
         "volumeContext": {"size": "big"}, "deadlineMs": 15000, "traceparent": traceparent,
+        "callerPid": std::process::id(),
         "outcome": "answered", "code": "OK", "overlap": false,
     });
     assert_eq!(json, expected);

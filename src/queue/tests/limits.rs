@@ -5,13 +5,8 @@ use tokio::time::{Instant, advance};
 
 use super::super::observer::NoObserver;
 use super::super::state::{Next, State};
-use super::super::{Builder, Item, Key, Lane, Limits, Queue, Rate, Ticket, Verdict};
-use super::{ATTACH, DETACH, SECOND, VOLUME, item, limited, limits, queue, settle_all, take};
-
-/// All tickets that are there right now, kept.
-fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
-    std::iter::from_fn(|| take(queue)).collect()
-}
+use super::super::{Builder, Item, Lane, Limits, Queue, Rate, Ticket, Verdict};
+use super::{ATTACH, DETACH, SECOND, VOLUME, item, limited, limits, queue, settle_all, take, take_all};
 
 fn keys(tickets: &[Ticket<&'static str>]) -> Vec<&'static str> {
     tickets.iter().map(|ticket| *ticket.key()).collect()

@@ -6,6 +6,7 @@ mod limits;
 mod memory;
 mod model;
 mod order;
+mod pace;
 mod runner;
 mod snapshots;
 mod stress;
@@ -58,6 +59,11 @@ pub(super) fn item(key: &'static str, fingerprint: u64) -> Item<&'static str> {
 /// The ticket that is there right now, if any.
 pub(super) fn take<K: Key>(queue: &Queue<K>) -> Option<Ticket<K>> {
     unconstrained(queue.next()).now_or_never().flatten()
+}
+
+/// All tickets that are there right now, kept.
+pub(super) fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
+    std::iter::from_fn(|| take(queue)).collect()
 }
 
 /// The key that is handed out right now; its run is settled at once.

@@ -83,8 +83,8 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     good.attach("lean-meanwhile").await?;
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let told = |config: &AttacherConfig| {
-        let last = config.status.as_ref()?.last_reconcile_sync.as_ref()?;
-        last.error.as_ref().map(|error| error.contains("too large"))
+        let sync = config.status.as_ref()?.last_reconcile_sync.as_ref()?;
+        sync.error.as_ref().map(|error| error.contains("too large"))
     };
     let what = "the error of ListVolumes";
     wait_for(configs, "fat", what, LIMIT, |config| {

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-use super::super::error::{Context, Result};
+use super::super::error::{Context, Error, Result};
 
 /// Runs "$@" until it ends or standard input is closed, and ends only when it is gone and reaped: what it held, such as
 /// its port, is free then. At last it ends what the component itself may have started, as all of it is in one group;
@@ -98,6 +98,19 @@ impl Watched {
     /// The process group which holds the watchdog and the component.
     pub fn process_group(&self) -> u32 {
         self.watchdog.id()
+    }
+
+    /// Process ID of the component itself, which goes by this name (its first 15 bytes, as the kernel has it).
+    pub fn child(&self, comm: &str) -> Result<u32> {
+        let parent = self.process_group();
+        let output = Command::new("ps")
+            .args(["-o", "pid=,comm=", "--ppid", &parent.to_string()])
+            .output()
+            .while_trying(|| "run ps".to_owned())?;
+        let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = listing.lines().find(|line| line.contains(comm));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+            .ok_or_else(|| Error::Other(format!("no {comm} among the children of {parent}: {listing}")))
     }
 
     /// The standard output, once, if the process was started with [`Output::Pipe`].

@@ -1,0 +1,59 @@
+//! What the API server asked us to wait for (`Retry-After`): no request of that kind before the time is over.
+
+use http::{HeaderMap, header};
+use parking_lot::Mutex;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// No server is obeyed for longer than this at a time; one that still wants us to wait says so again.
+const LONGEST: Duration = Duration::from_mins(5);
+/// A server that says "at once" is not asked without any pause.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Those who waited go on one after the other within this time, not all at once.
+const SPREAD: Duration = Duration::from_secs(1);
+
+/// A kind of request.
+pub(super) type Kind = Cow<'static, str>;
+
+/// The kinds that have to wait. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate(Arc<Mutex<HashMap<Kind, Instant>>>);
+
+impl Gate {
+    /// Until when requests of this kind have to wait; none when they need not.
+    pub fn closed_until(&self, kind: &Kind) -> Option<Instant> {
+        let closed = self.0.lock();
+        closed.get(kind).copied().filter(|until| *until > Instant::now())
+    }
+
+    /// Waits for the turn of one request.
+    pub async fn pass(&self, kind: &Kind) {
+        while let Some(until) = self.closed_until(kind) {
+            // Whoever goes first may be told to wait again, and then the others wait too.
+            sleep_until(until + SPREAD.mul_f64(fastrand::f64())).await;
+        }
+    }
+
+    /// Takes in an answer. A shorter time does not take back a longer one.
+    pub fn take_in(&self, kind: &Kind, retry_after: Option<Duration>) {
+        let Some(retry_after) = retry_after else { return };
+        let now = Instant::now();
+        let until = now + retry_after.clamp(SHORTEST, LONGEST);
+        let mut closed = self.0.lock();
+        closed.retain(|_, until| *until > now);
+        let known = closed.entry(kind.clone()).or_insert(until);
+        *known = until.max(*known);
+    }
+}
+
+/// The time that an answer asks to wait. Only 429 and 503 mean that for requests of the same kind (RFC 9110, 10.2.3).
+pub(super) fn retry_after(status: u16, headers: &HeaderMap) -> Option<Duration> {
+    if status != 429 && status != 503 {
+        return None;
+    }
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}

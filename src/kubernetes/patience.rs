@@ -1,0 +1,148 @@
+//! What lists and watches need beside a connection: kube's watcher knows neither `Retry-After` nor an end to waiting for an
+//! answer.
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body as HttpBody, Bytes};
+use kube::client::Body;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use tower::{BoxError, Service};
+
+use super::gate::{Gate, Kind, retry_after};
+
+/// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
+pub(super) const ANSWER: Duration = Duration::from_secs(65);
+
+/// So many watches of a kind may begin within [`WINDOW`]: one whose stream ends is begun again at once, and an API server
+/// that ends every one of them would be asked without a pause.
+const BURST: usize = 4;
+const WINDOW: Duration = Duration::from_secs(4);
+
+/// When watches of each kind began lately.
+#[derive(Clone, Debug, Default)]
+struct Begun(Arc<Mutex<HashMap<Kind, VecDeque<Instant>>>>);
+
+impl Begun {
+    /// Takes the turn of a watch, and tells when that is.
+    fn turn(&self, kind: &Kind) -> Instant {
+        let mut all = self.0.lock();
+        let now = Instant::now();
+        all.retain(|_, turns| turns.back().is_some_and(|last| *last + WINDOW > now));
+        let turns = all.entry(kind.clone()).or_default();
+        let turn = if turns.len() < BURST {
+            now
+        } else {
+            turns.pop_front().map_or(now, |first| (first + WINDOW).max(now))
+        };
+        turns.push_back(turn);
+        turn
+    }
+}
+
+/// A service that waits where the API server asked to, but not for ever where it does not answer.
+#[derive(Clone, Debug)]
+pub(super) struct Patient<S> {
+    inner: S,
+    gate: Gate,
+    begun: Begun,
+    answer: Duration,
+}
+
+impl<S> Patient<S> {
+    /// Waits for `answer` at most.
+    pub fn new(inner: S, answer: Duration) -> Self {
+        Self {
+            inner,
+            gate: Gate::default(),
+            begun: Begun::default(),
+            answer,
+        }
+    }
+}
+
+/// How a request reads a collection; others have deadlines of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    List,
+    Watch,
+}
+
+fn reads(request: &Request<Body>) -> Option<Reads> {
+    let query = request.uri().query().filter(|_| request.method() == Method::GET)?;
+    let has = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
+    if has("watch") {
+        Some(Reads::Watch)
+    } else {
+        (has("limit") || has("resourceVersion") || has("continue")).then_some(Reads::List)
+    }
+}
+
+/// What tells apart the watches of one collection, such as those of single Secrets.
+fn selector(request: &Request<Body>) -> &str {
+    let query = request.uri().query().unwrap_or_default();
+    let mut pairs = query.split('&');
+    pairs
+        .find(|pair| pair.starts_with("fieldSelector="))
+        .unwrap_or_default()
+}
+
+impl<S, B> Service<Request<Body>> for Patient<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Either<B, Full<Bytes>>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Some(reads) = reads(&request) else {
+            let answer = self.inner.call(request);
+            return Box::pin(async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) });
+        };
+        // The one that is ready is used, and a clone takes its place.
+        let spare = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, spare);
+        let (gate, begun, longest) = (self.gate.clone(), self.begun.clone(), self.answer);
+        // A list and the watch that follows it are of one kind: they read the same.
+        let kind = Kind::from(request.uri().path().to_owned());
+        let selected = Kind::from(format!("{kind} {}", selector(&request)));
+        Box::pin(async move {
+            if reads == Reads::Watch {
+                sleep_until(begun.turn(&selected)).await;
+            }
+            gate.pass(&kind).await;
+            let answer = async {
+                let response = inner.call(request).await.map_err(Into::into)?;
+                gate.take_in(&kind, retry_after(response.status().as_u16(), response.headers()));
+                if reads == Reads::Watch {
+                    return Ok(response.map(Either::Left));
+                }
+                // A page is read as a whole anyway.
+                let (head, body) = response.into_parts();
+                let body = body.collect().await.map_err(Into::into)?.to_bytes();
+                Ok(Response::from_parts(head, Either::Right(Full::new(body))))
+            };
+            let late = |_| {
+                BoxError::from(format!(
+                    "no answer from the API server within {} s",
+                    longest.as_secs_f32()
+                ))
+            };
+            tokio::time::timeout(longest, answer).await.map_err(late)?
+        })
+    }
+}

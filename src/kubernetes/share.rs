@@ -1,0 +1,262 @@
+//! A bound of the requests in flight, shared by the drivers so that none has to wait for the crowd of another.
+//!
+//! All requests go over one HTTP/2 connection, on which those that exceed its streams wait in line, and to the API server
+//! they are all of one user, whose requests wait in line too. So the line is made here, one for each driver: a place that
+//! gets free goes to the driver that has the fewest requests in flight. And since an API server divides its time among all
+//! that it was given, there are fewer places as soon as several drivers want some.
+
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Places for requests in flight; clones share them.
+#[derive(Clone, Debug)]
+pub struct Places(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    running: usize,
+    limits: Limits,
+    flows: HashMap<Arc<str>, Flow>,
+    /// Numbers those that wait, for the order between drivers that have equally many requests in flight.
+    next: u64,
+}
+
+/// How many requests may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// When they are all of one driver.
+    pub alone: usize,
+    /// When there are several drivers with requests in flight or in line.
+    pub crowded: usize,
+}
+
+impl Default for Limits {
+    /// An API server with its etcd on two cores took hardly more writes a second from 64 than from 16.
+    fn default() -> Self {
+        Self { alone: 64, crowded: 16 }
+    }
+}
+
+/// The requests of one driver.
+#[derive(Debug, Default)]
+struct Flow {
+    running: usize,
+    waiting: VecDeque<(u64, oneshot::Sender<Place>)>,
+}
+
+/// The right to have a request in flight, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Taken when the place changes hands without having been used.
+    held: Option<(Places, Arc<str>)>,
+}
+
+impl Places {
+    /// So many places; at least one.
+    pub fn new(limits: Limits) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            running: 0,
+            limits,
+            flows: HashMap::new(),
+            next: 0,
+        })))
+    }
+
+    /// Waits for a place for a request of this driver.
+    pub(super) async fn take(&self, driver: &Arc<str>) -> Place {
+        let receiver = {
+            let mut state = self.0.lock();
+            let (sender, receiver) = oneshot::channel();
+            let number = state.next;
+            state.next += 1;
+            state.flow(driver).waiting.push_back((number, sender));
+            self.hand_out(&mut state);
+            receiver
+        };
+        match receiver.await {
+            Ok(place) => place,
+            // The sender waits in `self` until it sends.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn place(&self, driver: Arc<str>) -> Place {
+        Place {
+            held: Some((self.clone(), driver)),
+        }
+    }
+
+    /// Takes a place back and gives it to the next one, if anybody waits.
+    fn give_back(&self, driver: &Arc<str>) {
+        let mut state = self.0.lock();
+        state.leave(driver);
+        self.hand_out(&mut state);
+    }
+
+    fn hand_out(&self, state: &mut State) {
+        while state.has_room()
+            && let Some((next, sender)) = state.next()
+        {
+            state.running += 1;
+            state.flow(&next).running += 1;
+            if let Err(mut unused) = sender.send(self.place(next.clone())) {
+                // The request was given up meanwhile. Dropping the place would come back here while the lock is held.
+                unused.held = None;
+                state.leave(&next);
+            }
+        }
+    }
+}
+
+impl State {
+    fn flow(&mut self, driver: &Arc<str>) -> &mut Flow {
+        self.flows.entry(driver.clone()).or_default()
+    }
+
+    fn has_room(&self) -> bool {
+        let limit = if self.flows.len() > 1 {
+            self.limits.crowded
+        } else {
+            self.limits.alone
+        };
+        self.running < limit.max(1)
+    }
+
+    /// One request less; a driver without any is forgotten.
+    fn leave(&mut self, driver: &Arc<str>) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(flow) = self.flows.get_mut(driver) {
+            flow.running = flow.running.saturating_sub(1);
+            if flow.running == 0 && flow.waiting.is_empty() {
+                self.flows.remove(driver);
+            }
+        }
+    }
+
+    /// The first in line of the driver that has the fewest requests in flight; of several, who waits longest.
+    fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<Place>)> {
+        let waiting = self
+            .flows
+            .iter_mut()
+            .filter_map(|(driver, flow)| Some(((flow.running, flow.waiting.front()?.0), driver, flow)));
+        let (_, driver, flow) = waiting.min_by_key(|(order, ..)| *order)?;
+        let (_, sender) = flow.waiting.pop_front()?;
+        Some((driver.clone(), sender))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((places, driver)) = self.held.take() {
+            places.give_back(&driver);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use std::pin::{Pin, pin};
+
+    use super::*;
+
+    type Waiting<'a> = Pin<Box<dyn Future<Output = Place> + 'a>>;
+
+    fn name(text: &str) -> Arc<str> {
+        Arc::from(text)
+    }
+
+    /// A request that waits in line.
+    fn wait<'a>(places: &'a Places, driver: &'a Arc<str>) -> Waiting<'a> {
+        let mut waiting: Waiting<'a> = Box::pin(places.take(driver));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        waiting
+    }
+
+    fn got(waiting: &mut Waiting<'_>) -> Option<Place> {
+        waiting.as_mut().now_or_never()
+    }
+
+    fn places(count: usize) -> Places {
+        Places::new(Limits {
+            alone: count,
+            crowded: count,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_driver_alone_has_all_places() {
+        let (places, driver) = (places(3), name("a"));
+        let mut held: Vec<Place> = Vec::new();
+        for _ in 0..3 {
+            held.push(places.take(&driver).await);
+        }
+        let mut fourth = wait(&places, &driver);
+        held.pop();
+        assert!(got(&mut fourth).is_some());
+    }
+
+    #[tokio::test]
+    async fn the_next_place_is_for_the_driver_with_the_fewest() {
+        let (places, crowd, other) = (places(2), name("crowd"), name("other"));
+        let (first, second) = (places.take(&crowd).await, places.take(&crowd).await);
+        let mut crowd_waits: Vec<_> = (0..5).map(|_| wait(&places, &crowd)).collect();
+        let mut other_waits = wait(&places, &other);
+        drop(first);
+        let others = got(&mut other_waits);
+        assert!(others.is_some(), "it came last and has nothing in flight");
+        assert!(crowd_waits.iter_mut().all(|waiting| got(waiting).is_none()));
+        // With one each, who waits longest is next.
+        drop(second);
+        let third = got(&mut crowd_waits[0]);
+        assert!(third.is_some());
+        assert!(got(&mut crowd_waits[1]).is_none());
+        drop(others);
+        assert!(got(&mut crowd_waits[1]).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_keeps_no_place() {
+        let (places, driver) = (places(1), name("a"));
+        let held = places.take(&driver).await;
+        let given_up = wait(&places, &driver);
+        let mut last = wait(&places, &driver);
+        drop(given_up);
+        drop(held);
+        let place = got(&mut last);
+        assert!(place.is_some());
+        // One that was given the place and gives up before it looks.
+        let unlooked = wait(&places, &driver);
+        let mut next = wait(&places, &driver);
+        drop(place);
+        drop(unlooked);
+        drop(got(&mut next).unwrap());
+        assert_eq!(places.0.lock().running, 0);
+        assert!(places.0.lock().flows.is_empty());
+        let again = pin!(places.take(&driver));
+        assert!(again.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn there_are_fewer_places_when_several_drivers_want_some() {
+        let places = Places::new(Limits { alone: 4, crowded: 2 });
+        let (crowd, other) = (name("crowd"), name("other"));
+        let mut held: Vec<Place> = Vec::new();
+        for _ in 0..4 {
+            held.push(places.take(&crowd).await);
+        }
+        let mut others = wait(&places, &other);
+        for _ in 0..2 {
+            held.pop();
+            assert!(got(&mut others).is_none());
+        }
+        held.pop();
+        let other_place = got(&mut others).unwrap();
+        let mut crowd_waits = wait(&places, &crowd);
+        drop(other_place);
+        // It is alone again.
+        assert!(got(&mut crowd_waits).is_some());
+    }
+}

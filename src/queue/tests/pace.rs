@@ -1,0 +1,89 @@
+//! How many failures a second a queue goes on with.
+
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::super::{Backoff, Builder, Queue, Rate, Verdict};
+use super::{ATTACH, SECOND, take, take_all};
+use crate::queue::Item;
+
+const INITIAL: Duration = Duration::from_millis(1);
+
+/// A queue with a backoff of a millisecond that goes on with ten failures a second.
+fn hasty() -> Queue<u32> {
+    let backoff = Backoff::new(INITIAL, INITIAL, 1.0, 0).unwrap();
+    Builder::new(backoff).failures_per_second(Rate::from(10)).build()
+}
+
+/// Adds so many keys, which all fail.
+fn fail(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
+    for key in keys.clone() {
+        queue.add(Item::new(key, ATTACH, 0));
+    }
+    let runs = take_all(queue);
+    assert_eq!(runs.len(), keys.len(), "what never failed does not wait");
+    for run in runs {
+        run.finish(Verdict::Failed);
+    }
+}
+
+/// How long the next failure would wait.
+fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
+    queue.add(Item::new(key, ATTACH, 0));
+    let run = take(queue).unwrap();
+    let delay = run.retry_delay();
+    run.finish(Verdict::Done);
+    delay
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_of_failures_waits_for_its_backoff_only() {
+    let queue = hasty();
+    fail(&queue, 0..9);
+    assert_eq!(next_delay(&queue, 100), INITIAL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_failures_wait_until_they_are_paid_for() {
+    let queue = hasty();
+    fail(&queue, 0..30);
+    let delay = next_delay(&queue, 100);
+    assert!((2.0..=2.2).contains(&delay.as_secs_f64()), "{delay:?}");
+    // Those that failed before the debt was there come at once, fail again, and wait as long as the debt is then.
+    advance(INITIAL).await;
+    let runs = take_all(&queue);
+    assert_eq!(runs.len(), 30);
+    assert!(runs.iter().all(|run| run.retry_delay() >= SECOND * 2));
+    for run in runs {
+        run.finish(Verdict::Failed);
+    }
+    advance(SECOND).await;
+    assert_eq!(take_all(&queue).len(), 0);
+    advance(SECOND * 4).await;
+    assert_eq!(take_all(&queue).len(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_succeeds_costs_nothing() {
+    let queue = hasty();
+    for key in 0..1000 {
+        assert_eq!(next_delay(&queue, key), INITIAL);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_longer_than_a_minute_for_others() {
+    let queue = hasty();
+    fail(&queue, 0..10_000);
+    assert_eq!(next_delay(&queue, 20_000), SECOND * 60);
+    // And the debt does not grow beyond that.
+    advance(SECOND * 70).await;
+    drop(
+        take_all(&queue)
+            .into_iter()
+            .map(|run| run.finish(Verdict::Done))
+            .count(),
+    );
+    assert_eq!(next_delay(&queue, 20_001), INITIAL);
+}

@@ -1,0 +1,89 @@
+//! What the API server counted.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use kube::Client;
+
+use crate::support::{Error, Result};
+
+/// The resources that an attacher has to do with. Requests of the API server to itself are about others.
+const RESOURCES: [&str; 6] = [
+    "volumeattachments",
+    "persistentvolumes",
+    "csinodes",
+    "attacherconfigs",
+    "events",
+    "leases",
+];
+
+/// Requests by what they ask for, and open watches.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    /// Requests that ended, by verb.
+    pub requests: BTreeMap<String, u64>,
+    /// Watches that are open.
+    pub watches: u64,
+}
+
+impl Usage {
+    /// Asks the API server.
+    pub async fn read(client: &Client) -> Result<Self> {
+        let request = Request::get("/metrics").body(Vec::new());
+        let request = request.map_err(|error| Error::Other(error.to_string()))?;
+        let text = client.request_text(request).await;
+        let text = text.map_err(|error| Error::Other(format!("metrics of the API server: {error}")))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut usage = Self::default();
+        for line in text.lines() {
+            let Some((name, rest)) = line.split_once('{') else {
+                continue;
+            };
+            let label = |label: &str| {
+                let (_, rest) = rest.split_once(&format!("{label}=\""))?;
+                rest.split_once('"').map(|(value, _)| value)
+            };
+            let (Some(verb), Some(resource)) = (label("verb"), rest.split_once(",resource=\"")) else {
+                continue;
+            };
+            let resource = resource.1.split_once('"').map_or("", |(value, _)| value);
+            if !RESOURCES.contains(&resource) {
+                continue;
+            }
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "counters of this run are small"
+            )]
+            let value = line
+                .rsplit(' ')
+                .next()
+                .and_then(|text| text.parse::<f64>().ok())
+                .unwrap_or_default() as u64;
+            match name {
+                // The benchmark makes and deletes the objects themselves.
+                "apiserver_request_total" if !(verb == "DELETE" || verb == "POST" && resource != "events") => {
+                    *usage.requests.entry(verb.to_owned()).or_default() += value;
+                }
+                "apiserver_longrunning_requests" if verb == "WATCH" => usage.watches += value,
+                _ => {}
+            }
+        }
+        usage
+    }
+
+    /// The requests since `before`, and the watches that were opened until `loaded`.
+    pub fn since(&self, before: &Self, loaded: &Self) -> Self {
+        let difference = |(verb, count): (&String, &u64)| {
+            let earlier = before.requests.get(verb).copied().unwrap_or_default();
+            (verb.clone(), count.saturating_sub(earlier))
+        };
+        Self {
+            requests: self.requests.iter().map(difference).collect(),
+            watches: loaded.watches.saturating_sub(before.watches),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the driver's record of calls says about the replicas. Pure.
+
+use std::collections::HashMap;
+
+use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
+use jiff::Timestamp;
+
+/// A replica that was killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Killed {
+    /// Its process.
+    pub pid: u32,
+    /// When the signal was sent.
+    pub at: Timestamp,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Calls that attach or detach.
+    pub calls: usize,
+    /// Replicas that made them.
+    pub replicas: usize,
+    /// Pairs of calls by different replicas for the same volume and node, of which the second began before the first had
+    /// ended, in words.
+    pub overlaps: Vec<String>,
+    /// Calls that ended because their caller was killed. A driver may go on with one after that: nobody can call it back.
+    pub cut_off: usize,
+    /// Calls of a killed replica that arrived after its end.
+    pub from_the_dead: usize,
+    /// Calls without a process behind them, which would make all of this worthless.
+    pub unknown: usize,
+}
+
+/// Looks at all calls, in the order of their arrival.
+pub fn look(calls: &[CallRecord], killed: &[Killed]) -> Found {
+    let moves = |call: &&CallRecord| {
+        matches!(
+            call.method,
+            Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
+        )
+    };
+    let mut found = Found::default();
+    let mut last: HashMap<(&str, &str), Vec<&CallRecord>> = HashMap::new();
+    let mut replicas = std::collections::HashSet::new();
+    for call in calls.iter().filter(moves) {
+        found.calls += 1;
+        let Some(pid) = call.caller_pid else {
+            found.unknown += 1;
+            continue;
+        };
+        replicas.insert(pid);
+        let death = killed.iter().find(|killed| killed.pid == pid).map(|killed| killed.at);
+        found.cut_off += usize::from(death.is_some() && call.outcome == Outcome::Cancelled);
+        found.from_the_dead += usize::from(death.is_some_and(|at| call.started > at + GRACE));
+        let place = (
+            call.volume.as_deref().unwrap_or_default(),
+            call.node.as_deref().unwrap_or_default(),
+        );
+        let earlier = last.entry(place).or_default();
+        for other in earlier.iter().filter(|other| other.caller_pid != call.caller_pid) {
+            if other.finished.is_none_or(|finished| finished > call.started) {
+                found.overlaps.push(format!("{other:?} and {call:?}"));
+            }
+        }
+        earlier.push(call);
+    }
+    found.replicas = replicas.len();
+    found
+}
+
+/// What was on its way through the socket when the signal was sent may arrive a moment later.
+const GRACE: jiff::SignedDuration = jiff::SignedDuration::from_millis(500);

@@ -1,0 +1,132 @@
+//! The distribution of the times, and what was found.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::check::Found;
+use super::{End, LEASE, Mode, Plan};
+
+/// The bar of the 99th percentile of a hand-over.
+pub const TOLD_BAR: Duration = Duration::from_secs(1);
+
+/// What came out.
+pub struct Report {
+    plan: Plan,
+    /// From SIGTERM to the successor's first call.
+    pub told: Vec<Duration>,
+    /// From SIGKILL to the successor's first call.
+    pub killed: Vec<Duration>,
+    /// From the record of calls.
+    pub found: Found,
+    /// Volumes that are not where they are wanted, at the end, in words.
+    pub lost: Vec<String>,
+}
+
+impl Report {
+    /// Nothing yet.
+    pub fn new(plan: &Plan) -> Self {
+        Self {
+            plan: plan.clone(),
+            told: Vec::new(),
+            killed: Vec::new(),
+            found: Found::default(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// The times of one kind of end.
+    pub fn times(&mut self, end: End) -> &mut Vec<Duration> {
+        match end {
+            End::Told => &mut self.told,
+            End::Killed => &mut self.killed,
+        }
+    }
+
+    /// Whether nothing was lost and nothing done twice at a time; the times do not count.
+    pub fn is_sound(&self) -> bool {
+        let found = &self.found;
+        found.calls > 0
+            && found.overlaps.is_empty()
+            && found.from_the_dead == 0
+            && found.unknown == 0
+            && self.lost.is_empty()
+    }
+}
+
+/// The bar of a kill: until the Lease runs out, and the next look at it.
+pub fn killed_bar() -> Duration {
+    LEASE.duration + LEASE.retry_period
+}
+
+fn row(formatter: &mut fmt::Formatter<'_>, what: &str, times: &[Duration], bar: &str) -> fmt::Result {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let at = |percent: usize| {
+        let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(index).map_or(0.0, Duration::as_secs_f64)
+    };
+    write!(formatter, "{what:<32} {:>6}", sorted.len())?;
+    for percent in [0, 50, 90, 99, 100] {
+        write!(formatter, " {:>7.3}", at(percent))?;
+    }
+    writeln!(formatter, "  {bar}")
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan {
+            mode,
+            rounds,
+            replicas,
+            volumes,
+            per_second,
+            call,
+            ..
+        } = &self.plan;
+        let mode = match mode {
+            Mode::Flags => "flags of the sidecar",
+            Mode::Config => "AttacherConfig",
+        };
+        writeln!(
+            formatter,
+            "{rounds} rounds, {replicas} replicas ({mode}), {volumes} volumes, {per_second} attaches and detaches a second, calls \
+             of {} to {} ms; leaseDuration {} s, retryPeriod {} s",
+            call[0].as_millis(),
+            call[1].as_millis(),
+            LEASE.duration.as_secs_f64(),
+            LEASE.retry_period.as_secs_f64()
+        )?;
+        let titles = ["min", "p50", "p90", "p99", "max"].map(|title| format!("{title:>7}"));
+        writeln!(
+            formatter,
+            "{:<32} {:>6} {}  bar",
+            "seconds until the next's call",
+            "rounds",
+            titles.join(" ")
+        )?;
+        let bar = format!("p99 < {} s", TOLD_BAR.as_secs_f64());
+        row(formatter, "from SIGTERM", &self.told, &bar)?;
+        let bar = format!("max < {} s", killed_bar().as_secs_f64());
+        row(formatter, "from SIGKILL", &self.killed, &bar)?;
+        let found = &self.found;
+        for (what, number, bar) in [
+            ("calls that attach or detach", found.calls, ""),
+            ("replicas that made them", found.replicas, ""),
+            ("calls cut off by SIGKILL", found.cut_off, ""),
+            ("calls that overlap", found.overlaps.len(), "0"),
+            ("calls of the dead", found.from_the_dead, "0"),
+            ("volumes not where wanted", self.lost.len(), "0"),
+        ] {
+            let bar = if bar.is_empty() {
+                String::new()
+            } else {
+                format!("  {bar}")
+            };
+            writeln!(formatter, "{what:<32} {number:>6}{bar}")?;
+        }
+        for text in found.overlaps.iter().chain(&self.lost).take(20) {
+            writeln!(formatter, "{text}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! The cluster, the driver and the replicas.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle, Rule};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::check::Killed;
+use super::load::{name, node};
+use super::{End, LEASE, Mode, Plan};
+use crate::support::operator::{self, IDENTITY, apply_config};
+use crate::support::wait::wait_for;
+use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Result, Volume};
+
+/// The driver.
+pub const DRIVER: &str = "failover.csi.test";
+const LEASE_NAME: &str = "external-attacher-leader-failover-csi-test";
+/// Nodes that volumes are attached to.
+pub const NODES: usize = 10;
+/// The sidecar's rights, for replicas that are configured by flags.
+const DROP_IN_RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
+/// Namespace and name of the ServiceAccount in it.
+const DROP_IN: (&str, &str) = ("csi-driver", "csi-attacher");
+/// Longer than any replica needs for anything.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How many different durations of calls there are.
+const DELAYS: usize = 16;
+
+/// A running replica.
+struct Replica {
+    name: String,
+    pid: u32,
+    process: Operator,
+}
+
+/// Everything of a run.
+pub struct Scene {
+    /// An administrator's client.
+    pub client: Client,
+    // In this order: replicas before the driver and the API server.
+    replicas: Vec<Replica>,
+    driver: MockHandle,
+    plan: Plan,
+    kubeconfig: PathBuf,
+    started: usize,
+    killed: Vec<Killed>,
+    fixtures: Fixtures,
+    _cluster: ControlPlane,
+    sockets: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Starts everything; returns when one replica leads and the others are ready.
+    pub async fn set(plan: Plan) -> Result<Self> {
+        let cluster = ControlPlane::start(Options::default()).await?;
+        let client = cluster.admin_client().await?;
+        let fixtures = Fixtures::new(client.clone()).with_limit(LIMIT * 4);
+        let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let driver = driver(&plan).start(sockets.path().join("csi.sock")).await;
+        let driver = driver.map_err(|error| Error::Other(error.to_string()))?;
+        for number in 0..NODES {
+            fixtures
+                .csi_node(&node(number), DRIVER, &format!("id-{number}"))
+                .await?;
+        }
+        for number in 0..plan.volumes {
+            let volume = Volume::new(&name(number), DRIVER, &name(number));
+            fixtures.persistent_volume(&volume).await?;
+        }
+        let kubeconfig = match plan.mode {
+            Mode::Flags => {
+                cluster.apply_yaml(DROP_IN_RBAC).await?;
+                cluster.kubeconfig_for_service_account(DROP_IN.0, DROP_IN.1).await?
+            }
+            Mode::Config => {
+                operator::install(&cluster).await?;
+                cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?
+            }
+        };
+        let mut scene = Self {
+            client,
+            replicas: Vec::new(),
+            driver,
+            plan,
+            kubeconfig,
+            started: 0,
+            killed: Vec::new(),
+            fixtures,
+            _cluster: cluster,
+            sockets,
+        };
+        if scene.plan.mode == Mode::Config {
+            apply_config(&scene.client, "failover", scene.spec()).await?;
+        }
+        scene.fill_up().await?;
+        Ok(scene)
+    }
+
+    fn namespace(&self) -> &'static str {
+        match self.plan.mode {
+            Mode::Flags => DROP_IN.0,
+            Mode::Config => IDENTITY,
+        }
+    }
+
+    fn spec(&self) -> serde_json::Value {
+        let socket = self.sockets.path().join("csi.sock");
+        json!({
+            "endpoint": format!("unix://{}", socket.display()),
+            "leaderElection": {
+                "enabled": true,
+                "namespace": self.namespace(),
+                "leaseDuration": milliseconds(LEASE.duration),
+                "renewDeadline": milliseconds(LEASE.renew_deadline),
+                "retryPeriod": milliseconds(LEASE.retry_period),
+            },
+        })
+    }
+
+    fn options(&self, identity: &str) -> OperatorOptions {
+        let options = OperatorOptions::new(&self.plan.binary).argument(format!("--identity={identity}"));
+        if self.plan.mode == Mode::Config {
+            return options;
+        }
+        let socket = self.sockets.path().join("csi.sock");
+        let mut options = options
+            .argument(format!("--csi-address={}", socket.display()))
+            .argument("--leader-election")
+            .argument(format!("--leader-election-namespace={}", self.namespace()));
+        for (flag, time) in [
+            ("lease-duration", LEASE.duration),
+            ("renew-deadline", LEASE.renew_deadline),
+            ("retry-period", LEASE.retry_period),
+        ] {
+            options = options.argument(format!("--leader-election-{flag}={}", milliseconds(time)));
+        }
+        options
+    }
+
+    /// Starts replicas until there are enough, and waits until they could work.
+    async fn fill_up(&mut self) -> Result<()> {
+        while self.replicas.len() < self.plan.replicas {
+            self.started += 1;
+            let name = format!("replica-{}", self.started);
+            let process = Operator::start_with(&self.kubeconfig, self.options(&name))?;
+            process.wait_ready().await?;
+            let pid = process.pid()?;
+            self.replicas.push(Replica { name, pid, process });
+        }
+        Ok(())
+    }
+
+    /// Waits until one of the replicas that run holds the Lease, and tells its place.
+    async fn leader(&self) -> Result<usize> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), self.namespace());
+        let names: Vec<String> = self.replicas.iter().map(|replica| replica.name.clone()).collect();
+        let holder = |lease: Option<&Lease>| {
+            let holder = lease?.spec.as_ref()?.holder_identity.clone()?;
+            names.iter().position(|name| *name == holder)
+        };
+        let held = wait_for(leases, LEASE_NAME, "held by a replica", LIMIT, |lease| {
+            holder(lease).is_some()
+        });
+        let held = held.await?;
+        holder(held.as_ref()).ok_or_else(|| Error::Other("nobody leads".to_owned()))
+    }
+
+    /// Ends the replica that leads, and starts another one when its successor works. Answers how long the driver was not
+    /// called: from the signal to the first call of a successor.
+    pub async fn replace_leader(&mut self, end: End) -> Result<Duration> {
+        let mut leader = self.replicas.remove(self.leader().await?);
+        let others: Vec<u32> = self.replicas.iter().map(|replica| replica.pid).collect();
+        let signalled = Timestamp::now();
+        match end {
+            End::Told => leader.process.signal("TERM")?,
+            End::Killed => {
+                leader.process.signal("KILL")?;
+                self.killed.push(Killed {
+                    pid: leader.pid,
+                    at: signalled,
+                });
+            }
+        }
+        let first = self.driver.wait_for_call(move |call| {
+            is_move(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
+        });
+        let limit = LEASE.duration + LIMIT;
+        let first = tokio::time::timeout(limit, first).await;
+        let first = first.map_err(|_| Error::Other(format!("no successor works after {limit:?} ({end:?})")))?;
+        let status = leader.process.wait_ended(LIMIT).await?;
+        if end == End::Told && !status.success() {
+            let log = leader.process.log_text();
+            return Err(Error::Other(format!("{} ended with {status}:\n{log}", leader.name)));
+        }
+        self.fill_up().await?;
+        let took = first.started.duration_since(signalled);
+        Ok(Duration::try_from(took).unwrap_or_default())
+    }
+
+    /// Waits until everything is where it is wanted; tells what is not, in words.
+    pub async fn settle(&self, wanted: &BTreeSet<usize>) -> Result<Vec<String>> {
+        let mut lost = Vec::new();
+        for number in 0..self.plan.volumes {
+            let name = name(number);
+            let outcome = if wanted.contains(&number) {
+                self.fixtures.wait_for_attached(&name).await.map(drop)
+            } else {
+                self.fixtures.wait_for_attachment_gone(&name).await
+            };
+            if let Err(error) = outcome {
+                lost.push(error.to_string());
+            }
+        }
+        let place = |number: &usize| (name(*number), format!("id-{}", number % NODES));
+        let wanted: BTreeSet<_> = wanted.iter().map(place).collect();
+        let published = self.driver.published();
+        let differs = published.symmetric_difference(&wanted);
+        lost.extend(differs.map(|place| format!("{place:?} is wanted: {}", wanted.contains(place))));
+        Ok(lost)
+    }
+
+    /// All calls so far.
+    pub fn calls(&self) -> Vec<CallRecord> {
+        self.driver.calls()
+    }
+
+    /// The replicas that were killed.
+    pub fn killed(&self) -> &[Killed] {
+        &self.killed
+    }
+}
+
+fn driver(plan: &Plan) -> csi_attacher_operator::mock::MockDriverBuilder {
+    // More than any run makes: a call that is forgotten is not checked.
+    let mut builder = MockDriver::builder(DRIVER).accept_any_volume().keep_calls(1_000_000);
+    for number in 0..plan.volumes {
+        // Each volume has its own duration, between the two that were asked for.
+        let share = (number % DELAYS) as f64 / (DELAYS - 1) as f64;
+        let delay = plan.call[0] + plan.call[1].saturating_sub(plan.call[0]).mul_f64(share);
+        builder = builder.rule(Rule::any().volume(name(number)).delay(delay));
+    }
+    builder
+}
+
+fn is_move(call: &CallRecord) -> bool {
+    matches!(
+        call.method,
+        Method::ControllerPublishVolume | Method::ControllerUnpublishVolume
+    )
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}

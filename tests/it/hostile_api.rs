@@ -1,0 +1,97 @@
+//! An API server that is overloaded, forgetful, slow, silent or away. Work resumes by itself, nothing is lost, and the API
+//! server is not run over when it is back.
+
+mod reads;
+mod writes;
+
+use std::time::Duration;
+
+use csi_attacher_operator::mock::Method;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
+
+use crate::rig::{Driver, World, operator_options};
+use crate::support::operator::{IDENTITY, install};
+use crate::support::proxy::{Proxy, Seen};
+use crate::support::{Operator, Result};
+
+/// A cluster, and an operator that reaches it through a proxy only.
+struct Front {
+    world: World,
+    proxy: Proxy,
+    operator: Operator,
+}
+
+impl Front {
+    async fn new() -> Result<Self> {
+        let world = World::own().await?;
+        install(&world.cluster).await?;
+        let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+        let proxy = Proxy::start(&direct).await?;
+        let kubeconfig = proxy.kubeconfig(&direct)?;
+        let options = operator_options().argument("--kube-api-timeout=1s");
+        let operator = Operator::start_with(&kubeconfig, options)?;
+        operator.wait_ready().await?;
+        Ok(Self { world, proxy, operator })
+    }
+
+    /// A driver whose failed attempts are repeated within this time, and whose listing does not mend what was lost.
+    async fn driver(&self, short: &str, longest: &str) -> Result<Driver<'_>> {
+        let settings = json!({
+            "backoff": { "initial": "200ms", "max": longest }, "reconcileSync": { "mode": "Disabled" },
+        });
+        self.world.driver(short, settings).await
+    }
+}
+
+/// Makes volumes and attachments of these names, many at a time.
+async fn claim_all(driver: &Driver<'_>, names: &[String]) -> Result<()> {
+    let claims = stream::iter(names).map(|name| async move { driver.claim(name).await.map(drop) });
+    claims.buffer_unordered(20).try_collect().await
+}
+
+/// Waits until all of these are attached, in the objects and at the driver.
+async fn all_attached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
+    let fixtures = driver.world.fixtures.clone().with_limit(Duration::from_mins(1));
+    let waits = stream::iter(names).map(|name| fixtures.wait_for_attached(name));
+    waits.buffer_unordered(20).map_ok(drop).try_collect::<()>().await?;
+    let published = driver.mock.published();
+    for name in names {
+        assert!(published.contains(&(name.clone(), driver.node_id())), "{name}");
+    }
+    Ok(())
+}
+
+/// Deletes all of these and waits until they are gone, in the objects and at the driver.
+async fn all_detached(driver: &Driver<'_>, names: &[String]) -> Result<()> {
+    let fixtures = driver.world.fixtures.clone().with_limit(Duration::from_mins(1));
+    let (fixtures, none) = (&fixtures, driver.node_id());
+    let waits = stream::iter(names).map(|name| async move {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await
+    });
+    waits.buffer_unordered(20).try_collect::<()>().await?;
+    let published = driver.mock.published();
+    for name in names {
+        assert!(!published.contains(&(name.clone(), none.clone())), "{name}");
+    }
+    Ok(())
+}
+
+/// How often a volume was published.
+fn publishes(driver: &Driver<'_>, name: &str) -> usize {
+    let calls = driver.calls_for(name);
+    calls
+        .iter()
+        .filter(|call| call.method == Method::ControllerPublishVolume)
+        .count()
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number:03}")).collect()
+}
+
+fn about(seen: &Seen, resource: &str) -> bool {
+    seen.path.ends_with(&format!("/{resource}"))
+}

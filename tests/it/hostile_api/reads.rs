@@ -1,0 +1,150 @@
+//! Lists and watches that are refused, expire, end, say nothing or are cut off, and an API server that is away.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+use super::{Front, about, all_attached, all_detached, claim_all, names, publishes};
+use crate::rig::Driver;
+use crate::support::Result;
+use crate::support::proxy::{Cut, Fault, Seen};
+
+#[tokio::test]
+async fn what_a_watch_does_not_tell_is_found() -> Result<()> {
+    let front = Front::new().await?;
+    let driver = front.driver("seen", "1s").await?;
+    for (number, cut) in [Cut::Gone, Cut::End, Cut::Reset].into_iter().enumerate() {
+        in_a_gap(&front, &driver, number, cut).await?;
+    }
+    throttled_lists(&front, &driver).await?;
+    expired_pages(&front, &driver).await?;
+    watches_that_end(&front, &driver).await
+}
+
+/// Things happen while the watches are silent; then they are cut.
+async fn in_a_gap(front: &Front, driver: &Driver<'_>, number: usize, cut: Cut) -> Result<()> {
+    let before = names(&format!("seen-{number}-before"), 5);
+    claim_all(driver, &before).await?;
+    all_attached(driver, &before).await?;
+    front.proxy.silence();
+    let after = names(&format!("seen-{number}-after"), 5);
+    claim_all(driver, &after).await?;
+    for name in &before {
+        driver.world.fixtures.delete::<VolumeAttachment>(name).await?;
+    }
+    assert!(
+        after.iter().all(|name| publishes(driver, name) == 0),
+        "the watch was silent"
+    );
+    front.proxy.cut(cut);
+    front.proxy.heal();
+    all_attached(driver, &after).await?;
+    all_detached(driver, &before).await?;
+    for name in before.iter().chain(&after) {
+        assert_eq!(publishes(driver, name), 1, "{name}");
+    }
+    Ok(())
+}
+
+/// A list that is refused with Retry-After is not asked for again before its time, and the other kinds go on.
+async fn throttled_lists(front: &Front, driver: &Driver<'_>) -> Result<()> {
+    const PAUSE: Duration = Duration::from_secs(4);
+    let lists = |seen: &Seen| seen.is_list() && about(seen, "csinodes");
+    let before = front.proxy.log().into_iter().filter(lists).count();
+    front.proxy.fault(Fault::Status(429, Some(PAUSE.as_secs())), 1, lists);
+    front.proxy.cut(Cut::Gone);
+    let seen = front.proxy.wait_for("a list of csinodes", before + 2, lists).await?;
+    let (refused, again) = (&seen[before], &seen[before + 1]);
+    let reads = |seen: &Seen| !seen.is_write() && about(seen, "csinodes");
+    let early = front.proxy.log().into_iter().filter(reads);
+    let early = early
+        .filter(|seen| seen.at > refused.at && seen.at < refused.at + PAUSE)
+        .count();
+    assert_eq!(early, 0, "csinodes were asked for during the pause");
+    assert!(again.at >= refused.at + PAUSE && again.forwarded);
+    driver.attach("seen-throttled").await.map(drop)
+}
+
+/// Continue tokens that expire between two pages, and a page that never comes.
+async fn expired_pages(front: &Front, driver: &Driver<'_>) -> Result<()> {
+    let fixtures = &driver.world.fixtures;
+    let many = names("paged", 600);
+    let nodes = stream::iter(&many).map(|name| fixtures.csi_node(name, &driver.name, name));
+    nodes.buffer_unordered(30).map_ok(drop).try_collect::<()>().await?;
+    let second_pages = |seen: &Seen| about(seen, "csinodes") && seen.query.contains("continue=");
+    front.proxy.fault(Fault::Status(410, None), 2, second_pages);
+    front.proxy.fault(Fault::Hang, 1, second_pages);
+    front.proxy.silence();
+    fixtures.csi_node("zz-last", &driver.name, "zz-last-id").await?;
+    front.proxy.cut(Cut::Gone);
+    front.proxy.wait_for("second pages", 4, second_pages).await?;
+    front.proxy.heal();
+    fixtures.persistent_volume(&driver.volume("seen-last")).await?;
+    fixtures
+        .volume_attachment("seen-last", &driver.name, "seen-last", "zz-last")
+        .await?;
+    fixtures.wait_for_attached("seen-last").await.map(drop)
+}
+
+/// Watches that end as soon as they begin are begun again, but not without a pause.
+async fn watches_that_end(front: &Front, driver: &Driver<'_>) -> Result<()> {
+    let watches = |seen: &Seen| seen.is_watch() && about(seen, "volumeattachments");
+    let before = front.proxy.log().into_iter().filter(watches).count();
+    front
+        .proxy
+        .fault(Fault::Ended, usize::MAX, |seen: &Seen| seen.is_watch());
+    front.proxy.cut(Cut::End);
+    let began = Instant::now();
+    let seen = front.proxy.wait_for("watches", before + 8, watches).await?;
+    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", &seen[before..]);
+    driver.claim("seen-ended").await?;
+    front.proxy.heal();
+    driver.world.fixtures.wait_for_attached("seen-ended").await?;
+    front.operator.wait_ready().await
+}
+
+/// Two hundred attachments wait when the API server comes back. They do not all come at once.
+#[tokio::test]
+async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
+    const MANY: usize = 200;
+    let front = Front::new().await?;
+    let driver = front.driver("away", "8s").await?;
+    driver.attach("away-before").await?;
+    let all = names("away", MANY);
+    // They are seen and cannot be written, so that each is tried again and again.
+    let writes = |seen: &Seen| seen.is_write() && seen.path.contains("/away-");
+    front.proxy.fault(Fault::Reset, usize::MAX, writes);
+    claim_all(&driver, &all).await?;
+    front.proxy.wait_for("failed writes", 3 * MANY, writes).await?;
+    front.proxy.outage();
+    front
+        .operator
+        .wait_for_answer("/readyz", |status, body| status == 503 && body.contains("watch/"))
+        .await?;
+    assert_eq!(front.operator.get("/livez").await?.0, 200);
+    let before = front.proxy.log().len();
+    front.proxy.heal();
+    let back = Instant::now();
+    all_attached(&driver, &all).await?;
+    let log = front.proxy.log().split_off(before);
+    let mut seconds = [0_usize; 64];
+    for seen in log.iter().filter(|seen| seen.is_write()) {
+        let second = seen.at.duration_since(back).as_secs();
+        seconds[usize::try_from(second).unwrap_or(63).min(63)] += 1;
+    }
+    let total: usize = seconds.iter().sum();
+    let most = seconds.iter().max().copied().unwrap_or_default();
+    println!("writes by second after the outage: {:?} of {total}", &seconds[..20]);
+    assert!(most * 2 < total, "half of all writes in one second: {seconds:?}");
+    let reads = log
+        .iter()
+        .filter(|seen| !seen.is_write() && !seen.path.contains("/away-"))
+        .count();
+    assert!(reads <= 40, "{reads} lists and watches");
+    for name in all.iter().chain(&["away-before".to_owned()]) {
+        assert_eq!(publishes(&driver, name), 1, "{name}");
+    }
+    front.operator.wait_ready().await?;
+    all_detached(&driver, &all).await
+}

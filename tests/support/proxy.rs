@@ -1,0 +1,341 @@
+//! A proxy between the operator and the API server, which misbehaves as a test wants. It speaks HTTP/1.1 and h2 without TLS;
+//! to the API server it is the operator's ServiceAccount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use csi_attacher_operator::kubernetes::{connect, load_config};
+use futures::stream;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use tower::BoxError;
+
+use super::error::{Error, Result};
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// A request as the proxy got it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub at: Instant,
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    /// Whether it got an answer from the API server, and not one of the proxy's own making or none.
+    pub forwarded: bool,
+}
+
+impl Seen {
+    pub fn is_watch(&self) -> bool {
+        self.method == Method::GET && self.query.contains("watch=")
+    }
+
+    pub fn is_list(&self) -> bool {
+        self.method == Method::GET && !self.is_watch() && self.query.contains("limit=")
+    }
+
+    pub fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// A status of the proxy's own, perhaps with `Retry-After` in seconds.
+    Status(u16, Option<u64>),
+    /// Neither an answer nor an end.
+    Hang,
+    /// The connection is cut.
+    Reset,
+    /// An answer after so long.
+    Slow(Duration),
+    /// A watch that ends at once.
+    Ended,
+}
+
+/// How all watches are cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Cut {
+    /// Their version has expired: an ERROR event with code 410.
+    #[default]
+    Gone,
+    /// They end.
+    End,
+    /// Their connections are cut.
+    Reset,
+}
+
+struct Rule {
+    about: Box<dyn Fn(&Seen) -> bool + Send>,
+    fault: Fault,
+    times: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Control {
+    cuts: u64,
+    cut: Cut,
+    silent: bool,
+    out: bool,
+}
+
+struct State {
+    client: Client,
+    rules: Mutex<Vec<Rule>>,
+    log: Mutex<Vec<Seen>>,
+    count: watch::Sender<usize>,
+    control: watch::Sender<Control>,
+}
+
+/// The proxy. It ends when it is dropped.
+pub struct Proxy {
+    address: String,
+    state: Arc<State>,
+    _server: AbortOnDropHandle<()>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn other(error: impl ToString) -> Error {
+    Error::Other(error.to_string())
+}
+
+impl Proxy {
+    /// A proxy for whom this kubeconfig is.
+    pub async fn start(kubeconfig: &Path) -> Result<Self> {
+        let mut config = load_config(Some(kubeconfig)).await.map_err(other)?;
+        config.proxy_url = None;
+        let state = Arc::new(State {
+            client: connect(&config).map_err(other)?,
+            rules: Mutex::default(),
+            log: Mutex::default(),
+            count: watch::Sender::default(),
+            control: watch::Sender::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
+        let address = format!("http://{}", listener.local_addr().map_err(other)?);
+        let server = tokio::spawn(serve(listener, state.clone()));
+        Ok(Self {
+            address,
+            state,
+            _server: AbortOnDropHandle::new(server),
+        })
+    }
+
+    /// A kubeconfig that leads to the proxy, beside the one that leads to the API server.
+    pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
+        let text = std::fs::read_to_string(original).map_err(other)?;
+        let mut kubeconfig: Value = serde_json::from_str(&text)?;
+        kubeconfig["clusters"][0]["cluster"] = json!({ "server": self.address });
+        let path = original.with_extension("proxied");
+        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        Ok(path)
+    }
+
+    /// From now on, the next so many requests of this kind meet with a fault.
+    pub fn fault(&self, fault: Fault, times: usize, about: impl Fn(&Seen) -> bool + Send + 'static) {
+        let about = Box::new(about);
+        locked(&self.state.rules).push(Rule { about, fault, times });
+    }
+
+    /// Takes all faults back.
+    pub fn heal(&self) {
+        locked(&self.state.rules).clear();
+        self.state.control.send_modify(|control| {
+            control.silent = false;
+            control.out = false;
+        });
+    }
+
+    /// Cuts all watches that run.
+    pub fn cut(&self, cut: Cut) {
+        self.state.control.send_modify(|control| {
+            control.cut = cut;
+            control.cuts += 1;
+        });
+    }
+
+    /// Lets watches say nothing more until [`Proxy::heal`]; what they would have said comes then.
+    pub fn silence(&self) {
+        self.state.control.send_modify(|control| control.silent = true);
+    }
+
+    /// Cuts everything, and answers nothing until [`Proxy::heal`].
+    pub fn outage(&self) {
+        self.state.control.send_modify(|control| {
+            control.out = true;
+            control.cut = Cut::Reset;
+            control.cuts += 1;
+        });
+    }
+
+    /// The requests so far.
+    pub fn log(&self) -> Vec<Seen> {
+        locked(&self.state.log).clone()
+    }
+
+    /// Waits until there are so many requests of this kind.
+    pub async fn wait_for(&self, what: &str, count: usize, about: impl Fn(&Seen) -> bool) -> Result<Vec<Seen>> {
+        let mut changes = self.state.count.subscribe();
+        let wait = async {
+            loop {
+                let found: Vec<Seen> = locked(&self.state.log)
+                    .iter()
+                    .filter(|seen| about(seen))
+                    .cloned()
+                    .collect();
+                if found.len() >= count || changes.changed().await.is_err() {
+                    return found;
+                }
+            }
+        };
+        let limit = Duration::from_secs(30);
+        let found = tokio::time::timeout(limit, wait).await;
+        found.map_err(|_| Error::Other(format!("{count} times {what}: not within {limit:?}")))
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<State>) {
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        if state.control.borrow().out {
+            continue;
+        }
+        let state = state.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| answer(state.clone(), request));
+            let server = auto::Builder::new(TokioExecutor::new());
+            // That a connection was cut is what tests want.
+            drop(server.serve_connection(TokioIo::new(stream), service).await);
+        });
+    }
+}
+
+async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Answer> {
+    let cut = || io::Error::other("cut");
+    let seen = Seen {
+        at: Instant::now(),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        forwarded: false,
+    };
+    if state.control.borrow().out {
+        return Err(cut());
+    }
+    let fault = state.fault_of(&seen);
+    let forwarded = matches!(fault, None | Some(Fault::Slow(_)));
+    let is_watch = seen.is_watch();
+    locked(&state.log).push(Seen { forwarded, ..seen });
+    state.count.send_modify(|count| *count += 1);
+    match fault {
+        None => {}
+        Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Reset) => return Err(cut()),
+        Some(Fault::Ended) => return own(200, None, Bytes::new()),
+        Some(Fault::Status(status, retry_after)) => {
+            let body = status_object(status).to_string();
+            return own(status, retry_after, body.into());
+        }
+    }
+    let response = forward(&state.client, request).await.map_err(io::Error::other)?;
+    let (head, body) = response.into_parts();
+    let body = if is_watch {
+        watched(body, state.control.subscribe())
+    } else {
+        body.map_err(BoxError::from).boxed_unsync()
+    };
+    Ok(Response::from_parts(head, body))
+}
+
+impl State {
+    fn fault_of(&self, seen: &Seen) -> Option<Fault> {
+        let mut rules = locked(&self.rules);
+        let rule = rules.iter_mut().find(|rule| rule.times > 0 && (rule.about)(seen))?;
+        rule.times -= 1;
+        Some(rule.fault)
+    }
+}
+
+fn status_object(status: u16) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "as the test wants",
+        "reason": match status { 410 => "Expired", 429 => "TooManyRequests", _ => "InternalError" },
+    })
+}
+
+fn own(status: u16, retry_after: Option<u64>, body: Bytes) -> io::Result<Answer> {
+    let mut response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(seconds) = retry_after {
+        response = response.header(header::RETRY_AFTER, seconds);
+    }
+    let body = Full::new(body).map_err(BoxError::from).boxed_unsync();
+    response.body(body).map_err(io::Error::other)
+}
+
+async fn forward(client: &Client, request: Request<Incoming>) -> std::result::Result<Response<Body>, BoxError> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut ours = Request::builder()
+        .method(head.method)
+        .uri(path)
+        .body(Body::from(body))?;
+    *ours.headers_mut() = passed_on(&head.headers);
+    Ok(client.send(ours).await?)
+}
+
+/// The headers that are about the request, not the connection or who asks.
+fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let kept = [header::CONTENT_TYPE, header::ACCEPT];
+    let found = kept
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), headers.get(&name)?.clone())));
+    found.collect()
+}
+
+/// A watch that may be cut or silenced.
+fn watched(body: Body, control: watch::Receiver<Control>) -> UnsyncBoxBody<Bytes, BoxError> {
+    let cuts = control.borrow().cuts;
+    let frames = stream::unfold(Some((body, control)), move |running| async move {
+        let (mut body, mut control) = running?;
+        loop {
+            let now = *control.borrow_and_update();
+            if now.cuts != cuts {
+                let event = json!({"type": "ERROR", "object": status_object(410)}).to_string() + "\n";
+                return match now.cut {
+                    Cut::Gone => Some((Ok(Frame::data(Bytes::from(event))), None)),
+                    Cut::End => None,
+                    Cut::Reset => Some((Err(BoxError::from("cut")), None)),
+                };
+            }
+            tokio::select! {
+                changed = control.changed() => changed.ok()?,
+                frame = body.frame(), if !now.silent => {
+                    return Some((frame?.map_err(BoxError::from), Some((body, control))));
+                }
+            }
+        }
+    });
+    BodyExt::boxed_unsync(StreamBody::new(frames))
+}
