@@ -64,7 +64,7 @@ pub struct Options {
     /// How often attachments are looked at for findings.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub inspection_interval: Duration,
-    /// Name of this replica in the status of AttacherConfigs; the pod's name by default.
+    /// Name of this replica in Leases and in the status of AttacherConfigs; the pod's name by default, else that of the host.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub identity: Option<String>,
 }

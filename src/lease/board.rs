@@ -75,8 +75,8 @@ impl Board {
         if let Some(request) = state.request.take_if(|request| request.ends <= now) {
             state.silent.insert(request.holder, now + RESIGNED);
         }
-        let (least, most) = REST;
-        let draw = || now + retry_period.mul_f64(least + (most - least) * fastrand::f64());
+        let (shortest, longest) = REST;
+        let draw = || now + retry_period.mul_f64(shortest + (longest - shortest) * fastrand::f64());
         let rested = *state.rested.get_or_insert_with(draw);
         let Some(holder) = state.holders.get(lease).cloned() else {
             return false;

@@ -23,6 +23,8 @@ use crate::support::{Error, Operator, OperatorOptions, Result};
 const NAMESPACE: &str = "csi-attacher-operator";
 const LEASE_DURATION: Duration = Duration::from_secs(4);
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// What is left of a Lease at its next renewal.
+const REST: Duration = Duration::from_secs(3);
 
 /// Settings with which a Lease runs out soon.
 fn short() -> Value {
@@ -33,6 +35,7 @@ fn named(identity: &str) -> OperatorOptions {
     operator_options().argument(format!("--identity={identity}"))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "map_err hands it over so")]
 fn other(error: impl ToString) -> Error {
     Error::Other(error.to_string())
 }

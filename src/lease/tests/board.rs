@@ -116,7 +116,7 @@ impl World {
 
 #[test]
 fn shares_become_fair_and_then_nothing_moves() {
-    let mut moved = 0;
+    let mut total = 0;
     for seed in 0..60 {
         fastrand::seed(seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -145,9 +145,9 @@ fn shares_become_fair_and_then_nothing_moves() {
                 }
             }
         }
-        moved += moves;
+        total += moves;
     }
-    assert!(moved > 200, "{moved}");
+    assert!(total > 200, "{total}");
 }
 
 #[test]
