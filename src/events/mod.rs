@@ -92,6 +92,14 @@ reasons! {
     AttachmentMismatch Warning,
     /// What the driver listed otherwise is right again.
     AttachmentRepaired Normal,
+    /// On an AttacherConfig: its driver is worked for.
+    Ready Normal,
+    /// On an AttacherConfig: `spec.suspend` is true.
+    Suspended Normal,
+    /// On an AttacherConfig: the driver does not answer as it should; tried again by itself.
+    DriverUnreachable Warning,
+    /// On an AttacherConfig: only a person can mend it.
+    Stalled Warning,
 }
 
 /// `Event.type`.

@@ -7,6 +7,7 @@
 mod deletion;
 mod election;
 mod gauges;
+mod news;
 mod plan;
 mod running;
 mod saturation;
@@ -27,8 +28,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::CheckHandle;
-use crate::api::AttacherConfigObject;
+use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::clock;
 use crate::driver::{Context, Phase};
+use crate::events::{Events, Occurrence, of_config};
 use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
 use crate::store::{RECOVERED, patient};
@@ -54,13 +57,14 @@ pub struct Supervisor {
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
+    events: Events,
     insights: Insights,
 }
 
 impl Supervisor {
     /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
     pub fn new(context: Context, client: Client, office: Office) -> Self {
-        let holder = office.identity.clone();
+        let (holder, events) = (office.identity.clone(), context.events.clone());
         Self {
             drivers: Drivers::new(context).electing(Election::Each(office)),
             objects: BTreeMap::new(),
@@ -69,6 +73,7 @@ impl Supervisor {
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
+            events,
             insights: Insights::default(),
         }
     }
@@ -260,6 +265,7 @@ impl Supervisor {
     /// not hold up the others.
     async fn write_statuses(&mut self) {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
+        let events = &self.events;
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
             if !deletion::is_served(&entry.object) {
                 return None;
@@ -286,6 +292,7 @@ impl Supervisor {
             Some(async move {
                 match writer.write(name, entry.object.metadata.uid.as_deref(), &wanted).await {
                     Ok(answer) => {
+                        tell(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
                         entry.voice.spoke(essence);
                     }
@@ -312,6 +319,24 @@ fn claimed(drivers: &Drivers, name: &str, entry: &Entry) -> Option<usize> {
         // It never answered, so that nothing was ever claimed in its name.
         None => Some(0),
     }
+}
+
+/// Tells a change of the status as an event. Told by whoever writes the status, hence once whatever the number of replicas.
+fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatus) {
+    let Some((reason, note)) = news::news(&entry.written, wanted) else {
+        return;
+    };
+    let driver = wanted.driver.as_ref().map_or(name, |driver| &driver.name);
+    let uid = entry.object.metadata.uid.as_deref().unwrap_or_default();
+    events.record(Occurrence {
+        driver: driver.into(),
+        reason,
+        level: reason.level(),
+        note,
+        trace_id: None,
+        at: clock::now(),
+        subjects: vec![of_config(name, uid)],
+    });
 }
 
 /// The driver's name, from what it answers, what it answered once, or the spec.

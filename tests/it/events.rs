@@ -149,3 +149,25 @@ async fn an_orphan_is_let_go_by_policy_and_told() -> Result<()> {
     assert_eq!(told.type_.as_deref(), Some("Warning"));
     Ok(())
 }
+
+#[tokio::test]
+async fn what_a_config_came_to_is_told_on_it() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = driver(&world, "heard").await?;
+    let config = "AttacherConfig";
+    event(&world, config, "heard", "Ready", "attaching and detaching volumes").await?;
+    driver.stop().await;
+    let gone = event(&world, config, "heard", "DriverUnreachable", "").await?;
+    assert_eq!(gone.type_.as_deref(), Some("Warning"));
+    driver.start_again().await?;
+    driver.wait("Ready", "True", None).await?;
+    driver
+        .configure(&json!({ "driverName": "somebody.else.csi.test" }))
+        .await?;
+    let stalled = event(&world, config, "heard", "Stalled", "DriverNameMismatch").await?;
+    assert_eq!(stalled.type_.as_deref(), Some("Warning"));
+    driver.configure(&json!({ "suspend": true })).await?;
+    event(&world, config, "heard", "Suspended", "spec.suspend is true")
+        .await
+        .map(drop)
+}

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod findings;
+mod news;
 mod plan;
 mod running;
 mod saturation;
