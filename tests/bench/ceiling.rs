@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kube::Client;
+
 use csi_attacher_operator::decide::patch;
-use csi_attacher_operator::decide::{Capabilities, DriverFacts, Write};
+use csi_attacher_operator::decide::{Capabilities, DriverFacts};
 use csi_attacher_operator::objects::{
     Attachment, PersistentVolumeWire, Source, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
 };
@@ -41,21 +43,37 @@ pub async fn measure(bench: &Bench, group: &str, count: usize) -> Result<Ceiling
     Ok(Ceiling { attach, burst, detach })
 }
 
-/// The three writes of a first attach.
-pub fn writes(volume: &Volume, attachment: &Attachment, facts: &DriverFacts) -> Result<[Write; 3]> {
-    let VolumeSource::Csi(source) = &volume.spec.source else {
-        return Err(Error::Other(format!("{} is no CSI volume", volume.name)));
-    };
-    // Like what the mock driver answers.
-    let context = StringMap::from(BTreeMap::from([
-        ("devicePath".to_owned(), "/dev/xvdba".to_owned()),
-        ("readonly".to_owned(), "false".to_owned()),
-    ]));
-    Ok([
-        patch::protect_volume(volume, &facts.finalizer),
-        patch::claim(attachment, facts, "node-id", source),
-        patch::attached(attachment, Some(&context)),
-    ])
+/// The first two writes of a first attach; the third is made from the answer to the second.
+#[derive(Clone, Debug)]
+pub struct Writes {
+    protect: Prepared,
+    claim: Prepared,
+}
+
+impl Writes {
+    /// For this volume and attachment.
+    pub fn new(volume: &Volume, attachment: &Attachment, facts: &DriverFacts) -> Result<Self> {
+        let VolumeSource::Csi(source) = &volume.spec.source else {
+            return Err(Error::Other(format!("{} is no CSI volume", volume.name)));
+        };
+        Ok(Self {
+            protect: Prepared::patch(&patch::protect_volume(volume, &facts.finalizer)),
+            claim: Prepared::patch(&patch::claim(attachment, facts, "node-id", source)),
+        })
+    }
+
+    /// Sends all three, each after the answer to the one before.
+    pub async fn send(&self, client: &Client) -> Result<()> {
+        self.protect.send(client).await?;
+        let claimed: VolumeAttachmentWire = self.claim.send_for(client).await?;
+        // Like what the mock driver answers.
+        let context = StringMap::from(BTreeMap::from([
+            ("devicePath".to_owned(), "/dev/xvdba".to_owned()),
+            ("readonly".to_owned(), "false".to_owned()),
+        ]));
+        let write = patch::attached(&claimed.into(), Some(&context));
+        Prepared::patch(&write).send(client).await.map(drop)
+    }
 }
 
 async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<f64> {
@@ -75,17 +93,12 @@ async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFact
     let prepared: Result<Vec<_>> = volumes
         .iter()
         .zip(&attachments)
-        .map(|(volume, attachment)| Ok(writes(volume, attachment, facts)?.map(|write| Prepared::patch(&write))))
+        .map(|(volume, attachment)| Writes::new(volume, attachment, facts))
         .collect();
     let client = bench.client.clone();
-    let (_, took) = each(prepared?, move |patches| {
+    let (_, took) = each(prepared?, move |writes: Writes| {
         let client = client.clone();
-        async move {
-            for patch in &patches {
-                patch.send(&client).await?;
-            }
-            Ok(())
-        }
+        async move { writes.send(&client).await }
     })
     .await?;
     bench.recorder.wait(group, Stage::Attached, count, PHASE_LIMIT).await?;
@@ -101,10 +114,7 @@ async fn burst(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts
         let (client, facts) = (client.clone(), facts.clone());
         async move {
             let attachment: VolumeAttachmentWire = create.send_for(&client).await?;
-            for write in writes(&volume, &attachment.into(), &facts)? {
-                Prepared::patch(&write).send(&client).await?;
-            }
-            Ok(())
+            Writes::new(&volume, &attachment.into(), &facts)?.send(&client).await
         }
     })
     .await?;

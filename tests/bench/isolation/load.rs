@@ -73,10 +73,9 @@ impl Load {
 /// What an attacher writes for a first attach, each after the answer to the one before.
 async fn attach(client: Client, create: Prepared, volume: Volume, facts: Arc<DriverFacts>) -> Result<()> {
     let attachment: VolumeAttachmentWire = create.send_for(&client).await?;
-    for write in ceiling::writes(&volume, &Attachment::from(attachment), &facts)? {
-        Prepared::patch(&write).send(&client).await?;
-    }
-    Ok(())
+    ceiling::Writes::new(&volume, &Attachment::from(attachment), &facts)?
+        .send(&client)
+        .await
 }
 
 /// Attaches and detaches volumes of a group without end, `per_second` of each. Somebody may ask for that.
