@@ -160,7 +160,7 @@ impl Attempt<'_> {
                 ..*observed
             };
             let writes = (self.work.rules.settle)(&current, outcome, clock::now());
-            let Err(error) = self.write_all(&fresh, writes).await else {
+            let Err(error) = self.write_notes(&fresh, writes).await else {
                 return Ok(());
             };
             let target = Target::AttachmentStatus(snapshot.attachment.name.clone());
@@ -173,9 +173,13 @@ impl Attempt<'_> {
         }
     }
 
-    async fn write_all(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
+    /// Sends writes that note a failure.
+    async fn write_notes(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
+        let requests = self.work.context.requests.for_notes();
         for write in writes {
-            self.write(snapshot, &write).await?;
+            let outcome = requests.write(&write, &self.span).await;
+            let uid = snapshot.uid(&write.target);
+            take_in(&self.work.context.store, &write.target, uid, outcome)?;
         }
         Ok(())
     }

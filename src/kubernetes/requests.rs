@@ -87,6 +87,8 @@ pub struct Requests {
     limits: Limits,
     gate: Gate,
     places: Option<Places>,
+    /// Whether they only note failures.
+    notes: bool,
 }
 
 impl Requests {
@@ -102,6 +104,7 @@ impl Requests {
             limits: Limits::default(),
             gate: Gate::default(),
             places: None,
+            notes: false,
         }
     }
 
@@ -127,6 +130,16 @@ impl Requests {
         let limits = self.limits.of_driver(driver, throttle);
         let gate = Gate::default();
         Self { limits, gate, ..self }
+    }
+
+    /// The same requests, of which none is for more than to note a failure: among those in flight they count together,
+    /// whichever driver they are for.
+    #[must_use]
+    pub fn for_notes(&self) -> Self {
+        Self {
+            notes: true,
+            ..self.clone()
+        }
     }
 
     /// The driver that the requests are for, if they are for one.
@@ -239,6 +252,7 @@ impl Requests {
         }
         // Requests that are for no driver, such as events, come one after another.
         let _place = match (&self.places, self.limits.driver()) {
+            (Some(places), Some(_)) if self.notes => Some(places.take_for_note().await),
             (Some(places), Some(driver)) => Some(places.take(driver).await),
             _ => None,
         };

@@ -82,6 +82,13 @@ impl Places {
         }
     }
 
+    /// Waits for a place for a request that only notes a failure, whichever driver failed: all of these are one line, so that
+    /// many drivers that fail leave as much to one that works as a single one does.
+    pub(super) async fn take_for_note(&self) -> Place {
+        // No driver's name is empty.
+        self.take(&Arc::from("")).await
+    }
+
     fn place(&self, driver: Arc<str>) -> Place {
         Place {
             held: Some((self.clone(), driver)),
@@ -215,6 +222,22 @@ mod tests {
         assert!(got(&mut crowd_waits[1]).is_none());
         drop(others);
         assert!(got(&mut crowd_waits[1]).is_some());
+    }
+
+    #[tokio::test]
+    async fn failures_of_all_drivers_are_noted_in_one_line() {
+        let (places, driver) = (places(2), name("works"));
+        let (first, second) = (places.take_for_note().await, places.take_for_note().await);
+        let mut notes: Vec<Waiting<'_>> = (0..3)
+            .map(|_| Box::pin(places.take_for_note()) as Waiting<'_>)
+            .collect();
+        assert!(notes.iter_mut().all(|note| got(note).is_none()));
+        let mut works = wait(&places, &driver);
+        drop(first);
+        let place = got(&mut works);
+        assert!(place.is_some(), "it came last and has nothing in flight");
+        drop(second);
+        assert!(got(&mut notes[0]).is_some());
     }
 
     #[tokio::test]

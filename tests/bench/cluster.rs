@@ -8,6 +8,7 @@ use kube::{Client, Config};
 
 use csi_attacher_operator::kubernetes::connect;
 
+use super::operator_run::SMALL_BURST;
 use super::recorder::Recorder;
 use super::requests::{self, Prepared};
 use super::support::{ControlPlane, Error, Fixtures, Options, Result, operator};
@@ -42,7 +43,7 @@ impl Bench {
         let config: Config = cluster.admin_config().await?;
         let client = connect(&config).map_err(|error| Error::Other(error.to_string()))?;
         let fixtures = Fixtures::new(client.clone());
-        for node in 0..=volumes / VOLUMES_ON_A_NODE {
+        for node in 0..=volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE {
             let id = format!("id-{node}");
             let drivers: Vec<_> = drivers.iter().map(|driver| (*driver, id.as_str())).collect();
             fixtures.csi_node_with(&format!("node-{node}"), &drivers).await?;

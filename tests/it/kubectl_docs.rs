@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::api::condition::{ConditionType, Reason};
+use csi_attacher_operator::events;
 use csi_attacher_operator::mock::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
@@ -385,7 +386,8 @@ fn every_field_condition_and_reason_is_told() {
     assert!(fields.len() > 30, "{fields:?}");
     let reasons = Reason::ALL.iter().map(|reason| reason.as_str().to_owned());
     let conditions = ConditionType::ALL.iter().map(|condition| condition.as_str().to_owned());
-    let names = fields.into_iter().chain(reasons).chain(conditions);
+    let events = events::Reason::ALL.iter().map(|reason| reason.as_str().to_owned());
+    let names = fields.into_iter().chain(reasons).chain(conditions).chain(events);
     let missing: Vec<String> = names.filter(|name| !told.contains(name.as_str())).collect();
     assert!(
         missing.is_empty(),
