@@ -10,7 +10,6 @@ use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Failure, Observed, Outcome, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, Returned};
-use crate::objects::Attachment;
 use crate::queue::Verdict;
 use crate::store::Snapshot;
 
@@ -141,8 +140,9 @@ impl Attempt<'_> {
         Step::End(failed_with(observed))
     }
 
-    /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the failure
-    /// is not what the attachment is about any more.
+    /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment
+    /// was claimed anew. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
+    /// that goes on with a call after its deadline gets a moment to end it.
     async fn note_failure(
         &self,
         snapshot: &Snapshot,
@@ -152,7 +152,7 @@ impl Attempt<'_> {
         let mut again = true;
         loop {
             let fresh = self.newest(snapshot).unwrap_or_else(|| snapshot.clone());
-            if !self.is_same_work(snapshot, &fresh) {
+            if !self.is_same_claim(snapshot, &fresh) {
                 return Ok(());
             }
             let current = Observed {
@@ -190,21 +190,23 @@ impl Attempt<'_> {
         newest.filter(|newest| newest.attachment.uid == snapshot.attachment.uid)
     }
 
-    /// Whether a result for the one is a result for the other: the same object, to be moved the same way and, if it is
-    /// being attached, claimed for the same place.
+    /// Whether a result for the one is a result for the other: to be moved the same way and, if it is being attached,
+    /// claimed for the same place.
     fn is_same_work(&self, one: &Snapshot, other: &Snapshot) -> bool {
+        one.attachment.deleting.is_some() == other.attachment.deleting.is_some() && self.is_same_claim(one, other)
+    }
+
+    /// Whether an attachment that was being attached is still claimed for the same place. What a detach came to counts
+    /// whatever happened to the claim.
+    fn is_same_claim(&self, one: &Snapshot, other: &Snapshot) -> bool {
         let finalizer = &*self.work.facts.finalizer;
-        let claim = |attachment: &Attachment| {
+        let claim = |snapshot: &Snapshot| {
+            let attachment = &snapshot.attachment;
             let note = attachment.volume_note.as_ref().map(|note| note.handle.clone());
             let node_id = attachment.node_id.clone();
             (attachment.finalizers.contains(finalizer), node_id, note)
         };
-        let (one, other) = (&*one.attachment, &*other.attachment);
-        match (&one.deleting, &other.deleting) {
-            (None, None) => claim(one) == claim(other),
-            (Some(_), Some(_)) => true,
-            _ => false,
-        }
+        one.attachment.deleting.is_some() || claim(one) == claim(other)
     }
 
     /// Sends a write and takes the answer into the cache. True when the object went with it.

@@ -140,20 +140,28 @@ where
     result.map(Response::new)
 }
 
-/// Does the work when the caller is gone, which is when this future is dropped.
+/// Does the work when the caller is gone, which is when this future is dropped: before anything that comes after it.
 async fn late<Resp>(
     shared: Arc<Shared>,
     call: CallGuard,
     work: impl FnOnce(&mut State) -> Result<Resp, Status> + Send + 'static,
 ) -> Result<Response<Resp>, Status> {
-    let gone = CancellationToken::new();
-    let _caller = gone.clone().drop_guard();
-    tokio::spawn(async move {
-        gone.cancelled().await;
+    let _owed = Owed(Some(move || {
         let code = shared.change(work).err().map_or(Code::Ok, |status| status.code());
         call.finish(Outcome::Late, Some(code));
-    });
+    }));
     pending().await
+}
+
+/// Work that is done when this is dropped.
+struct Owed<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for Owed<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
 }
 
 /// Closes the connection; the caller gets no answer.

@@ -246,6 +246,9 @@ impl Supervisor {
     async fn keep_or_let_go(&mut self) {
         let (drivers, writer) = (&self.drivers, &self.writer);
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
+            if drivers.lead(name) == Lead::Other {
+                return None;
+            }
             let patch = deletion::patch(&entry.object, claimed(drivers, name, entry))?;
             Some(async move {
                 match writer.write_finalizers(name, &patch).await {

@@ -11,24 +11,25 @@ use crate::events::Reason;
 
 /// The event of a change of the status, if it is worth one. One at most, and the worst.
 pub(super) fn news(before: &AttacherConfigStatus, now: &AttacherConfigStatus) -> Option<(Reason, String)> {
-    let rested = |condition: &Condition| condition.reason == condition::Reason::Suspended.as_str();
-    let states: [(ConditionType, &str, Reason, &dyn Fn(&Condition) -> bool); 4] = [
-        (ConditionType::Stalled, "True", Reason::Stalled, &|_| true),
+    // What is told, by condition, status and, where not every reason is meant, reason.
+    let states = [
+        (ConditionType::Stalled, "True", None, Reason::Stalled),
+        (ConditionType::DriverReachable, "False", None, Reason::DriverUnreachable),
         (
-            ConditionType::DriverReachable,
+            ConditionType::Ready,
             "False",
-            Reason::DriverUnreachable,
-            &|_| true,
+            Some(condition::Reason::Suspended),
+            Reason::Suspended,
         ),
-        (ConditionType::Ready, "False", Reason::Suspended, &rested),
-        (ConditionType::Ready, "True", Reason::Ready, &|_| true),
+        (ConditionType::Ready, "True", None, Reason::Ready),
     ];
-    for (kind, status, reason, matches) in states {
+    for (kind, status, cause, reason) in states {
+        let is_meant = |condition: &&Condition| {
+            condition.status == status && cause.is_none_or(|cause| condition.reason == cause.as_str())
+        };
         let state = |of: &AttacherConfigStatus| {
             let found = of.conditions.iter().find(|condition| condition.type_ == kind.as_str());
-            found
-                .filter(|condition| condition.status == status && matches(condition))
-                .cloned()
+            found.filter(is_meant).cloned()
         };
         let Some(current) = state(now) else { continue };
         let told = state(before).is_some_and(|known| known.reason == current.reason);

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{first_claim, first_finalizer, release, status, uid};
-use crate::rig::{World, assert_steps, within};
+use crate::rig::{NOW, World, assert_steps, within};
 use crate::support::Result;
 
 #[tokio::test]
@@ -147,8 +147,12 @@ async fn deleted_while_publish_hangs() -> Result<()> {
         calls[1].started.as_millisecond() - calls[0].started.as_millisecond() >= 1000,
         "{calls:?}"
     );
+    let text =
+        "rpc error: code = DeadlineExceeded desc = context deadline exceeded: no answer from the driver within 1 s";
+    let error = json!({ "attachError": { "message": text, "time": NOW, "errorCode": 4 } });
     let expected = [
         ("ControllerPublishVolume hanging-va hanging-node-id", Value::Null),
+        ("patch volumeattachments/status hanging-va", status(&made, &error)),
         ("ControllerUnpublishVolume hanging-va hanging-node-id", json!("Ok")),
         ("patch volumeattachments hanging-va", release(&driver, &made, 0)),
     ];
