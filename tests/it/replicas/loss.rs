@@ -1,8 +1,12 @@
 //! A replica that loses its driver or its Lease.
 
+use csi_attacher_operator::api::names::lease_name;
 use csi_attacher_operator::mock::MockDriver;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 use super::{moves, named, other, short};
 use crate::rig::World;
@@ -98,4 +102,45 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result
     world.reported_holder("taken", Some("ours")).await?;
     assert_eq!(kept.mock.calls_of(csi_attacher_operator::mock::Method::Probe).len(), 1);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("ours").await?;
+    let driver = world.unconfigured_driver("sidecars", |mock| mock).await?;
+    // The record of a sidecar that stopped without releasing it, some time ago by its own clock. It counts from when we see it.
+    let lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(lease_name(&driver.name)),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some("csi-attacher-0".to_owned()),
+            lease_duration_seconds: Some(7),
+            acquire_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
+            renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
+            lease_transitions: Some(3),
+            ..LeaseSpec::default()
+        }),
+    };
+    let made = world.leases().create(&PostParams::default(), &lease).await;
+    made.map_err(other)?;
+    driver.claim("sidecars-va").await?;
+    let configured = Instant::now();
+    driver.configure(&short()).await?;
+    driver.wait("Ready", "False", Some("Standby")).await?;
+    assert!(moves(&driver.mock).is_empty());
+    let untouched = world.fixtures.get_attachment("sidecars-va").await?;
+    assert_eq!(untouched.metadata.finalizers, None);
+
+    world.fixtures.wait_for_attached("sidecars-va").await?;
+    assert!(
+        configured.elapsed() >= Duration::from_secs(7),
+        "{:?}",
+        configured.elapsed()
+    );
+    let taken = world.holder(&driver.name, Some("ours")).await?;
+    assert_eq!(taken.spec.and_then(|spec| spec.lease_transitions), Some(4));
+    driver.wait("Ready", "True", None).await
 }
