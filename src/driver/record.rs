@@ -9,7 +9,7 @@ use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Failure, Observed, Outcome, Write};
-use crate::kubernetes::{ApiError, ApiErrorKind, Returned};
+use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::queue::Verdict;
 use crate::store::Snapshot;
 
@@ -121,15 +121,13 @@ impl Attempt<'_> {
         failure: Failure,
         cause: Cause,
     ) -> Step {
-        let outcome = match Operation::of(snapshot) {
+        let operation = Operation::of(snapshot);
+        let outcome = match operation {
             Operation::Attach => Outcome::AttachFailed(failure.clone()),
             Operation::Detach => Outcome::DetachFailed(failure.clone()),
         };
-        let (attachment, operation) = (&snapshot.attachment, Operation::of(snapshot));
-        let turn = self
-            .work
-            .failures
-            .turn(attachment, operation, Instant::now().into_std());
+        let now = Instant::now().into_std();
+        let turn = self.work.failures.turn(&snapshot.attachment, operation, now);
         if let Some(_turn) = turn.await
             && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
         {
@@ -177,9 +175,7 @@ impl Attempt<'_> {
     async fn write_notes(&self, snapshot: &Snapshot, writes: Vec<Write>) -> Result<(), ApiError> {
         let requests = self.work.context.requests.for_notes();
         for write in writes {
-            let outcome = requests.write(&write, &self.span).await;
-            let uid = snapshot.uid(&write.target);
-            take_in(&self.work.context.store, &write.target, uid, outcome)?;
+            self.write_by(&requests, snapshot, &write).await?;
         }
         Ok(())
     }
@@ -211,13 +207,13 @@ impl Attempt<'_> {
 
     /// Sends a write and takes the answer into the cache. True when the object went with it.
     pub(super) async fn write(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
-        let outcome = self.work.context.requests.write(write, &self.span).await;
-        take_in(
-            &self.work.context.store,
-            &write.target,
-            snapshot.uid(&write.target),
-            outcome,
-        )
+        self.write_by(&self.work.context.requests, snapshot, write).await
+    }
+
+    async fn write_by(&self, requests: &Requests, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
+        let outcome = requests.write(write, &self.span).await;
+        let uid = snapshot.uid(&write.target);
+        take_in(&self.work.context.store, &write.target, uid, outcome)
     }
 
     /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
