@@ -6,6 +6,7 @@
 //! at scrape time ([`Metrics::on_scrape`]).
 
 mod collectors;
+mod context;
 mod exposition;
 mod families;
 mod family;
@@ -27,6 +28,8 @@ use tonic::Code;
 use super::batch::SpanCounters;
 use super::names::code_camel_case;
 use crate::objects::InTreePlugin;
+use context::ContextFamilies;
+pub use context::Extraction;
 use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
 use family::{Labels, labels};
 use lanes::LaneFamilies;
@@ -50,6 +53,7 @@ struct Inner {
     scrape: Mutex<()>,
     queue: QueueFamilies,
     lane: LaneFamilies,
+    context: ContextFamilies,
     operation: OperationFamilies,
     reconcile: ReconcileFamilies,
     connection: ConnectionFamilies,
@@ -84,6 +88,7 @@ impl Metrics {
         let inner = Inner {
             queue: QueueFamilies::register(&mut registry),
             lane: LaneFamilies::register(&mut registry),
+            context: ContextFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
             reconcile: ReconcileFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),
