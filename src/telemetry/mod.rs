@@ -8,6 +8,7 @@
 pub mod attribute;
 mod batch;
 mod driver_logs;
+mod exemplar;
 mod exporter;
 mod ids;
 pub mod lifecycle;
@@ -17,6 +18,7 @@ pub mod names;
 pub mod otel_env;
 mod provider;
 pub mod redact;
+pub mod registry;
 mod share;
 pub mod trace;
 pub mod w3c;
@@ -89,7 +91,7 @@ impl Telemetry {
 /// Everything but the logs, which are global.
 fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
-    let metrics = Metrics::new(Arc::clone(&counters));
+    let metrics = Metrics::new(Arc::clone(&counters), metrics::ExemplarFilter::default());
     if settings.exporters.is_empty() {
         return (Tracer::disabled(), metrics, TelemetryGuard(None));
     }

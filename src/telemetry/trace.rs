@@ -15,6 +15,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
 use super::names::attr;
@@ -302,10 +303,9 @@ impl Span {
         self.context().map(|context| format!("{:016x}", context.span_id()))
     }
 
-    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
-    pub fn trace_flags(&self) -> Option<String> {
-        self.context()
-            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
+    pub fn ids(&self) -> Option<SpanIds> {
+        self.context().map(SpanIds::from)
     }
 
     /// Ends the span now.

@@ -24,12 +24,12 @@ pub(super) const VANISHED: &str = "the VolumeAttachment vanished before the driv
 pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
 
 /// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum Ended {
     /// What was to be done is done and on record.
     Succeeded,
     /// It failed, with this `error.type`.
-    Failed(String),
+    Failed(&'static str),
     /// There was nothing to do, or something else comes first.
     Neither,
 }
@@ -91,7 +91,7 @@ pub(in crate::driver) struct Life {
     /// The attempt before.
     pub previous: Option<SpanContext>,
     /// `error.type` of the last failure.
-    pub failure: Option<String>,
+    pub failure: Option<&'static str>,
     pub plan: Option<Plan>,
     /// The driver said that the volume is detached.
     pub confirmed: bool,
@@ -214,7 +214,6 @@ impl Life {
             incoming: self.incoming.clone(),
             links: vec![former],
             previous: self.previous.clone(),
-            failure: self.failure.clone(),
             plan: self.plan.clone(),
             started: now,
             source: root::OBSERVED,
@@ -257,10 +256,10 @@ impl Life {
     }
 
     /// Takes in how the attempt that ran ended.
-    pub fn take_in(&mut self, ended: &Ended) {
+    pub fn take_in(&mut self, ended: Ended) {
         self.running = false;
         if let Ended::Failed(kind) = ended {
-            self.failure = Some(kind.clone());
+            self.failure = Some(kind);
         }
     }
 

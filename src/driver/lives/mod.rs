@@ -231,7 +231,7 @@ impl Lives {
 
     /// Takes in how an attempt ended, whose span has ended before. `known` asks what is known of the attachment by now.
     pub fn rest(&self, handle: &Handle, ended: Ended, known: impl FnOnce() -> Option<Snapshot>) {
-        handle.lock().take_in(&ended);
+        handle.lock().take_in(ended);
         // Only now is asked what is known: who tells of a change from here on finds a life that nobody is at.
         let known = known();
         let outcome = {

@@ -79,7 +79,7 @@ impl Life {
                 span.set(attr::VOLUME_FS_TYPE, fs_type);
             }
         }
-        let kind = self.failure.as_deref().unwrap_or(error_type::OTHER);
+        let kind = self.failure.unwrap_or(error_type::OTHER);
         match outcome {
             Outcome::Succeeded => {}
             Outcome::Aborted(why) => span.fail(kind, why),
