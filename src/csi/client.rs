@@ -291,6 +291,12 @@ impl CsiClient {
             migrated: self.migrated,
         });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
+        if let Some(peer) = self.connection.peer() {
+            span.set(attr::NETWORK_PEER_ADDRESS, &*peer.address);
+            if let Some(port) = peer.port {
+                span.set(attr::NETWORK_PEER_PORT, i64::from(port));
+            }
+        }
         match answer {
             Ok(answer) => Ok((span, answer)),
             Err(error) => {
@@ -322,8 +328,11 @@ impl CsiClient {
         if span.is_recording() {
             span.set(attr::RPC_SYSTEM_NAME, names::RPC_SYSTEM_GRPC);
             span.set(attr::RPC_METHOD, method);
-            span.set(attr::SERVER_ADDRESS, self.connection.address());
-            span.set(attr::NETWORK_PEER_ADDRESS, self.connection.address());
+            let server = self.connection.server();
+            span.set(attr::SERVER_ADDRESS, &*server.address);
+            if let Some(port) = server.port {
+                span.set(attr::SERVER_PORT, i64::from(port));
+            }
             span.set(attr::TIMEOUT, frame.deadline.as_secs_f64());
             if let Some(driver) = &self.driver {
                 span.set(attr::CSI_PLUGIN_NAME, &**driver);

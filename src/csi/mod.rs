@@ -16,7 +16,7 @@ pub use call_error::CallError;
 pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::Connection;
 pub use dial::DialError;
-pub use list::{ListedVolume, VolumePage};
+pub use list::{Asked, ListedVolume, VolumePage};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.

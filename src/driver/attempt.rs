@@ -13,7 +13,7 @@ use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Wri
 use crate::kubernetes::{ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
-use crate::store::{AttacherKey, Snapshot, lane_of, observe};
+use crate::store::{AttacherKey, Cause as Reason, Snapshot, lane_of, observe};
 use crate::telemetry::trace::Span;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -127,7 +127,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
         if lane_of(&snapshot.attachment) != run.lane() {
             // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
-            work.context.store.look_at(name);
+            work.context.store.look_at(name, Reason::Delete);
             return Verdict::Again;
         }
         if !std::mem::replace(&mut opened, true) {
@@ -193,6 +193,7 @@ impl Attempt<'_> {
     /// when the object is as we knew it, the API server means its refusal.
     async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
         let Err(error) = self.write(snapshot, write).await else {
+            report::prepared(self, snapshot, &write.target);
             return Step::Again;
         };
         let look_again = match error.kind {

@@ -9,7 +9,8 @@ use crate::api::validated::Timeouts;
 use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::store::Snapshot;
+use crate::store::{Cause as Reason, Snapshot};
+use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ impl Attempt<'_> {
         };
         let deadline = self.timeouts().publish;
         let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
@@ -59,6 +61,7 @@ impl Attempt<'_> {
         announce::node_gone(self, snapshot, &plan.places);
         let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
         let deadline = self.timeouts().unpublish;
+        self.span.set(attr::TIMEOUT, deadline);
         for place in &plan.places {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
@@ -112,7 +115,7 @@ impl Attempt<'_> {
         let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
         tokio::spawn(async move {
             occupied.ended().await;
-            queue.wake(&key);
+            queue.wake(&key, Reason::Retry.into());
         });
         let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))

@@ -19,7 +19,7 @@ use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
 use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted, expectation};
 use crate::decide::{Credentials, Policy};
-use crate::store::observe;
+use crate::store::{Cause, observe};
 use crate::telemetry::SpanKind;
 use crate::telemetry::names::{attr, span};
 
@@ -100,7 +100,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
     let expectations = expectations(work).await;
     let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
+    span.set(attr::SYNC_ATTACHMENTS, expectations.len());
     let mut listing = Listing::about(expectations);
     let deadline = work.config.borrow().timeouts.list_volumes;
     let limits = Limits {
@@ -209,7 +209,7 @@ fn force(work: &Work, expected: &Expectation) {
     };
     work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
     work.forced.mark(&expected.name, &expected.uid);
-    work.context.store.look_at(&expected.name);
+    work.context.store.look_at(&expected.name, Cause::ForceSync);
 }
 
 fn report(work: &Work, outcome: Result<Found, ListError>, took: Duration) {
