@@ -1,5 +1,6 @@
 //! ListVolumes against the mock driver.
 
+use super::Asked;
 use super::client_tests::{LONG, Stage, within};
 use crate::mock::{MockDriver, Settings};
 use crate::telemetry::Span;

@@ -9,6 +9,7 @@ mod convert;
 mod dial;
 mod list;
 pub mod redact;
+mod spans;
 mod tls;
 mod witness;
 

@@ -108,7 +108,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    let volumes = match list(|| work.client(), limits, &mut listing, &span).await {
+    let volumes = match list(|| work.client(), limits, &mut listing, &mut span).await {
         Ok(volumes) => volumes,
         Err(error) => {
             span.fail("_OTHER", &error.to_string());

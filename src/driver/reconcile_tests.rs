@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, list};
-use crate::csi::{CallError, ListedVolume, VolumePage};
+use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
 use crate::decide::reconcile::{Expectation, Listing, Wanted};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
@@ -60,9 +60,10 @@ impl Calls for Lister {
     ) -> BoxFuture<'a, Answer> {
         assert_eq!(deadline, LIMITS.deadline);
         let mut asked = self.asked.lock();
-        let page = (self.pages)(asked.len(), page.token);
+        let answer = (self.pages)(asked.len(), page.token);
+        assert_eq!(page.index, asked.len());
         asked.push((max_entries, page.token.to_owned()));
-        Box::pin(std::future::ready(page))
+        Box::pin(std::future::ready(answer))
     }
 }
 

@@ -25,9 +25,9 @@ use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
     VolumeAttachmentWire,
 };
+use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
-use crate::telemetry::Span;
 
 const VOLUMES: Resource = Resource {
     name: "persistentvolumes",

@@ -180,6 +180,7 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tr
         provider.tracer_with_scope(scope),
         limits.value_length,
         settings.propagators,
+        settings.conventions,
     )
 }
 

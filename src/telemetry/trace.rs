@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::names::attr;
-use super::otel_env::Propagators;
+use super::otel_env::{Conventions, Propagators};
 use super::share::{Chosen, Share};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -33,6 +33,7 @@ struct Shared {
     tracer: SdkTracer,
     value_limit: usize,
     propagators: Propagators,
+    conventions: Conventions,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -63,11 +64,17 @@ struct SpanStart<'a> {
 }
 
 impl Tracer {
-    pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators) -> Self {
+    pub(super) fn new(
+        tracer: SdkTracer,
+        value_limit: usize,
+        propagators: Propagators,
+        conventions: Conventions,
+    ) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
             value_limit,
             propagators,
+            conventions,
         }));
         Self { shared, share: None }
     }
@@ -192,6 +199,14 @@ impl Span {
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
     pub fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())
+    }
+
+    /// The conventions that attributes of this span follow.
+    pub fn conventions(&self) -> Conventions {
+        self.0
+            .as_ref()
+            .map(|active| active.shared.conventions)
+            .unwrap_or_default()
     }
 
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).
