@@ -19,7 +19,7 @@ use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::attr;
 
 /// Longest driver text that is carried on; the API server takes a quarter of it.
@@ -65,6 +65,7 @@ struct Counted {
     code: Code,
     elapsed: Duration,
     migrated: bool,
+    ids: Option<SpanIds>,
 }
 
 /// A handshake makes four calls; what goes beyond is a driver that never tells its name.
@@ -289,6 +290,7 @@ impl CsiClient {
             code: answer.as_ref().err().map_or(Code::Ok, |error| error.code),
             elapsed: started.elapsed(),
             migrated: self.migrated,
+            ids: span.ids(),
         });
         spans::answered(&mut span, &self.connection, &answer);
         answer.map(|answer| (span, answer))
@@ -307,7 +309,7 @@ impl CsiClient {
 
     fn record(&self, driver: &str, call: Counted) {
         self.metrics
-            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated);
+            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated, call.ids);
     }
 
     /// The driver's answer in our words: the dial error instead of "transport error", and no secret.

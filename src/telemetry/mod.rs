@@ -8,6 +8,7 @@
 pub mod attribute;
 mod batch;
 mod driver_logs;
+mod exemplar;
 mod exporter;
 pub mod logs;
 pub mod metrics;
@@ -84,7 +85,7 @@ impl Telemetry {
 /// Everything but the logs, which are global.
 fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
-    let metrics = Metrics::new(Arc::clone(&counters));
+    let metrics = Metrics::new(Arc::clone(&counters), metrics::ExemplarFilter::default());
     if settings.exporters.is_empty() {
         return (Tracer::disabled(), metrics, TelemetryGuard(None));
     }
