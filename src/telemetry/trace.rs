@@ -4,7 +4,7 @@
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,6 +13,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::batch::KeepOpen;
 use super::names::attr;
 use super::otel_env::Propagators;
 use super::share::{Chosen, Share};
@@ -33,6 +34,20 @@ struct Shared {
     tracer: SdkTracer,
     value_limit: usize,
     propagators: Propagators,
+    /// The pipeline is there as long as there is somebody who could end a span for it.
+    _open: KeepOpen,
+}
+
+/// A tracer that does not keep its pipeline.
+#[derive(Clone, Debug)]
+pub(super) struct WeakTracer(Weak<Shared>);
+
+impl WeakTracer {
+    /// The tracer, when anybody still has it.
+    pub fn upgrade(&self) -> Option<Tracer> {
+        let shared = Some(self.0.upgrade()?);
+        Some(Tracer { shared, share: None })
+    }
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -63,13 +78,19 @@ struct SpanStart<'a> {
 }
 
 impl Tracer {
-    pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators) -> Self {
+    pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators, open: KeepOpen) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
             value_limit,
             propagators,
+            _open: open,
         }));
         Self { shared, share: None }
+    }
+
+    /// The same without keeping its pipeline; `None` when disabled.
+    pub(super) fn downgrade(&self) -> Option<WeakTracer> {
+        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
     }
 
     /// A tracer whose spans do nothing.

@@ -24,8 +24,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use super::batch::SpanCounters;
 use super::names::code_camel_case;
+use super::span_counts::SpanCounters;
 use crate::objects::InTreePlugin;
 use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
 use family::{Labels, labels};
