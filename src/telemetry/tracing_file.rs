@@ -141,7 +141,10 @@ fn collector(target: &str) -> Option<String> {
     if host.contains(['/', '@', '?', '#']) || host.is_empty() {
         return None;
     }
-    collector_url(&format!("http://{host}"))
+    let url = collector_url(&format!("http://{host}"))?;
+    // kube-apiserver would take 443 for a port that is left out, where no collector listens without encryption.
+    let has_port = url.parse::<http::Uri>().is_ok_and(|uri| uri.port_u16().is_some());
+    has_port.then_some(url)
 }
 
 #[cfg(test)]
@@ -209,7 +212,9 @@ mod tests {
                 MEND_VERSION,
             ),
             (HEAD.replace("kind: Tracing", "kind: Audit"), "kind: ", MEND_KIND),
-            (format!("{HEAD}endpoint: 4317"), "endpoint: ", MEND_DOCUMENT),
+            (format!("{HEAD}endpoint: 4317"), "endpoint: ", MEND_ENDPOINT),
+            (format!("{HEAD}endpoint: collector"), "endpoint: ", MEND_ENDPOINT),
+            (format!("{HEAD}endpoint: {{}}"), "endpoint: ", MEND_DOCUMENT),
             (format!("{HEAD}endpoint: ''"), "endpoint: ", MEND_ENDPOINT),
             (
                 format!("{HEAD}endpoint: unix:///run/otel.sock"),
