@@ -11,16 +11,20 @@ mod collector;
 mod destination;
 mod driver_logs;
 mod exporter;
+mod ids;
+pub mod lifecycle;
 pub mod logs;
 pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+pub mod redact;
 mod share;
 mod span_counts;
 pub mod trace;
 mod tracers;
 mod tracing_file;
+pub mod w3c;
 
 #[cfg(test)]
 mod tests;
@@ -31,12 +35,14 @@ use std::time::Duration;
 
 pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
+pub use lifecycle::Identity;
 pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
 pub use metrics::Metrics;
-pub use opentelemetry::trace::SpanKind;
+pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::ProviderError;
+pub use redact::Redaction;
 pub use span_counts::{SpanCounters, SpanCounts};
-pub use trace::{Span, Tracer};
+pub use trace::{Opening, Span, Tracer};
 pub use tracers::{DriverTracer, FlushOutcome, Tracers};
 pub use tracing_file::{TracingFile, TracingFileError};
 

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::batch::{self, KeepOpen, Processor, Queue};
 use super::collector::quietly;
 use super::exporter::{ExportPlan, Exporters};
+use super::ids::Ids;
 use super::names;
 use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
 use super::share::UnlessChosen;
@@ -96,8 +97,10 @@ fn resource(settings: &TraceSettings) -> Resource {
 fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
     let open = KeepOpen(Arc::clone(&queue));
+    let sampler = sampler(sampling);
     let provider = quietly(SdkTracerProvider::builder)
-        .with_sampler(UnlessChosen(sampler(sampling)))
+        .with_sampler(UnlessChosen(sampler.clone()))
+        .with_id_generator(Ids::default())
         .with_max_attributes_per_span(limits.attributes)
         .with_max_events_per_span(limits.events)
         .with_max_links_per_span(limits.links)
@@ -112,6 +115,7 @@ fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resourc
         .build();
     Tracer::new(
         provider.tracer_with_scope(scope),
+        sampler,
         limits.value_length,
         settings.propagators,
         open,
