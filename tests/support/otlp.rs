@@ -113,6 +113,56 @@ impl OtlpReceiver {
         }
     }
 
+    /// Receives OTLP over gRPC and TLS.
+    pub async fn grpc_over_tls(certificate: &str, key: &str) -> Self {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        let identity = tonic::transport::Identity::from_pem(certificate, key);
+        let tls = tonic::transport::ServerTlsConfig::new().identity(identity);
+        let mut server = tonic::transport::Server::builder().tls_config(tls).unwrap();
+        let server = server.add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    /// Receives OTLP over gRPC once the gate is opened; until then it accepts connections, reads nothing and never answers.
+    pub async fn gated() -> (Self, watch::Sender<bool>) {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let (gate, open) = watch::channel(false);
+        let told = sender.clone();
+        let incoming = futures::stream::unfold((listener, open, Vec::new()), move |(listener, mut open, mut held)| {
+            let told = told.clone();
+            async move {
+                loop {
+                    let stream = tokio::select! {
+                        accepted = listener.accept() => accepted.unwrap().0,
+                        // Whoever waits for an answer comes again when the connection is gone.
+                        Ok(()) = open.changed() => { held.clear(); continue }
+                    };
+                    if *open.borrow() {
+                        return Some((Ok::<_, std::io::Error>(stream), (listener, open, held)));
+                    }
+                    told.send_modify(|received| received.requests.push(HeaderMap::new()));
+                    held.push(stream);
+                }
+            }
+        });
+        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        let receiver = Self {
+            address,
+            received,
+            task,
+        };
+        (receiver, gate)
+    }
+
     /// Receives OTLP as protobuf or JSON over HTTP at `/v1/traces`.
     pub async fn http() -> Self {
         let (listener, address) = bind().await;
@@ -153,6 +203,11 @@ impl OtlpReceiver {
     /// The endpoint for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// All spans received so far.
