@@ -10,6 +10,7 @@ mod batch;
 mod collector;
 mod destination;
 mod driver_logs;
+mod exemplar;
 mod exporter;
 mod ids;
 pub mod lifecycle;
@@ -19,6 +20,7 @@ pub mod names;
 pub mod otel_env;
 mod provider;
 pub mod redact;
+pub mod registry;
 mod share;
 mod span_counts;
 pub mod trace;
@@ -103,7 +105,7 @@ impl Telemetry {
 /// Everything but the logs, which are global.
 fn start(settings: otel_env::TraceSettings, file: Option<TracingFile>) -> (Tracers, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
-    let metrics = Metrics::new(Arc::clone(&counters));
+    let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
     let tracers = Tracers::start(settings, file, counters);
     (tracers.clone(), metrics, TelemetryGuard(tracers))
 }

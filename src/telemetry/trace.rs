@@ -16,6 +16,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::batch::KeepOpen;
+use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
 use super::names::attr;
@@ -336,6 +337,11 @@ impl Span {
     pub fn trace_flags(&self) -> Option<String> {
         self.context()
             .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
+    }
+
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
+    pub fn ids(&self) -> Option<SpanIds> {
+        self.context().map(SpanIds::from)
     }
 
     /// Ends the span now.

@@ -13,11 +13,12 @@ mod variables;
 use std::collections::BTreeMap;
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
+use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
 pub(super) use otlp::collector_url;
 use reader::{Reader, key_values};
 pub use settings::{
-    BatchSettings, Compression, ExemplarFilter, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
+    BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
     SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
 };
 pub use variables::VARIABLES;
@@ -233,16 +234,10 @@ impl Reader<'_> {
     }
 
     fn exemplars(&mut self) -> ExemplarFilter {
-        let read = |value: &str| match value.to_ascii_lowercase().as_str() {
-            "always_on" => Some(ExemplarFilter::AlwaysOn),
-            "always_off" => Some(ExemplarFilter::AlwaysOff),
-            "trace_based" => Some(ExemplarFilter::TraceBased),
-            _ => None,
-        };
         self.first(
             &["OTEL_METRICS_EXEMPLAR_FILTER"],
             "always_on, always_off or trace_based",
-            read,
+            ExemplarFilter::named,
         )
         .unwrap_or_default()
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use crate::telemetry::metrics::ExemplarFilter;
+
 /// Everything the environment says about traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
@@ -43,18 +45,6 @@ pub enum Switch {
     Off,
     /// No (`OTEL_SDK_DISABLED=true`), but what comes in is passed on.
     Disabled,
-}
-
-/// `OTEL_METRICS_EXEMPLAR_FILTER`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ExemplarFilter {
-    /// Every observation that belongs to a trace.
-    AlwaysOn,
-    /// None.
-    AlwaysOff,
-    /// Those that belong to a sampled trace.
-    #[default]
-    TraceBased,
 }
 
 /// One destination of spans.
