@@ -12,7 +12,15 @@ use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 
 /// Variables that take any text, and two that decide whether others are looked at.
-const FREE: [&str; 7] = ["_CERTIFICATE", "_CLIENT_KEY", "_NAME", "_NAMESPACE", "_UID", "_ARG", "OTEL_TRACES_EXPORTER"];
+const FREE: [&str; 7] = [
+    "_CERTIFICATE",
+    "_CLIENT_KEY",
+    "_NAME",
+    "_NAMESPACE",
+    "_UID",
+    "_ARG",
+    "OTEL_TRACES_EXPORTER",
+];
 
 /// One operator after another in one cluster.
 #[tokio::test]
