@@ -21,6 +21,7 @@ pub mod fixtures;
 pub mod kubectl;
 pub mod operator;
 pub mod otlp;
+pub mod prometheus;
 pub mod proxy;
 pub mod sidecar;
 pub mod stage;
