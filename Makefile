@@ -86,8 +86,8 @@ failover: need-rust controlplane ## Hand a driver over and kill its replica, HAN
 listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
 	$(CARGO) bench --bench cluster -- listing
 
-generate: need-rust ## Write crds/ from the Rust types
-	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
+generate: need-rust ## Write crds/ from the Rust types, and docs/TRACES.md from the registry of spans
+	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry
 
 prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from the alerts
 	UPDATE=1 $(CARGO) test --quiet --test it prometheus_rules::the_manifest

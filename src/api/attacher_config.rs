@@ -13,15 +13,17 @@ use super::status::AttacherConfigStatus;
 
 mod calls;
 mod leader_election;
+mod log_level;
 mod reconcile_sync;
-mod telemetry;
 mod tls;
+mod tracing;
 
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
+pub use log_level::LogLevel;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
-pub use telemetry::{LogLevel, TracingSpec};
 pub use tls::{SecretReference, TlsSpec};
+pub use tracing::{AnnotationMode, RedactSpec, Redaction, TraceModel, TracingProtocol, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

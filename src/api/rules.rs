@@ -21,6 +21,18 @@ pub(super) const MAX_CALLS: i64 = 10_000;
 pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 /// One million, the whole of `samplesPerMillion`.
 pub(super) const MILLION: i64 = 1_000_000;
+/// Longest address of a collector.
+pub(super) const MAX_COLLECTOR: usize = 512;
+/// Most annotations that are looked at for a trace context.
+pub(super) const MAX_ANNOTATIONS: usize = 8;
+/// Longest key of an annotation: a DNS name, a slash and 63 characters.
+pub(super) const MAX_ANNOTATION_KEY: usize = 317;
+/// Where a trace context is looked for: the key of KEP-5915, then that of Argo Workflows.
+pub(super) const TRACE_ANNOTATIONS: [&str; 2] = ["tracing.k8s.io/traceparent", "opentelemetry.io/traceparent"];
+/// Most attempts in one trace that can be asked for.
+pub(super) const MAX_ATTEMPTS: i64 = 1_000;
+/// Shortest time that one trace may cover: below it, most traces would be pieces.
+pub(super) const MIN_TRACE_AGE: Duration = Duration::from_mins(1);
 /// Longest DNS label, hence namespace.
 pub(super) const MAX_NAMESPACE: usize = 63;
 /// Longest DNS name, hence host and name of most objects.
@@ -59,6 +71,12 @@ pub(super) const RENEW_DEADLINE_MESSAGE: &str =
 pub(super) const RETRY_PERIOD_MESSAGE: &str =
     "1.2 times this must be shorter than leaderElection.renewDeadline: lower retryPeriod or raise renewDeadline";
 pub(super) const SAMPLES_MESSAGE: &str = "must be a whole number from 0 (none) to 1000000 (all)";
+pub(super) const COLLECTOR_MESSAGE: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP, with or without a path; leave it empty to send nothing";
+pub(super) const TRACE_ANNOTATION_MESSAGE: &str =
+    "must be the key of an annotation that ends in traceparent, such as tracing.k8s.io/traceparent";
+pub(super) const ANNOTATIONS_MESSAGE: &str = "must name at most 8 annotations";
+pub(super) const ATTEMPTS_MESSAGE: &str = "must be a whole number from 1 to 1000";
+pub(super) const TRACE_AGE_MESSAGE: &str = "must be a duration from 1m to 24h, such as 1h";
 pub(super) const DURATION_MESSAGE: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
 pub(super) const BACKOFF_ORDER_MESSAGE: &str = "must not be longer than backoff.max: lower initial or raise max";
 pub(super) const FACTOR_MESSAGE: &str = "must be a number from 1 to 10";
@@ -84,6 +102,15 @@ pub(super) fn duration_range() -> Rule {
         "self.matches('{pattern}') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')"
     ))
     .message(DURATION_MESSAGE)
+}
+
+/// A duration from 1m to 24h.
+pub(super) fn trace_age() -> Rule {
+    let pattern = bounded_duration_pattern();
+    Rule::new(format!(
+        "self.matches('{pattern}') && duration(self) >= duration('1m') && duration(self) <= duration('24h')"
+    ))
+    .message(TRACE_AGE_MESSAGE)
 }
 
 /// `initial <= max`; passes when either does not parse, because that has its own message. The API server also holds the
@@ -225,6 +252,26 @@ pub(super) fn election_order() -> [Rule; 2] {
         .message(RETRY_PERIOD_MESSAGE)
         .field_path(".retryPeriod"),
     ]
+}
+
+/// The address of a collector, or nothing. No user information: a password does not belong here.
+pub(super) fn collector() -> Rule {
+    Rule::new(format!(
+        "self == '' || self.matches('^https?://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]])(:{PORT})?(/[!-~]*)?$')"
+    ))
+    .message(COLLECTOR_MESSAGE)
+}
+
+/// The schema of one key in `tracing.annotations`.
+pub(super) fn trace_annotation() -> serde_json::Value {
+    let rule =
+        Rule::new("self.matches('^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?([a-zA-Z0-9][a-zA-Z0-9._-]*[._-])?traceparent$')")
+            .message(TRACE_ANNOTATION_MESSAGE);
+    serde_json::json!({
+        "type": "string",
+        "maxLength": MAX_ANNOTATION_KEY,
+        "x-kubernetes-validations": [rule],
+    })
 }
 
 /// A file system type, or nothing.

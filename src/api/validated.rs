@@ -5,6 +5,7 @@
 
 mod check;
 mod problem;
+mod tracing;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -13,6 +14,7 @@ pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use problem::{ConfigErrors, FieldError, Problem};
+pub use tracing::{Collector, Redact, Tracing};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +45,8 @@ pub struct DriverConfig {
     pub leader_election: LeaderElection,
     /// What happens when the AttacherConfig is deleted while volumes are attached.
     pub deletion_policy: DeletionPolicy,
-    /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
-    pub samples_per_million: Option<u32>,
+    /// Traces of the driver's attachments.
+    pub tracing: Tracing,
     /// Least important lines that are logged; `None` leaves it to the process.
     pub log_level: Option<LogLevel>,
 }

@@ -140,7 +140,7 @@ impl CsiClient {
             )
             .await?;
         let ready = answer.ready.unwrap_or(true);
-        span.set("attacher.driver.ready", ready);
+        span.set(attr::DRIVER_READY, ready);
         Ok(ready)
     }
 

@@ -58,7 +58,9 @@ impl Work {
 
     /// The tracer with the driver's own share of samples, as it is now.
     pub fn tracer(&self) -> Tracer {
-        self.context.tracer.sampling(self.config.borrow().samples_per_million)
+        self.context
+            .tracer
+            .sampling(self.config.borrow().tracing.samples_per_million)
     }
 
     /// As [`Work::client`], for the volume of an attachment.

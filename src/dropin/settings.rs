@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{
-    Backoff, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts,
+    Backoff, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts, Tracing,
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
@@ -145,7 +145,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         kubernetes_api: None,
         leader_election: elected_by_the_process(),
         deletion_policy: DeletionPolicy::Orphan,
-        samples_per_million: None,
+        tracing: Tracing::default(),
         log_level: None,
     })
 }

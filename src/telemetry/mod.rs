@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+pub mod registry;
 mod share;
 pub mod trace;
 

@@ -60,6 +60,8 @@ const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, https://HOST:PO
 const UNIX_PATH: &str = "the socket path must be absolute and name a socket";
 const HTTP: &str = "a plain http endpoint must be on the loopback interface";
 const HTTPS: &str = "an https endpoint must be https://HOST:PORT";
+const COLLECTOR: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector";
+const TRACE_ANNOTATION: &str = "must be the key of an annotation that ends in traceparent";
 const DRIVER: &str = "must be the name that the driver answers to GetPluginInfo";
 
 /// All cases.
@@ -73,7 +75,12 @@ pub const CASES: &[CrdCase] = &[
         "concurrency": {"attach": 0, "detach": 10000, "perNode": 1, "callsPerSecond": 50}, "defaultFsType": "ext4",
         "orphanPolicy": "TreatNotFoundAsDetached", "kubernetesApi": {"qps": 50, "burst": 100}, "deletionPolicy": "WaitForDetach",
         "leaderElection": {"enabled": true, "namespace": "kube-system", "leaseDuration": "2m17s", "renewDeadline": "107s", "retryPeriod": "26s"},
-        "tracing": {"samplesPerMillion": 1000}, "logLevel": "debug"}"#),
+        "tracing": {"endpoint": "https://collector.observability:4318/otlp", "protocol": "http/protobuf", "samplesPerMillion": 1000, "model": "Attempt",
+            "annotationMode": "Parent", "annotations": ["traceparent", "example.com/our.traceparent"], "outgoingAnnotation": false,
+            "maxAttemptsPerTrace": 10, "maxTraceAge": "2h", "redact": {"volumeID": "Hash", "names": "Hash"}, "errorSuffix": true},
+        "logLevel": "debug"}"#),
+    accepted("collector-nowhere", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "", "annotations": []}}"#),
+    accepted("collector-ipv6", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://[::1]", "protocol": "http/json"}}"#),
     accepted("https", r#"{"endpoint": "https://csi.example.com:9000", "tls": {"secretRef": {"namespace": "csi", "name": "driver.tls"}}}"#),
     accepted("https-address", r#"{"endpoint": "https://[fe80::1]:9000", "tls": {"secretRef": {"namespace": "csi", "name": "a"}, "serverName": "csi.example.com"}}"#),
     accepted("tls-null", r#"{"endpoint": "unix:///a", "tls": null}"#),
@@ -184,5 +191,22 @@ pub const CASES: &[CrdCase] = &[
     refused("burst-too-many", r#"{"endpoint": "unix:///a", "kubernetesApi": {"burst": 10001}}"#, "spec.kubernetesApi.burst", "less than or equal to 10000"),
     refused("deletion-policy-unknown", r#"{"endpoint": "unix:///a", "deletionPolicy": "Delete"}"#, "spec.deletionPolicy", "Unsupported value"),
     refused("log-level-unknown", r#"{"endpoint": "unix:///a", "logLevel": "loud"}"#, "spec.logLevel", "Unsupported value"),
+    refused("collector-without-scheme", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "collector:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("collector-without-host", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("collector-port", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:65536"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("collector-port-empty", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("collector-password", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://me:secret@c:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("collector-space", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:4317/a b"}}"#, "spec.tracing.endpoint", COLLECTOR),
+    refused("tracing-protocol-unknown", r#"{"endpoint": "unix:///a", "tracing": {"protocol": "thrift"}}"#, "spec.tracing.protocol", "Unsupported value"),
+    refused("trace-model-unknown", r#"{"endpoint": "unix:///a", "tracing": {"model": "Flat"}}"#, "spec.tracing.model", "Unsupported value"),
+    refused("annotation-mode-unknown", r#"{"endpoint": "unix:///a", "tracing": {"annotationMode": "Trust"}}"#, "spec.tracing.annotationMode", "Unsupported value"),
+    refused("trace-annotation-of-another-kind", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["a/traceparent", "a/b"]}}"#, "spec.tracing.annotations[1]", TRACE_ANNOTATION),
+    refused("trace-annotation-glued", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["mytraceparent"]}}"#, "spec.tracing.annotations[0]", TRACE_ANNOTATION),
+    refused("trace-annotations-too-many", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["traceparent", "a/traceparent", "b/traceparent",
+        "c/traceparent", "d/traceparent", "e/traceparent", "f/traceparent", "g/traceparent", "h/traceparent"]}}"#, "spec.tracing.annotations", "must have at most 8 items"),
+    refused("trace-attempts-none", r#"{"endpoint": "unix:///a", "tracing": {"maxAttemptsPerTrace": 0}}"#, "spec.tracing.maxAttemptsPerTrace", "greater than or equal to 1"),
+    refused("trace-attempts-too-many", r#"{"endpoint": "unix:///a", "tracing": {"maxAttemptsPerTrace": 1001}}"#, "spec.tracing.maxAttemptsPerTrace", "less than or equal to 1000"),
+    refused("trace-age-short", r#"{"endpoint": "unix:///a", "tracing": {"maxTraceAge": "59s"}}"#, "spec.tracing.maxTraceAge", "must be a duration from 1m to 24h"),
+    refused("redaction-unknown", r#"{"endpoint": "unix:///a", "tracing": {"redact": {"names": "Drop"}}}"#, "spec.tracing.redact.names", "Unsupported value"),
     refused("samples-above-a-million", r#"{"endpoint": "unix:///a", "tracing": {"samplesPerMillion": 1000001}}"#, "spec.tracing.samplesPerMillion", "less than or equal to 1000000"),
 ];

@@ -125,7 +125,12 @@ fn the_schema_fills_in_the_same_defaults_as_the_types() {
                 "enabled": true, "namespace": "", "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s",
             },
             "deletionPolicy": "Orphan",
-            "tracing": {},
+            "tracing": {
+                "endpoint": "", "protocol": "grpc", "model": "Lifecycle", "annotationMode": "Link",
+                "annotations": ["tracing.k8s.io/traceparent", "opentelemetry.io/traceparent"],
+                "outgoingAnnotation": true, "maxAttemptsPerTrace": 50, "maxTraceAge": "1h",
+                "redact": {"volumeID": "None", "names": "None"}, "errorSuffix": false,
+            },
         })
     );
     let read: AttacherConfigSpec = serde_json::from_value(spec).expect("readable");

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::api::attacher_config::{LeaderElectionSpec, SecretReference, TlsSpec};
+use crate::api::attacher_config::{LeaderElectionSpec, SecretReference, TlsSpec, TracingSpec};
 use crate::api::validated::{Endpoint, KubernetesApi, Problem, Tls};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
@@ -180,7 +180,7 @@ fn the_share_of_traces() {
     let with = |share: Option<i64>| {
         let mut spec = spec("unix:///a", None);
         spec.tracing.samples_per_million = share;
-        DriverConfig::try_from(&spec).map(|config| config.samples_per_million)
+        DriverConfig::try_from(&spec).map(|config| config.tracing.samples_per_million)
     };
     assert_eq!(with(None), Ok(None));
     assert_eq!(
@@ -190,6 +190,71 @@ fn the_share_of_traces() {
     for bad in [-1, 1_000_001, i64::MIN] {
         assert!(with(Some(bad)).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn collectors() {
+    let with = |endpoint: &str| {
+        let mut spec = spec("unix:///a", None);
+        spec.tracing.endpoint = endpoint.into();
+        DriverConfig::try_from(&spec).map(|config| config.tracing.collector.map(|collector| collector.endpoint))
+    };
+    assert_eq!(with(""), Ok(None));
+    for good in [
+        "http://c",
+        "https://c.d:1/",
+        "http://10.0.0.1:65535/otlp/v1",
+        "http://[::1]:4317",
+        "https://[fe80::1]",
+    ] {
+        assert_eq!(with(good), Ok(Some(good.to_owned())));
+    }
+    for bad in [
+        "c:4317",
+        "ftp://c",
+        "http://",
+        "http:///v1",
+        "http://c:",
+        "http://c:0",
+        "http://c:65536",
+        "http://u:p@c",
+        "http://u@c:1",
+        "http://[::1",
+        "http://[c]:1",
+        "http://c d",
+        "http://c/a b",
+        "http://c/\u{fc}",
+        "http://c?x",
+        "HTTP://c",
+    ] {
+        assert!(with(bad).is_err(), "{bad}");
+    }
+    assert!(with(&format!("http://c/{}", "x".repeat(512))).is_err());
+}
+
+#[test]
+fn the_limits_of_a_trace() {
+    let with = |change: fn(&mut TracingSpec)| {
+        let mut spec = spec("unix:///a", None);
+        change(&mut spec.tracing);
+        problems(&spec)
+    };
+    assert_eq!(with(|tracing| tracing.annotations.clear()), []);
+    let found = with(|tracing| tracing.annotations = vec!["traceparent".into(), "a/b".into()]);
+    assert_eq!(found, problem("tracing.annotations[1]", Problem::TraceAnnotation));
+    let found = with(|tracing| tracing.annotations = vec!["traceparent".into(); 9]);
+    assert_eq!(found, problem("tracing.annotations", Problem::Annotations));
+    for attempts in [0, -1, 1001] {
+        let mut spec = spec("unix:///a", None);
+        spec.tracing.max_attempts_per_trace = attempts;
+        assert_eq!(
+            problems(&spec),
+            problem("tracing.maxAttemptsPerTrace", Problem::Attempts)
+        );
+    }
+    let found = with(|tracing| tracing.max_trace_age = GoDuration::from_secs(59));
+    assert_eq!(found, problem("tracing.maxTraceAge", Problem::TraceAge));
+    assert_eq!(with(|tracing| tracing.max_trace_age = GoDuration::from_secs(60)), []);
 }
 
 #[test]

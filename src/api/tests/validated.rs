@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts,
+    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts, Tracing,
 };
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
@@ -79,7 +79,7 @@ fn the_defaults_become_these_settings() {
                 retry_period: Duration::from_secs(2),
             },
             deletion_policy: crate::api::DeletionPolicy::Orphan,
-            samples_per_million: None,
+            tracing: Tracing::default(),
             log_level: None,
         }
     );

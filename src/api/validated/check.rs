@@ -32,7 +32,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let tls = checker.tls(spec, endpoint.as_ref());
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
-        let samples_per_million = checker.samples(spec.tracing.samples_per_million);
+        let tracing = checker.tracing(&spec.tracing);
         if !is_fs_type(&spec.default_fs_type) {
             checker.report("defaultFsType", Problem::FsType);
         }
@@ -51,7 +51,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 kubernetes_api,
                 leader_election,
                 deletion_policy: spec.deletion_policy,
-                samples_per_million,
+                tracing,
                 log_level: spec.log_level,
             }),
             _ => Err(ConfigErrors { errors: checker.errors }),
@@ -62,12 +62,12 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
 /// Converts field by field and collects the problems. A bad field gives a harmless value that is never used, because
 /// its problem makes the whole conversion fail.
 #[derive(Default)]
-struct Checker {
+pub(super) struct Checker {
     errors: Vec<FieldError>,
 }
 
 impl Checker {
-    fn report(&mut self, path_in_spec: &str, problem: Problem) {
+    pub(super) fn report(&mut self, path_in_spec: &str, problem: Problem) {
         self.errors.push(FieldError::new(path_in_spec, problem));
     }
 
@@ -191,15 +191,6 @@ impl Checker {
             renew_deadline,
             retry_period,
         }
-    }
-
-    fn samples(&mut self, value: Option<i64>) -> Option<u32> {
-        let value = value?;
-        let share = u32::try_from(value).ok().filter(|_| value <= rules::MILLION);
-        if share.is_none() {
-            self.report("tracing.samplesPerMillion", Problem::Samples);
-        }
-        share
     }
 
     fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {

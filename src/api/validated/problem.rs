@@ -81,6 +81,21 @@ pub enum Problem {
     /// Not from 0 to 1000000.
     #[error("{}", rules::SAMPLES_MESSAGE)]
     Samples,
+    /// Not the address of a collector.
+    #[error("{}", rules::COLLECTOR_MESSAGE)]
+    Collector,
+    /// Not the key of an annotation with a trace context.
+    #[error("{}", rules::TRACE_ANNOTATION_MESSAGE)]
+    TraceAnnotation,
+    /// More annotations than are looked at.
+    #[error("{}", rules::ANNOTATIONS_MESSAGE)]
+    Annotations,
+    /// Not from 1 to 1000.
+    #[error("{}", rules::ATTEMPTS_MESSAGE)]
+    Attempts,
+    /// Not from 1 m to 24 h.
+    #[error("{}", rules::TRACE_AGE_MESSAGE)]
+    TraceAge,
     /// Not the name of a file system.
     #[error("{}", rules::FS_TYPE_MESSAGE)]
     FsType,

@@ -1,20 +1,7 @@
-//! What is told of one driver's work.
+//! What is logged of one driver's work.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::api::rules;
-
-/// Traces of one driver's attachments.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TracingSpec {
-    /// How many of a million attachments are traced, from 0 to 1000000. Left out: what the operator's environment says
-    /// (OTEL_TRACES_SAMPLER).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = rules::MILLION))]
-    pub samples_per_million: Option<i64>,
-}
 
 /// The importance of log lines, the most important first.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

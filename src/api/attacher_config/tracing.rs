@@ -1,0 +1,152 @@
+//! How one driver's attachments are traced.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::duration::GoDuration;
+use crate::api::rules;
+
+/// Traces of one driver's attachments.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TracingSpec {
+    /// Where the spans of this driver go, such as `http://collector.observability:4317`. Used only when neither the
+    /// operator's environment (OTEL_EXPORTER_OTLP_ENDPOINT) nor its --tracing-config-file names a place. Empty: nowhere
+    /// else.
+    #[schemars(length(max = rules::MAX_COLLECTOR), extend("x-kubernetes-validations" = [rules::collector()]))]
+    pub endpoint: String,
+
+    /// How spans are sent to endpoint: grpc (port 4317 of most collectors), http/protobuf or http/json (port 4318; the
+    /// path /v1/traces is added where endpoint has none).
+    #[schemars(extend("default" = "grpc"))]
+    pub protocol: TracingProtocol,
+
+    /// How many of a million attachments are traced, from 0 to 1000000. Left out: what the operator's environment says
+    /// (OTEL_TRACES_SAMPLER).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = rules::MILLION))]
+    pub samples_per_million: Option<i64>,
+
+    /// Lifecycle: one trace for the life of an attach and one for that of a detach, with all attempts in it. Attempt: a
+    /// trace for each attempt, linked with each other, for tracing backends that dislike long traces.
+    #[schemars(extend("default" = "Lifecycle"))]
+    pub model: TraceModel,
+
+    /// What is done with a trace context found in the annotations of a VolumeAttachment or its PersistentVolume. Link:
+    /// the trace is linked with it. Parent: the trace becomes a part of it; only for annotations that no stranger can
+    /// write. Ignore: nothing.
+    #[schemars(extend("default" = "Link"))]
+    pub annotation_mode: AnnotationMode,
+
+    /// Annotations that are looked at for a trace context (W3C traceparent), the first that is there counts; each must
+    /// end in `traceparent`. The same key with `tracestate` at its end is read along with it.
+    #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
+        "default" = rules::TRACE_ANNOTATIONS,
+        "items" = rules::trace_annotation(),
+    ))]
+    pub annotations: Vec<String>,
+
+    /// Whether the annotation `attacher.csi.dev/traceparent` is put on VolumeAttachments. It costs no request of its own.
+    #[schemars(extend("default" = true))]
+    pub outgoing_annotation: bool,
+
+    /// Most attempts in one trace, from 1 to 1000. An attach or detach that goes on goes on in a new trace, linked with
+    /// the one before.
+    #[schemars(range(min = 1, max = rules::MAX_ATTEMPTS))]
+    pub max_attempts_per_trace: i64,
+
+    /// Longest time that one trace covers, from 1m to 24h, such as 1h.
+    #[schemars(extend("default" = "1h", "x-kubernetes-validations" = [rules::trace_age()]))]
+    pub max_trace_age: GoDuration,
+
+    /// What is told of volumes and objects in spans.
+    pub redact: RedactSpec,
+
+    /// Whether the error on a VolumeAttachment ends in the ID of its trace, as in `[trace 0af7651916cd43dd8448eb211c80319c]`.
+    #[schemars(extend("default" = false))]
+    pub error_suffix: bool,
+}
+
+impl Default for TracingSpec {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            protocol: TracingProtocol::default(),
+            samples_per_million: None,
+            model: TraceModel::default(),
+            annotation_mode: AnnotationMode::default(),
+            annotations: rules::TRACE_ANNOTATIONS.map(str::to_owned).to_vec(),
+            outgoing_annotation: true,
+            max_attempts_per_trace: 50,
+            max_trace_age: GoDuration::from_secs(60 * 60),
+            redact: RedactSpec::default(),
+            error_suffix: false,
+        }
+    }
+}
+
+/// How spans are sent.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum TracingProtocol {
+    /// OTLP over gRPC.
+    #[default]
+    #[serde(rename = "grpc")]
+    Grpc,
+    /// OTLP over HTTP, in protobuf.
+    #[serde(rename = "http/protobuf")]
+    HttpProtobuf,
+    /// OTLP over HTTP, in JSON.
+    #[serde(rename = "http/json")]
+    HttpJson,
+}
+
+/// What one trace covers.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum TraceModel {
+    /// The life of an attach, or of a detach.
+    #[default]
+    Lifecycle,
+    /// One attempt.
+    Attempt,
+}
+
+/// What is done with a trace context that somebody put on an object.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum AnnotationMode {
+    /// Our trace is linked with it.
+    #[default]
+    Link,
+    /// Our trace becomes a part of it.
+    Parent,
+    /// Nothing.
+    Ignore,
+}
+
+/// What is told of volumes and objects in the spans of one driver.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RedactSpec {
+    /// Volume IDs: None: as they are. Hash: the first 16 hexadecimal digits of their SHA-256.
+    #[serde(rename = "volumeID")]
+    #[schemars(extend("default" = "None"))]
+    pub volume_id: Redaction,
+
+    /// Names of nodes, volumes, claims, namespaces and storage classes: None: as they are. Hash: the first 16 hexadecimal
+    /// digits of their SHA-256.
+    #[schemars(extend("default" = "None"))]
+    pub names: Redaction,
+}
+
+/// How a text is told.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum Redaction {
+    /// As it is.
+    #[default]
+    None,
+    /// By its hash.
+    Hash,
+}

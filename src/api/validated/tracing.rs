@@ -1,0 +1,172 @@
+//! The checked settings of traces.
+
+use std::net::Ipv6Addr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::check::Checker;
+use super::problem::Problem;
+use crate::api::attacher_config::{AnnotationMode, Redaction, TraceModel, TracingProtocol, TracingSpec};
+use crate::api::duration::GoDuration;
+use crate::api::endpoint::is_host;
+use crate::api::rules;
+
+/// How one driver's attachments are traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// Where spans go when the process does not know; `None` is nowhere.
+    pub collector: Option<Collector>,
+    /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
+    pub samples_per_million: Option<u32>,
+    /// What one trace covers.
+    pub model: TraceModel,
+    /// What is done with a trace context in annotations.
+    pub annotation_mode: AnnotationMode,
+    /// Keys that are looked at for one, each ending in `traceparent`.
+    pub annotations: Vec<String>,
+    /// Whether our own is put on VolumeAttachments.
+    pub outgoing_annotation: bool,
+    /// Most attempts in one trace.
+    pub max_attempts: NonZeroU32,
+    /// Longest time that one trace covers, from 1 m to 24 h.
+    pub max_age: Duration,
+    /// What is told by its hash.
+    pub redact: Redact,
+    /// Whether errors on VolumeAttachments end in the ID of the trace.
+    pub error_suffix: bool,
+}
+
+/// Where spans go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Collector {
+    /// An http or https URL with a host.
+    pub endpoint: String,
+    /// How they are sent.
+    pub protocol: TracingProtocol,
+}
+
+/// What spans tell by a hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Redact {
+    /// IDs of volumes.
+    pub volume_id: bool,
+    /// Names of nodes, volumes, claims, namespaces and storage classes.
+    pub names: bool,
+}
+
+impl Default for Tracing {
+    /// The defaults of the schema.
+    fn default() -> Self {
+        Checker::default().tracing(&TracingSpec::default())
+    }
+}
+
+impl Checker {
+    pub(super) fn tracing(&mut self, spec: &TracingSpec) -> Tracing {
+        let collector = (!spec.endpoint.is_empty()).then(|| Collector {
+            endpoint: spec.endpoint.clone(),
+            protocol: spec.protocol,
+        });
+        if collector
+            .as_ref()
+            .is_some_and(|collector| !is_collector(&collector.endpoint))
+        {
+            self.report("tracing.endpoint", Problem::Collector);
+        }
+        if spec.annotations.len() > rules::MAX_ANNOTATIONS {
+            self.report("tracing.annotations", Problem::Annotations);
+        }
+        for (index, key) in spec.annotations.iter().enumerate() {
+            if !is_trace_annotation(key) {
+                self.report(&format!("tracing.annotations[{index}]"), Problem::TraceAnnotation);
+            }
+        }
+        Tracing {
+            collector,
+            samples_per_million: self.samples(spec.samples_per_million),
+            model: spec.model,
+            annotation_mode: spec.annotation_mode,
+            annotations: spec.annotations.clone(),
+            outgoing_annotation: spec.outgoing_annotation,
+            max_attempts: self.attempts(spec.max_attempts_per_trace),
+            max_age: self.trace_age(spec.max_trace_age),
+            redact: Redact {
+                volume_id: spec.redact.volume_id == Redaction::Hash,
+                names: spec.redact.names == Redaction::Hash,
+            },
+            error_suffix: spec.error_suffix,
+        }
+    }
+
+    fn samples(&mut self, value: Option<i64>) -> Option<u32> {
+        let value = value?;
+        let share = u32::try_from(value).ok().filter(|_| value <= rules::MILLION);
+        if share.is_none() {
+            self.report("tracing.samplesPerMillion", Problem::Samples);
+        }
+        share
+    }
+
+    fn attempts(&mut self, value: i64) -> NonZeroU32 {
+        let attempts = u32::try_from(value).ok().filter(|_| value <= rules::MAX_ATTEMPTS);
+        attempts.and_then(NonZeroU32::new).unwrap_or_else(|| {
+            self.report("tracing.maxAttemptsPerTrace", Problem::Attempts);
+            NonZeroU32::MIN
+        })
+    }
+
+    fn trace_age(&mut self, value: GoDuration) -> Duration {
+        let in_range = |span: &Duration| (rules::MIN_TRACE_AGE..=rules::MAX_DURATION).contains(span);
+        value.to_std().filter(in_range).unwrap_or_else(|| {
+            self.report("tracing.maxTraceAge", Problem::TraceAge);
+            rules::MAX_DURATION
+        })
+    }
+}
+
+/// An http or https URL with a host, perhaps a port and a path, and no user information.
+fn is_collector(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) else {
+        return false;
+    };
+    let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let address = |host: &str| {
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
+    };
+    let is_port = |port: &str| !port.starts_with(['0', '+']) && port.parse::<u16>().is_ok();
+    text.len() <= rules::MAX_COLLECTOR
+        && text.bytes().all(|byte| byte.is_ascii_graphic())
+        && (is_host(host) || address(host))
+        && port.is_none_or(is_port)
+}
+
+/// A key with or without a prefix whose name is `traceparent`, or ends in it after a point, a dash or an underscore.
+fn is_trace_annotation(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let at_end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_prefix = |prefix: &str| {
+        let bytes = prefix.as_bytes();
+        let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
+        at_end(bytes.first()) && at_end(bytes.last()) && bytes.iter().all(inner)
+    };
+    let is_stem = |stem: &str| {
+        let bytes = stem.as_bytes();
+        let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        bytes.is_empty()
+            || bytes.len() > 1
+                && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+                && matches!(bytes.last(), Some(b'.' | b'_' | b'-'))
+                && bytes.iter().all(inner)
+    };
+    key.len() <= rules::MAX_ANNOTATION_KEY
+        && prefix.is_none_or(is_prefix)
+        && name.strip_suffix("traceparent").is_some_and(is_stem)
+}

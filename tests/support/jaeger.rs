@@ -1,0 +1,233 @@
+//! A real Jaeger on loopback ports, with the configuration that `config/jaeger` ships and the traces in its memory, and
+//! what its HTTP API answers.
+
+pub mod tree;
+mod types;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use super::controlplane::programs;
+use super::controlplane::watchdog::{Output, StateFolder, Watched};
+use super::controlplane::ports;
+use super::error::{Error, Result};
+use super::http::{encode, get};
+
+pub use types::{Reference, Span, Trace};
+use types::Answer;
+
+/// The configuration that ships; the ports are given apart.
+pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/jaeger/jaeger.yaml");
+/// How often a start is tried when a port that was free is taken by then.
+const START_ATTEMPTS: u32 = 5;
+const READY_WITHIN: Duration = Duration::from_secs(90);
+/// Jaeger tells nobody when spans arrive, so those who wait for some ask again and again.
+const POLL: Duration = Duration::from_millis(100);
+/// How many traces one answer may hold.
+const MOST: usize = 5000;
+
+/// A running Jaeger. Dropping it kills it and forgets the traces.
+pub struct Jaeger {
+    process: Watched,
+    ports: Ports,
+    _folder: StateFolder,
+}
+
+#[derive(Clone, Copy)]
+struct Ports {
+    otlp_grpc: u16,
+    otlp_http: u16,
+    query: u16,
+    query_grpc: u16,
+}
+
+impl Jaeger {
+    /// The program, built on first use, which takes minutes.
+    pub async fn program() -> Result<PathBuf> {
+        let [program] = programs::locate(["jaeger"]).await?;
+        Ok(program)
+    }
+
+    /// Starts it and waits until it takes spans and answers questions.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts it with further arguments.
+    pub async fn start_with(arguments: &[String]) -> Result<Self> {
+        let program = Self::program().await?;
+        let mut attempt = 1;
+        loop {
+            match Self::start_once(&program, arguments).await {
+                Err(Error::Ended { log, .. }) if attempt < START_ATTEMPTS && ports::was_taken(&log) => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_once(program: &Path, arguments: &[String]) -> Result<Self> {
+        let folder = StateFolder::create()?;
+        let ports = Ports {
+            otlp_grpc: ports::free_port()?,
+            otlp_http: ports::free_port()?,
+            query: ports::free_port()?,
+            query_grpc: ports::free_port()?,
+        };
+        let set = |key: &str, port: u16| format!("--set={key}.endpoint=127.0.0.1:{port}");
+        let mut all = vec![
+            format!("--config={CONFIG}"),
+            set("receivers.otlp.protocols.grpc", ports.otlp_grpc),
+            set("receivers.otlp.protocols.http", ports.otlp_http),
+            set("extensions.jaeger_query.http", ports.query),
+            set("extensions.jaeger_query.grpc", ports.query_grpc),
+        ];
+        all.extend_from_slice(arguments);
+        let log = folder.path().join("jaeger.log");
+        let mut started = Self {
+            process: Watched::spawn("jaeger", program, &all, &log, Output::Log)?,
+            ports,
+            _folder: folder,
+        };
+        started.wait_ready().await?;
+        Ok(started)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let Err(last) = self.probe().await else { return Ok(()) };
+            if let Some(status) = self.process.ended()? {
+                let (component, log) = ("jaeger", self.process.log_tail());
+                return Err(Error::Ended { component, status, log });
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::NotReady {
+                    component: "jaeger",
+                    limit: READY_WITHIN,
+                    last: last.to_string(),
+                    log: self.process.log_tail(),
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn probe(&self) -> Result<()> {
+        for port in [self.ports.otlp_grpc, self.ports.otlp_http] {
+            let connected = TcpStream::connect(("127.0.0.1", port)).await;
+            connected.map_err(|error| Error::Other(format!("port {port}: {error}")))?;
+        }
+        self.get("/api/services").await.map(drop)
+    }
+
+    /// `host:port` for OTLP over gRPC.
+    pub fn otlp_grpc(&self) -> String {
+        format!("127.0.0.1:{}", self.ports.otlp_grpc)
+    }
+
+    /// `host:port` for OTLP over HTTP.
+    pub fn otlp_http(&self) -> String {
+        format!("127.0.0.1:{}", self.ports.otlp_http)
+    }
+
+    /// Where its pages and its HTTP API are.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.query)
+    }
+
+    /// The page of a trace.
+    pub fn page_of(&self, trace_id: &str) -> String {
+        format!("{}/trace/{trace_id}", self.url())
+    }
+
+    /// The body of a GET of the HTTP API, which must be answered 200.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        match get(&format!("{}{path}", self.url())).await? {
+            (200, body) => Ok(body),
+            (status, body) => Err(Error::Other(format!("Jaeger: GET {path}: {status} {body}"))),
+        }
+    }
+
+    /// What is there of a trace; without spans if it is unknown.
+    pub async fn trace(&self, trace_id: &str) -> Result<Trace> {
+        let path = format!("{}/api/traces/{trace_id}", self.url());
+        let body = match get(&path).await? {
+            (200, body) => body,
+            (404, _) => return Ok(Trace::unknown(trace_id)),
+            (status, body) => return Err(Error::Other(format!("Jaeger: GET {path}: {status} {body}"))),
+        };
+        let traces = serde_json::from_str::<Answer>(&body)?.traces();
+        Ok(traces.into_iter().next().unwrap_or_else(|| Trace::unknown(trace_id)))
+    }
+
+    /// The traces with a span of this service that has all of these tags.
+    pub async fn find(&self, service: &str, tags: &[(&str, &str)]) -> Result<Vec<Trace>> {
+        let body = self.find_raw(service, tags).await?;
+        Ok(serde_json::from_str::<Answer>(&body)?.traces())
+    }
+
+    /// As [`Jaeger::find`], the answer as it came.
+    pub async fn find_raw(&self, service: &str, tags: &[(&str, &str)]) -> Result<String> {
+        self.get(&Self::query(service, tags)).await
+    }
+
+    /// The path and query of the HTTP API for a search.
+    pub fn query(service: &str, tags: &[(&str, &str)]) -> String {
+        let tags: serde_json::Map<_, _> = tags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let tags = encode(&serde_json::Value::Object(tags).to_string());
+        format!("/api/traces?service={}&tags={tags}&lookback=1h&limit={MOST}", encode(service))
+    }
+
+    /// Waits until a trace is as wanted.
+    pub async fn wait_for_trace(
+        &self,
+        trace_id: &str,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&Trace) -> bool,
+    ) -> Result<Trace> {
+        let found = self.wait_for(&format!("trace {trace_id} with {what}"), limit, async || {
+            Ok(vec![self.trace(trace_id).await?])
+        }, |traces| traces.iter().all(&wanted));
+        found.await.map(|mut traces| traces.remove(0))
+    }
+
+    /// Waits until the traces that a search finds are as wanted.
+    pub async fn wait_for_search(
+        &self,
+        (service, tags): (&str, &[(&str, &str)]),
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&[Trace]) -> bool,
+    ) -> Result<Vec<Trace>> {
+        let what = format!("{what} among the traces of {service} with {tags:?}");
+        self.wait_for(&what, limit, async || self.find(service, tags).await, wanted).await
+    }
+
+    async fn wait_for(
+        &self,
+        what: &str,
+        limit: Duration,
+        ask: impl AsyncFn() -> Result<Vec<Trace>>,
+        wanted: impl Fn(&[Trace]) -> bool,
+    ) -> Result<Vec<Trace>> {
+        let started = Instant::now();
+        loop {
+            let traces = ask().await?;
+            if wanted(&traces) {
+                return Ok(traces);
+            }
+            if started.elapsed() > limit {
+                let last: Vec<String> = traces.iter().map(tree::render).collect();
+                return Err(Error::TimedOut {
+                    what: what.to_owned(),
+                    limit,
+                    last: format!("{} traces:\n{}", traces.len(), last.join("\n")),
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Traces as the HTTP API of Jaeger tells them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// An answer with traces.
+#[derive(Deserialize)]
+pub(super) struct Answer {
+    data: Option<Vec<RawTrace>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTrace {
+    #[serde(rename = "traceID")]
+    trace_id: String,
+    spans: Vec<RawSpan>,
+    processes: BTreeMap<String, Process>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Process {
+    service_name: String,
+    #[serde(default)]
+    tags: Vec<Tag>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSpan {
+    #[serde(rename = "spanID")]
+    span_id: String,
+    operation_name: String,
+    #[serde(default)]
+    references: Vec<Reference>,
+    start_time: u64,
+    duration: u64,
+    #[serde(default)]
+    tags: Vec<Tag>,
+    #[serde(default)]
+    logs: Vec<Value>,
+    #[serde(rename = "processID")]
+    process_id: String,
+    warnings: Option<Vec<String>>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Tag {
+    key: String,
+    value: Value,
+}
+
+/// From a span to another one: its parent (`CHILD_OF`) or a link (`FOLLOWS_FROM`).
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Reference {
+    /// `CHILD_OF` or `FOLLOWS_FROM`.
+    pub ref_type: String,
+    /// The trace of the other span.
+    #[serde(rename = "traceID")]
+    pub trace_id: String,
+    /// The other span.
+    #[serde(rename = "spanID")]
+    pub span_id: String,
+}
+
+/// One span.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// 16 hexadecimal digits.
+    pub id: String,
+    /// The operation.
+    pub name: String,
+    /// The service that made it.
+    pub service: String,
+    /// Its parent and its links.
+    pub references: Vec<Reference>,
+    /// When it began, in microseconds since 1970.
+    pub start: u64,
+    /// How long it took, in microseconds.
+    pub duration: u64,
+    /// Its attributes, with what OpenTelemetry keeps apart: `span.kind`, `otel.status_code`, `otel.status_description`.
+    pub tags: BTreeMap<String, Value>,
+    /// The attributes of the process that made it.
+    pub resource: BTreeMap<String, Value>,
+    /// Its events.
+    pub events: Vec<Value>,
+    /// What Jaeger says is wrong with it, such as a parent that is not there.
+    pub warnings: Vec<String>,
+    trace_id: String,
+}
+
+impl Span {
+    /// The parent, whether it is there or not.
+    pub fn parent(&self) -> Option<&str> {
+        let parent = |reference: &&Reference| reference.ref_type == "CHILD_OF" && reference.trace_id == self.trace_id;
+        self.references.iter().find(parent).map(|parent| parent.span_id.as_str())
+    }
+
+    /// The trace and span of each link.
+    pub fn links(&self) -> Vec<(&str, &str)> {
+        let links = self.references.iter().filter(|reference| reference.ref_type == "FOLLOWS_FROM");
+        links.map(|link| (link.trace_id.as_str(), link.span_id.as_str())).collect()
+    }
+
+    /// An attribute as text; empty if there is none.
+    pub fn text(&self, key: &str) -> String {
+        match self.tags.get(key) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => String::new(),
+        }
+    }
+
+    /// Whether its status is an error.
+    pub fn failed(&self) -> bool {
+        self.text("otel.status_code") == "ERROR"
+    }
+
+    /// When it ended, in microseconds since 1970.
+    pub fn end(&self) -> u64 {
+        self.start + self.duration
+    }
+}
+
+/// The spans of one trace, the earliest first.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// Its spans.
+    pub spans: Vec<Span>,
+}
+
+impl Trace {
+    pub(super) fn unknown(id: &str) -> Self {
+        Self { id: id.to_owned(), spans: Vec::new() }
+    }
+
+    /// The spans without a parent.
+    pub fn roots(&self) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.parent().is_none()).collect()
+    }
+
+    /// The spans of this name.
+    pub fn named(&self, name: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.name == name).collect()
+    }
+
+    /// The spans of this service.
+    pub fn of_service(&self, service: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.service == service).collect()
+    }
+
+    /// The spans below this one.
+    pub fn children(&self, parent: &Span) -> Vec<&Span> {
+        let below = |span: &&Span| span.parent() == Some(&parent.id);
+        self.spans.iter().filter(below).collect()
+    }
+
+    /// The parent of this span, if it is there.
+    pub fn parent_of(&self, child: &Span) -> Option<&Span> {
+        self.spans.iter().find(|span| child.parent() == Some(&span.id))
+    }
+}
+
+impl Answer {
+    pub(super) fn traces(self) -> Vec<Trace> {
+        self.data.into_iter().flatten().map(Trace::from).collect()
+    }
+}
+
+impl From<RawTrace> for Trace {
+    fn from(raw: RawTrace) -> Self {
+        let RawTrace { trace_id, spans, processes } = raw;
+        let mut spans: Vec<Span> = spans.into_iter().map(|span| span.typed(&trace_id, &processes)).collect();
+        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.duration)));
+        Self { id: trace_id, spans }
+    }
+}
+
+impl RawSpan {
+    fn typed(self, trace_id: &str, processes: &BTreeMap<String, Process>) -> Span {
+        let process = processes.get(&self.process_id).cloned();
+        let (service, resource) = process.map(|process| (process.service_name, process.tags)).unwrap_or_default();
+        Span {
+            id: self.span_id,
+            name: self.operation_name,
+            service,
+            references: self.references,
+            start: self.start_time,
+            duration: self.duration,
+            tags: map(self.tags),
+            resource: map(resource),
+            events: self.logs,
+            warnings: self.warnings.unwrap_or_default(),
+            trace_id: trace_id.to_owned(),
+        }
+    }
+}
+
+fn map(tags: Vec<Tag>) -> BTreeMap<String, Value> {
+    tags.into_iter().map(|tag| (tag.key, tag.value)).collect()
+}
