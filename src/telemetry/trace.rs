@@ -4,9 +4,10 @@
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
 mod opening;
+mod weak;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,6 +26,7 @@ use super::redact::Redaction;
 use super::share::{Chosen, Share};
 use super::w3c;
 pub use opening::Opening;
+pub(super) use weak::WeakTracer;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -48,21 +50,6 @@ struct Shared {
     conventions: Conventions,
     /// The pipeline is there as long as there is somebody who could end a span for it.
     _open: KeepOpen,
-}
-
-/// A tracer that does not keep its pipeline.
-#[derive(Clone, Debug)]
-pub(super) struct WeakTracer(Weak<Shared>);
-
-impl WeakTracer {
-    /// The tracer, when anybody still has it.
-    pub fn upgrade(&self) -> Option<Tracer> {
-        let shared = Some(self.0.upgrade()?);
-        Some(Tracer {
-            shared,
-            ..Tracer::disabled()
-        })
-    }
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -117,11 +104,6 @@ impl Tracer {
             shared,
             ..Self::disabled()
         }
-    }
-
-    /// The same without keeping its pipeline; `None` when disabled.
-    pub(super) fn downgrade(&self) -> Option<WeakTracer> {
-        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
     }
 
     /// A tracer whose spans do nothing.
