@@ -19,7 +19,7 @@ use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
-use crate::telemetry::Tracer;
+use crate::telemetry::{DriverTracer, Tracer};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -47,6 +47,7 @@ pub(super) struct Work {
     pub forced: Forced,
     /// Which failures are written on the attachments.
     pub failures: Failures,
+    tracer: DriverTracer,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -56,11 +57,11 @@ impl Work {
         self.client.read().clone()
     }
 
-    /// The tracer with the driver's own share of samples, as it is now.
+    /// The tracer to the driver's collector and with its own share of samples, as they are now.
     pub fn tracer(&self) -> Tracer {
-        self.context
-            .tracer
-            .sampling(self.config.borrow().tracing.samples_per_million)
+        let config = self.config.borrow();
+        let tracer = self.tracer.get(config.tracing.collector.as_ref());
+        tracer.sampling(config.tracing.samples_per_million)
     }
 
     /// As [`Work::client`], for the volume of an attachment.
@@ -129,7 +130,9 @@ impl Engine {
         let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
         let context = Context { requests, ..context };
         let client = RwLock::new(client);
+        let tracer = DriverTracer::new(context.tracers.clone());
         let work = Arc::new(Work {
+            tracer,
             context,
             facts,
             config,
@@ -144,6 +147,8 @@ impl Engine {
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             client,
         });
+        // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
+        drop(work.tracer());
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
@@ -185,6 +190,8 @@ impl Engine {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
+        // A collector that is not named any more is let go of now, not at the next attempt.
+        drop(self.work.tracer());
         self.work.queue.wake_all(Cause::Config.into());
     }
 

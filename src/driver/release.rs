@@ -88,9 +88,7 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         VolumeAction::Release(write) => write,
     };
     let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
-    let mut span = work
-        .tracer()
-        .root_about(&volume.uid, span::VOLUME_RELEASE, SpanKind::Consumer);
+    let mut span = work.tracer().root(span::VOLUME_RELEASE, SpanKind::Consumer, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
     report::describe_volume(&mut span, &volume);
     span.set(attr::FINALIZER_ACTION, "present");

@@ -50,9 +50,7 @@ pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot
         Operation::Attach => names::span::ATTACH_ATTEMPT,
         Operation::Detach => names::span::DETACH_ATTEMPT,
     };
-    let mut span = work
-        .tracer()
-        .root_about(&snapshot.attachment.uid, name, SpanKind::Consumer);
+    let mut span = work.tracer().root(name, SpanKind::Consumer, &[]);
     if span.is_recording() {
         span.set(attr::OPERATION, operation.as_str());
         describe(&mut span, work, snapshot);
