@@ -25,6 +25,7 @@ mod report;
 mod rules;
 mod secrets;
 mod status;
+mod sync_span;
 mod task;
 mod turn;
 mod undo;
