@@ -25,7 +25,7 @@ pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -268,6 +268,9 @@ impl Store {
         match change {
             Change::None => {}
             Change::Attachment { name, replaced, cause } => {
+                if let Some(replaced) = &replaced {
+                    self.tell_gone(replaced);
+                }
                 self.look_at_attachment(&name, cause);
                 self.look_at_those_waiting_for(&name, replaced.as_deref());
                 if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
@@ -275,6 +278,7 @@ impl Store {
                 }
             }
             Change::AttachmentGone { record } => {
+                self.tell_gone(&record);
                 self.look_at_attachment(&record.name, Cause::Update);
                 self.forget_if_gone(&record);
                 self.look_at_those_waiting_for(&record.name, Some(&record));
@@ -323,6 +327,12 @@ impl Store {
         };
         for name in &waiting {
             self.look_at_attachment(name, Cause::Update);
+        }
+    }
+
+    fn tell_gone(&self, record: &Attachment) {
+        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
+            (route.settled)(record, Rest::Gone);
         }
     }
 
