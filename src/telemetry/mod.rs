@@ -24,7 +24,7 @@ pub mod trace;
 pub mod w3c;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
