@@ -17,18 +17,19 @@ SEED ?= 1
 target := $(or $(CARGO_TARGET_DIR),target)
 
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
-export ONCE KUBECONFIG_TARGET
+export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	isolation ten failover listing \
-	generate kubectl-docs doc deny chart programs controlplane sidecar need-rust clean
+	generate kubectl-docs doc deny chart programs controlplane sidecar jaeger need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
 		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
 
-demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, KUBECONFIG_TARGET=path uses an existing cluster
+demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 traces to Jaeger, KUBECONFIG_TARGET=path uses an existing cluster
 	@if [[ -z "$${KUBECONFIG_TARGET:-}" ]]; then tests/controlplane/build >/dev/null; fi
+	@if [[ "$${JAEGER:-0}" != 0 ]]; then tests/controlplane/build jaeger >/dev/null; fi
 	@echo "Building the operator and the mock driver (a few minutes the first time) ..."
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
@@ -53,7 +54,7 @@ tables: need-rust ## Play the tables of the Go sidecar's own tests, and count th
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
-integration: programs controlplane sidecar ## Run the tests on real API servers
+integration: programs controlplane sidecar jaeger ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
@@ -110,6 +111,9 @@ controlplane: ## Build the components of the test control plane now rather than 
 
 sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather than when it is first needed
 	@tests/controlplane/build csi-attacher >/dev/null
+
+jaeger: ## Build Jaeger and the CSI driver that traces now rather than when they are first needed; 5 to 12 minutes
+	@tests/controlplane/build jaeger csi-traced-driver >/dev/null
 
 need-rust:
 	@.ci/need-rust

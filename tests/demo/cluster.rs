@@ -15,7 +15,7 @@ use tokio::process::Command;
 use crate::plan::PRODUCT;
 use crate::processes::write_private;
 use crate::say::Say;
-use crate::support::controlplane::{programs, watchdog::StateFolder};
+use crate::support::controlplane::{Tracing, programs, watchdog::StateFolder};
 use crate::support::{ControlPlane, Error, Options, Result};
 
 /// How long a foreign API server may take to answer at all.
@@ -33,21 +33,28 @@ pub struct Cluster {
     pub kubectl: PathBuf,
     // The control plane goes before the folder.
     own: Option<ControlPlane>,
+    is_traced: bool,
     folder: StateFolder,
     say: Say,
 }
 
 impl Cluster {
-    /// Starts a control plane of its own.
-    pub async fn start(say: Say) -> Result<Self> {
+    /// Starts a control plane of its own; with a collector (`host:port`), one that traces what the operator asks for.
+    pub async fn start(collector: Option<String>, say: Say) -> Result<Self> {
         say.step("Control plane");
         say.line("Real etcd, kube-apiserver and kube-controller-manager on free loopback ports.");
         say.line("Their programs are built once for each version; the first time takes several minutes.");
         let [_, _, _, kubectl] =
             programs::locate(["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"]).await?;
         say.line("Starting ...");
+        let is_traced = collector.is_some();
+        let tracing = collector.map(|collector| Tracing {
+            collector,
+            samples_per_million: 0,
+        });
         let options = Options {
             controller_manager: true,
+            tracing,
             ..Options::default()
         };
         let own = ControlPlane::start(options).await?;
@@ -56,6 +63,7 @@ impl Cluster {
             kubeconfig: own.admin_kubeconfig(),
             kubectl,
             own: Some(own),
+            is_traced,
             folder: StateFolder::create()?,
             say,
         };
@@ -75,6 +83,7 @@ impl Cluster {
             kubectl: find_kubectl().await?,
             kubeconfig,
             own: None,
+            is_traced: false,
             folder: StateFolder::create()?,
             say,
         };
@@ -110,6 +119,11 @@ impl Cluster {
     /// A kubeconfig of the operator's ServiceAccount, with which it has the rights of `config/rbac.yaml` and no more.
     pub async fn operator_kubeconfig(&self) -> Result<PathBuf> {
         if let Some(own) = &self.own {
+            if self.is_traced {
+                // The API server continues the traces of this group only.
+                let user = format!("system:serviceaccount:{PRODUCT}:{PRODUCT}");
+                return own.kubeconfig_for_member(&user, "system:monitoring");
+            }
             return own.kubeconfig_for_service_account(PRODUCT, PRODUCT).await;
         }
         let token = self.service_account_token().await?;

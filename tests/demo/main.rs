@@ -5,7 +5,7 @@
 //! leave nothing behind: neither processes nor files nor, on a cluster that it did not start, objects.
 //!
 //! Environment: `ONCE=1` ends after the last step instead of staying up; `KUBECONFIG_TARGET` names the kubeconfig of a
-//! cluster to use instead of starting one.
+//! cluster to use instead of starting one; `JAEGER=1` sends all traces to a Jaeger of its own.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,6 +19,7 @@ mod say;
 mod scenario;
 mod stay;
 mod table;
+mod traces;
 mod tree;
 
 use std::io::Write as _;
@@ -32,8 +33,8 @@ use attachments::Attachments;
 use cluster::Cluster;
 use processes::{MockDriver, program};
 use say::Say;
-use support::otlp::OtlpReceiver;
 use support::{Error, Operator, OperatorOptions, Result};
+use traces::Traces;
 
 /// How long the operator may take to end after SIGTERM.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
@@ -63,21 +64,28 @@ fn main() -> ExitCode {
 
 async fn run(say: Say) -> Result<()> {
     let target = variable("KUBECONFIG_TARGET").map(PathBuf::from);
-    let stays = variable("ONCE").is_none_or(|value| value == "0");
+    let is_set = |name| variable(name).is_some_and(|value| value != "0");
+    let stays = !is_set("ONCE");
     let mut signals = Signals::new()?;
-    let cluster = tokio::select! {
-        cluster = open(target, say) => cluster?,
+    let opened = async {
+        // Before the control plane, which traces too.
+        let traces = Traces::start(is_set("JAEGER"), say).await?;
+        let cluster = open(target, &traces, say).await?;
+        Ok::<_, Error>((traces, cluster))
+    };
+    let (traces, cluster) = tokio::select! {
+        opened = opened => opened?,
         () = signals.next() => return Err(interrupted()),
     };
     // From here on there are objects to remove, whatever happens.
     let mut running = None;
     let outcome = tokio::select! {
-        outcome = play(&cluster, &mut running, say) => outcome,
+        outcome = play(&cluster, &traces, &mut running, say) => outcome,
         () = signals.next() => Err(interrupted()),
     };
     let outcome = match outcome {
         Ok(()) if stays => {
-            stay::instructions(&cluster, running.as_ref(), say).await?;
+            stay::instructions(&cluster, running.as_ref(), &traces, say).await?;
             signals.next().await;
             Ok(())
         }
@@ -101,9 +109,9 @@ async fn run(say: Say) -> Result<()> {
     Ok(())
 }
 
-async fn open(target: Option<PathBuf>, say: Say) -> Result<Cluster> {
+async fn open(target: Option<PathBuf>, traces: &Traces, say: Say) -> Result<Cluster> {
     match target {
-        None => Cluster::start(say).await,
+        None => Cluster::start(traces.collector(), say).await,
         Some(kubeconfig) => {
             let cluster = Cluster::existing(&kubeconfig, say).await?;
             foreign::refuse_if_taken(&cluster.client).await?;
@@ -119,21 +127,17 @@ pub struct Running {
     pub drivers: Vec<MockDriver>,
     /// The operator.
     pub operator: Operator,
-    receiver: OtlpReceiver,
 }
 
 impl Running {
-    async fn start(cluster: &Cluster, say: Say) -> Result<Self> {
+    async fn start(cluster: &Cluster, traces: &Traces, say: Say) -> Result<Self> {
         say.step("Two CSI drivers without storage (csi-mock-driver) and the operator");
         let mut drivers = Vec::new();
         for driver in plan::DRIVERS {
             drivers.push(MockDriver::start(driver, cluster.folder()).await?);
             say.line(format!("{} attaches and detaches in {}", driver.name, driver.delay));
         }
-        let receiver = OtlpReceiver::http().await;
-        let mut options = OperatorOptions::new(program("csi-attacher-operator")?)
-            .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
-            .variable("OTEL_BSP_SCHEDULE_DELAY", "200");
+        let mut options = traces.of(OperatorOptions::new(program("csi-attacher-operator")?));
         // Whoever opens the log here is a person.
         options.arguments = vec!["--log-format=text".to_owned()];
         let operator = Operator::start_with(&cluster.operator_kubeconfig().await?, options)?;
@@ -141,11 +145,7 @@ impl Running {
         say.line(
             "csi-attacher-operator is ready, under its ServiceAccount and with the rights of config/rbac.yaml only",
         );
-        Ok(Self {
-            drivers,
-            operator,
-            receiver,
-        })
+        Ok(Self { drivers, operator })
     }
 
     /// Ends the operator as a kubelet would; the drivers go when they are dropped.
@@ -163,9 +163,9 @@ impl Running {
     }
 }
 
-async fn play(cluster: &Cluster, running: &mut Option<Running>, say: Say) -> Result<()> {
+async fn play(cluster: &Cluster, traces: &Traces, running: &mut Option<Running>, say: Say) -> Result<()> {
     scenario::install(cluster, say).await?;
-    let Running { drivers, receiver, .. } = running.insert(Running::start(cluster, say).await?);
+    let Running { drivers, .. } = running.insert(Running::start(cluster, traces, say).await?);
     scenario::configure(cluster, drivers, say).await?;
     scenario::furnish(cluster, say).await?;
     let seen = Attachments::follow(cluster.client.clone(), say);
@@ -173,7 +173,7 @@ async fn play(cluster: &Cluster, running: &mut Option<Running>, say: Say) -> Res
     scenario::show_configs(cluster).await?;
     scenario::detach(cluster, &seen, say).await?;
     scenario::check_calls(drivers, say).await?;
-    scenario::show_trace(receiver, say).await
+    traces.show(say).await
 }
 
 /// The first failure is the reason; those that followed are told too.

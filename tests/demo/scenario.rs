@@ -11,17 +11,15 @@ use serde_json::json;
 use tokio::time::{Instant, interval};
 
 use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::telemetry::names;
 
 use crate::attachments::{Attachments, Known, Seen, short_name};
 use crate::cluster::Cluster;
 use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS};
 use crate::processes::{MockDriver, write_private};
 use crate::say::Say;
-use crate::support::otlp::OtlpReceiver;
 use crate::support::wait::wait_for;
 use crate::support::{Error, Fixtures, Result, Volume};
-use crate::{table, tree};
+use crate::table;
 
 /// How long kube-controller-manager may take for its part.
 const CONTROLLER_WITHIN: Duration = Duration::from_mins(1);
@@ -29,9 +27,6 @@ const CONTROLLER_WITHIN: Duration = Duration::from_mins(1);
 const ALL_WITHIN: Duration = Duration::from_mins(2);
 /// How long the counts in the status of an AttacherConfig may take to follow.
 const STATUS_WITHIN: Duration = Duration::from_secs(30);
-/// How long a trace may take to arrive.
-const TRACE_WITHIN: Duration = Duration::from_secs(20);
-const PUBLISH: &str = "csi.v1.Controller/ControllerPublishVolume";
 
 /// Installs the resource and the rules, as the README says it is done.
 pub async fn install(cluster: &Cluster, say: Say) -> Result<()> {
@@ -277,28 +272,6 @@ pub async fn check_calls(drivers: &[MockDriver], say: Say) -> Result<()> {
             )));
         }
     }
-    Ok(())
-}
-
-/// Prints the trace of the first volume's attach.
-pub async fn show_trace(receiver: &OtlpReceiver, say: Say) -> Result<()> {
-    let Some((volume, node)) = plan::volumes().next() else {
-        return Ok(());
-    };
-    say.step(format!(
-        "Trace of attaching {} to {node}, received by OTLP",
-        volume.name
-    ));
-    let complete = |spans: &[_]| tree::trace_of(spans, PUBLISH, volume.name).is_some();
-    let spans = receiver.wait_for_spans(TRACE_WITHIN, complete).await;
-    let Some(trace) = tree::trace_of(&spans, PUBLISH, volume.name) else {
-        return Err(Error::TimedOut {
-            what: format!("a trace with {PUBLISH} for {}", volume.name),
-            limit: TRACE_WITHIN,
-            last: format!("{} spans of {}", spans.len(), names::SERVICE_NAME),
-        });
-    };
-    say.line(tree::render(&trace));
     Ok(())
 }
 

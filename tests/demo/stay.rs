@@ -6,9 +6,10 @@ use crate::plan::{NAMESPACE, PODS};
 use crate::processes::write_private;
 use crate::say::Say;
 use crate::support::Result;
+use crate::traces::Traces;
 
 /// Prints where things are and what to try.
-pub async fn instructions(cluster: &Cluster, running: Option<&Running>, say: Say) -> Result<()> {
+pub async fn instructions(cluster: &Cluster, running: Option<&Running>, traces: &Traces, say: Say) -> Result<()> {
     let pod = cluster.folder().join("pod.yaml");
     write_private(&pod, &manifest()).await?;
     let pod = pod.display();
@@ -26,6 +27,7 @@ pub async fn instructions(cluster: &Cluster, running: Option<&Running>, say: Say
     say.line(format!(
         "Metrics and health of the operator: http://{http}/metrics http://{http}/readyz"
     ));
+    traces.tell_where(say).await?;
     say.line(format!("Log of the operator: {}", running.operator.log().display()));
     for driver in &running.drivers {
         let (calls, control) = (driver.calls.display(), driver.control.display());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::mock::{Action, Failure, Method, MockDriver, Rule};
+use csi_attacher_operator::mock::{Action, Failure, Method, MockDriver, MockDriverBuilder, Rule};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -17,11 +17,10 @@ use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::wait::wait_for;
 use crate::support::{AuditEvent, Operator, OperatorOptions, Result, Volume};
 
-const DRIVER: &str = "canary.csi.test";
 const NAME: &str = "canary";
 /// The last value contains the first, so that replacing the first one first would leave the rest behind. The one
 /// between ends in a line end, which the driver's message does not show everywhere.
-const SECRETS: [(&str, &str); 3] = [
+pub const SECRETS: [(&str, &str); 3] = [
     ("password", "sing-7c41e9d2"),
     ("pin", "whistle-03fd66\n"),
     ("token", "sing-7c41e9d2-louder-58b0"),
@@ -35,10 +34,10 @@ const MESSAGE: &str =
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Parts of the secret in every shape in which they could leak.
-struct Needles(Vec<String>);
+pub struct Needles(Vec<String>);
 
 impl Needles {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut needles = vec!["louder-58b0".to_owned()];
         for value in values() {
             needles.push(value.to_owned());
@@ -47,7 +46,8 @@ impl Needles {
         Self(needles)
     }
 
-    fn find<'t>(&self, text: &'t str) -> Vec<&'t str> {
+    /// The lines with a leak.
+    pub fn find<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let lines = text.lines();
         lines
             .filter(|line| self.0.iter().any(|needle| line.contains(needle)))
@@ -98,12 +98,8 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
         .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
     let mut operator = stage.operator(options).await?;
-    let builder = MockDriver::builder(DRIVER)
-        .accept_any_volume()
-        .rule(echo(Method::ControllerPublishVolume))
-        .rule(echo(Method::ControllerUnpublishVolume));
-    let driver = stage.driver(builder, NAME).await?;
-    let config = attach_and_detach(&stage).await?;
+    let driver = stage.driver(echoing(NAME), NAME).await?;
+    let config = attach_and_detach(&stage, NAME).await?;
     let metrics = operator.metrics().await?;
     stop(&mut operator).await?;
 
@@ -151,6 +147,18 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
     Ok(())
 }
 
+/// A driver named `<name>.csi.test` which puts the values of the secrets into an error of each method.
+pub fn echoing(name: &str) -> MockDriverBuilder {
+    MockDriver::builder(driver_name(name))
+        .accept_any_volume()
+        .rule(echo(Method::ControllerPublishVolume))
+        .rule(echo(Method::ControllerUnpublishVolume))
+}
+
+fn driver_name(name: &str) -> String {
+    format!("{name}.csi.test")
+}
+
 /// The first call of this method fails, with the values of the secrets in its message.
 fn echo(method: Method) -> Rule {
     Rule::on(method).times(1).action(Action::Fail(Failure {
@@ -163,29 +171,29 @@ fn echo(method: Method) -> Rule {
 
 /// Attaches and detaches a volume, each with a failure that shows on the VolumeAttachment. Answers the AttacherConfig
 /// with the failure to detach in its status, as JSON.
-async fn attach_and_detach(stage: &Stage) -> Result<String> {
-    let fixtures = &stage.fixtures;
+pub async fn attach_and_detach(stage: &Stage, name: &str) -> Result<String> {
+    let (fixtures, driver) = (&stage.fixtures, driver_name(name));
     let (namespace, secret) = PUBLISH_SECRET;
-    fixtures.csi_node("canary-node", DRIVER, "node-id").await?;
-    let volume = Volume::new(NAME, DRIVER, "handle").publish_secret(namespace, secret);
+    fixtures.csi_node("canary-node", &driver, "node-id").await?;
+    let volume = Volume::new(name, &driver, "handle").publish_secret(namespace, secret);
     fixtures.persistent_volume(&volume).await?;
-    fixtures.volume_attachment(NAME, DRIVER, NAME, "canary-node").await?;
-    fixtures.wait_for_attached(NAME).await?;
-    fixtures.delete::<VolumeAttachment>(NAME).await?;
-    fixtures.wait_for_attachment_gone(NAME).await?;
+    fixtures.volume_attachment(name, &driver, name, "canary-node").await?;
+    fixtures.wait_for_attached(name).await?;
+    fixtures.delete::<VolumeAttachment>(name).await?;
+    fixtures.wait_for_attachment_gone(name).await?;
     for error in ["attachError", "detachError"] {
         let is_error = |event: &AuditEvent| {
             let message = event
                 .request_body
                 .as_ref()
                 .and_then(|body| body.pointer(&format!("/status/{error}/message")));
-            event.name == NAME && message.and_then(Value::as_str) == Some(MESSAGE)
+            event.name == name && message.and_then(Value::as_str) == Some(MESSAGE)
         };
         stage.cluster.wait_for_audit_event(error, LIMIT, is_error).await?;
     }
     let configs = Api::<AttacherConfig>::all(stage.client.clone());
     let what = "the failure to detach in the status";
-    let config = wait_for(configs, NAME, what, LIMIT, |config| {
+    let config = wait_for(configs, name, what, LIMIT, |config| {
         let failure = config.and_then(|config| config.status.as_ref()?.last_failure.as_ref());
         failure.is_some_and(|failure| failure.operation == "detach")
     })
@@ -194,7 +202,7 @@ async fn attach_and_detach(stage: &Stage) -> Result<String> {
 }
 
 /// The bodies of all requests that the operator sent about this resource.
-fn audited(stage: &Stage, resource: &str) -> Result<String> {
+pub fn audited(stage: &Stage, resource: &str) -> Result<String> {
     let events = stage.cluster.audit_events()?;
     let bodies = events
         .iter()
@@ -203,7 +211,8 @@ fn audited(stage: &Stage, resource: &str) -> Result<String> {
     Ok(bodies.collect::<Vec<_>>().join("\n"))
 }
 
-async fn events(stage: &Stage) -> Result<String> {
+/// All events, as JSON.
+pub async fn events(stage: &Stage) -> Result<String> {
     let events = Api::<Event>::all(stage.client.clone());
     let events = events.list(&ListParams::default()).await;
     let events = events.map_err(|error| crate::support::Error::Other(error.to_string()))?;

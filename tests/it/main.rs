@@ -27,6 +27,7 @@ mod hanging_collector;
 mod hostile;
 mod hostile_api;
 mod insight;
+mod jaeger;
 mod kubectl_docs;
 mod lease;
 mod limits;

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
+use super::controlplane::ports;
 use super::controlplane::programs;
 use super::controlplane::watchdog::{Output, StateFolder, Watched};
-use super::controlplane::ports;
 use super::error::{Error, Result};
 use super::http::{encode, get};
 
-pub use types::{Reference, Span, Trace};
 use types::Answer;
+pub use types::{Reference, Span, Trace};
 
 /// The configuration that ships; the ports are given apart.
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/jaeger/jaeger.yaml");
@@ -175,9 +175,15 @@ impl Jaeger {
 
     /// The path and query of the HTTP API for a search.
     pub fn query(service: &str, tags: &[(&str, &str)]) -> String {
-        let tags: serde_json::Map<_, _> = tags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let tags: serde_json::Map<_, _> = tags
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect();
         let tags = encode(&serde_json::Value::Object(tags).to_string());
-        format!("/api/traces?service={}&tags={tags}&lookback=1h&limit={MOST}", encode(service))
+        format!(
+            "/api/traces?service={}&tags={tags}&lookback=1h&limit={MOST}",
+            encode(service)
+        )
     }
 
     /// Waits until a trace is as wanted.
@@ -188,9 +194,9 @@ impl Jaeger {
         limit: Duration,
         wanted: impl Fn(&Trace) -> bool,
     ) -> Result<Trace> {
-        let found = self.wait_for(&format!("trace {trace_id} with {what}"), limit, async || {
-            Ok(vec![self.trace(trace_id).await?])
-        }, |traces| traces.iter().all(&wanted));
+        let what = format!("trace {trace_id} with {what}");
+        let ask = async || Ok(vec![self.trace(trace_id).await?]);
+        let found = self.wait_for(&what, limit, ask, |traces| traces.iter().all(&wanted));
         found.await.map(|mut traces| traces.remove(0))
     }
 
@@ -203,7 +209,8 @@ impl Jaeger {
         wanted: impl Fn(&[Trace]) -> bool,
     ) -> Result<Vec<Trace>> {
         let what = format!("{what} among the traces of {service} with {tags:?}");
-        self.wait_for(&what, limit, async || self.find(service, tags).await, wanted).await
+        self.wait_for(&what, limit, async || self.find(service, tags).await, wanted)
+            .await
     }
 
     async fn wait_for(

@@ -56,6 +56,11 @@ impl Stage {
             .await
             .as_ref()
             .map_err(|message| Error::SharedControlPlane(message.clone()))?;
+        Self::on(cluster, turn).await
+    }
+
+    /// A turn on another control plane, of those that take turns there.
+    pub async fn on(cluster: &'static ControlPlane, turn: MutexGuard<'static, ()>) -> Result<Self> {
         operator::install(cluster).await?;
         let client = cluster.admin_client().await?;
         let configs: Api<AttacherConfig> = Api::all(client.clone());

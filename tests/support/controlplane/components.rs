@@ -13,7 +13,7 @@ use super::super::error::{Error, Result};
 use super::audit::{self, AuditLog};
 use super::pki::{self, Authority, IdentityFiles};
 use super::watchdog::{Output, Watched};
-use super::{Options, ports, programs};
+use super::{Options, Tracing, ports, programs};
 
 /// How often a component that starts is asked whether it is ready.
 const PROBE_INTERVAL: Duration = Duration::from_millis(25);
@@ -67,6 +67,7 @@ struct Files {
     signing_key: PathBuf,
     verification_key: PathBuf,
     audit_policy: PathBuf,
+    tracing: PathBuf,
 }
 
 struct Ports {
@@ -94,12 +95,16 @@ impl Installation {
             signing_key: folder.join("service-account.key"),
             verification_key: folder.join("service-account.pub"),
             audit_policy: folder.join("audit-policy.yaml"),
+            tracing: folder.join("tracing.yaml"),
         };
         pki::write_private(&files.authority, authority.certificate())?;
         let (private, public) = pki::signing_key_pair()?;
         pki::write_private(&files.signing_key, &private)?;
         pki::write_private(&files.verification_key, &public)?;
         pki::write_private(&files.audit_policy, audit::POLICY)?;
+        if let Some(tracing) = &options.tracing {
+            pki::write_private(&files.tracing, &tracing_configuration(tracing))?;
+        }
         let ports = Ports {
             etcd: ports::free_port()?,
             etcd_peer: ports::free_port()?,
@@ -193,7 +198,7 @@ impl Installation {
     fn etcd_args(&self) -> Vec<String> {
         let client_url = format!("https://127.0.0.1:{}", self.ports.etcd);
         let peer_url = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
-        vec![
+        let mut args = vec![
             flag("name", "test"),
             flag("data-dir", path(&self.folder.join("etcd"))),
             flag("listen-client-urls", &client_url),
@@ -210,7 +215,12 @@ impl Installation {
             // Benchmarks write more than the 2 GiB which etcd allows by default.
             flag("quota-backend-bytes", 8_u64 << 30),
             flag("log-level", "warn"),
-        ]
+        ];
+        if let Some(tracing) = &self.options.tracing {
+            args.push(flag("enable-distributed-tracing", true));
+            args.push(flag("distributed-tracing-address", &tracing.collector));
+        }
+        args
     }
 
     fn apiserver_args(&self) -> Vec<String> {
@@ -252,6 +262,9 @@ impl Installation {
         if self.options.audit {
             args.push(flag("audit-policy-file", path(&files.audit_policy)));
             args.push(flag("audit-log-path", "-"));
+        }
+        if self.options.tracing.is_some() {
+            args.push(flag("tracing-config-file", path(&files.tracing)));
         }
         args.extend(self.options.apiserver_args.iter().cloned());
         args
@@ -309,6 +322,13 @@ impl Installation {
             }
         }
     }
+}
+
+fn tracing_configuration(tracing: &Tracing) -> String {
+    format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: {}\nsamplingRatePerMillion: {}\n",
+        tracing.collector, tracing.samples_per_million
+    )
 }
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {

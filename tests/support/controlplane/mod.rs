@@ -30,6 +30,16 @@ use watchdog::{StateFolder, Watched};
 /// How often a start is tried when a port that was free is taken by the time a component wants it.
 const START_ATTEMPTS: u32 = 5;
 
+/// How the API server and etcd trace.
+#[derive(Clone, Debug)]
+pub struct Tracing {
+    /// `host:port` that takes OTLP over gRPC.
+    pub collector: String,
+    /// How many of a million requests that come without a sampled trace of a caller whom the API server trusts are
+    /// traced. Those that come with one always are.
+    pub samples_per_million: u32,
+}
+
 /// How a control plane is to be run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -39,6 +49,8 @@ pub struct Options {
     pub audit: bool,
     /// Keep API priority and fairness on, as is the default of Kubernetes.
     pub priority_and_fairness: bool,
+    /// Trace the requests of the API server and those to etcd.
+    pub tracing: Option<Tracing>,
     /// More flags for kube-apiserver; they win over those given by the harness.
     pub apiserver_args: Vec<String>,
     /// More flags for kube-controller-manager; they win over those given by the harness.
@@ -53,6 +65,7 @@ impl Default for Options {
             controller_manager: false,
             audit: false,
             priority_and_fairness: true,
+            tracing: None,
             apiserver_args: Vec::new(),
             controller_manager_args: Vec::new(),
             ready_within: Duration::from_secs(90),
@@ -196,6 +209,15 @@ impl ControlPlane {
             groups,
         };
         self.write_kubeconfig(&path, &credentials)?;
+        Ok(path)
+    }
+
+    /// A kubeconfig with a client certificate for this user in this group. What the API server grants before it looks
+    /// at impersonation, such as the trust in a caller's trace, depends on the certificate.
+    pub fn kubeconfig_for_member(&self, user: &str, group: &str) -> Result<PathBuf> {
+        let identity = self.authority.client(user, Some(group))?;
+        let path = self.new_kubeconfig_path();
+        self.write_kubeconfig(&path, &Credentials::Certificate(&identity))?;
         Ok(path)
     }
 

@@ -97,13 +97,21 @@ impl Span {
     /// The parent, whether it is there or not.
     pub fn parent(&self) -> Option<&str> {
         let parent = |reference: &&Reference| reference.ref_type == "CHILD_OF" && reference.trace_id == self.trace_id;
-        self.references.iter().find(parent).map(|parent| parent.span_id.as_str())
+        self.references
+            .iter()
+            .find(parent)
+            .map(|parent| parent.span_id.as_str())
     }
 
     /// The trace and span of each link.
     pub fn links(&self) -> Vec<(&str, &str)> {
-        let links = self.references.iter().filter(|reference| reference.ref_type == "FOLLOWS_FROM");
-        links.map(|link| (link.trace_id.as_str(), link.span_id.as_str())).collect()
+        let links = self
+            .references
+            .iter()
+            .filter(|reference| reference.ref_type == "FOLLOWS_FROM");
+        links
+            .map(|link| (link.trace_id.as_str(), link.span_id.as_str()))
+            .collect()
     }
 
     /// An attribute as text; empty if there is none.
@@ -137,7 +145,10 @@ pub struct Trace {
 
 impl Trace {
     pub(super) fn unknown(id: &str) -> Self {
-        Self { id: id.to_owned(), spans: Vec::new() }
+        Self {
+            id: id.to_owned(),
+            spans: Vec::new(),
+        }
     }
 
     /// The spans without a parent.
@@ -175,8 +186,15 @@ impl Answer {
 
 impl From<RawTrace> for Trace {
     fn from(raw: RawTrace) -> Self {
-        let RawTrace { trace_id, spans, processes } = raw;
-        let mut spans: Vec<Span> = spans.into_iter().map(|span| span.typed(&trace_id, &processes)).collect();
+        let RawTrace {
+            trace_id,
+            spans,
+            processes,
+        } = raw;
+        let mut spans: Vec<Span> = spans
+            .into_iter()
+            .map(|span| span.typed(&trace_id, &processes))
+            .collect();
         spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.duration)));
         Self { id: trace_id, spans }
     }
@@ -185,7 +203,9 @@ impl From<RawTrace> for Trace {
 impl RawSpan {
     fn typed(self, trace_id: &str, processes: &BTreeMap<String, Process>) -> Span {
         let process = processes.get(&self.process_id).cloned();
-        let (service, resource) = process.map(|process| (process.service_name, process.tags)).unwrap_or_default();
+        let (service, resource) = process
+            .map(|process| (process.service_name, process.tags))
+            .unwrap_or_default();
         Span {
             id: self.span_id,
             name: self.operation_name,
