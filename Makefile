@@ -87,8 +87,8 @@ failover: need-rust controlplane ## Hand a driver over and kill its replica, HAN
 listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
 	$(CARGO) bench --bench cluster -- listing
 
-generate: need-rust ## Write crds/ from the Rust types
-	UPDATE=1 $(CARGO) test --quiet --lib api::tests::crd
+generate: need-rust ## Write crds/ from the Rust types, and docs/TRACES.md from the registry of spans
+	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry
 
 kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
 	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document

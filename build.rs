@@ -2,6 +2,14 @@
 //!
 //! What is redacted is read from the compiled descriptor (option `csi_secret`), never from a list kept by hand: a field that gets the
 //! option is covered by the next build.
+//!
+//! Writes also the constants of spans and attributes from their registry.
+
+#[path = "src/telemetry/registry/constants.rs"]
+mod constants;
+#[allow(dead_code)]
+#[path = "src/telemetry/registry/model.rs"]
+mod model;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,6 +19,7 @@ use heck::{ToSnakeCase as _, ToUpperCamelCase as _};
 use protox::prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, MessageDescriptor};
 
 const PROTO: &str = "proto/csi.proto";
+const REGISTRY: &str = "src/telemetry/registry.yaml";
 const PACKAGE: &str = "csi.v1";
 /// Fields without the option which the specification nevertheless forbids to show: mount flags may hold a password.
 const ALSO_SENSITIVE: &[&str] = &["csi.v1.VolumeCapability.MountVolume.mount_flags"];
@@ -18,7 +27,15 @@ const ALSO_SENSITIVE: &[&str] = &["csi.v1.VolumeCapability.MountVolume.mount_fla
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={PROTO}");
+    println!("cargo::rerun-if-changed={REGISTRY}");
+    for part in ["constants", "model"] {
+        println!("cargo::rerun-if-changed=src/telemetry/registry/{part}.rs");
+    }
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
+
+    let registry = model::Registry::parse(&std::fs::read_to_string(REGISTRY)?)
+        .map_err(|problem| format!("{REGISTRY}: {problem}"))?;
+    std::fs::write(out_dir.join("telemetry.names.rs"), constants::source(&registry)?)?;
 
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler

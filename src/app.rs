@@ -26,15 +26,14 @@ use crate::driver::Context;
 use crate::events::Events;
 use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
-    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect, connect_within, load_config,
-    load_pod_config,
+    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect_counted, load_config, load_pod_config,
 };
 use crate::lease::{Board, LeaseHealth, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
 use crate::telemetry::logs::LogOptions;
-use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry};
+use crate::telemetry::{self, Metrics, SHUTDOWN_CAP, Telemetry};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -215,12 +214,12 @@ async fn operate(
         Cluster::Pod => load_pod_config()?,
     };
     tokio::select! {
-        () = reach(&config, &api_server) => {}
+        () = reach(&config, &telemetry.metrics, &api_server) => {}
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let watching = connect_within(&config, options.kube_api_timeout * 4)?;
-    let writing = connect(&config)?;
+    let watching = connect_counted(&config, Some(options.kube_api_timeout * 4), &telemetry.metrics)?;
+    let writing = connect_counted(&config, None, &telemetry.metrics)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
     let context = context(&config, writing.clone(), store, telemetry, options);
@@ -275,7 +274,7 @@ fn office(
     observed: &Observed,
 ) -> Result<Office, ConnectError> {
     Ok(Office {
-        client: connect(config)?,
+        client: connect_counted(config, None, &observed.telemetry.metrics)?,
         // The sidecar's rule for its host name.
         identity: sanitise_driver_name(&identity(options)),
         labels,
@@ -340,10 +339,10 @@ async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals)
 }
 
 /// Waits until the API server answers, and says what is wrong while it does not.
-async fn reach(config: &Config, check: &CheckHandle) {
+async fn reach(config: &Config, metrics: &Metrics, check: &CheckHandle) {
     let mut pause = FIRST_PAUSE;
     loop {
-        let answer = match connect(config) {
+        let answer = match connect_counted(config, None, metrics) {
             Ok(client) => tokio::time::timeout(LONGEST_PAUSE, client.apiserver_version())
                 .await
                 .map_err(|_| "no answer".to_owned())

@@ -17,7 +17,7 @@ use crate::decide::{self, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Span, SpanKind};
 
@@ -64,6 +64,7 @@ struct Counted {
     code: Code,
     elapsed: Duration,
     migrated: bool,
+    ids: Option<SpanIds>,
 }
 
 /// A handshake makes four calls; what goes beyond is a driver that never tells its name.
@@ -139,7 +140,7 @@ impl CsiClient {
             )
             .await?;
         let ready = answer.ready.unwrap_or(true);
-        span.set("attacher.driver.ready", ready);
+        span.set(attr::DRIVER_READY, ready);
         Ok(ready)
     }
 
@@ -289,6 +290,7 @@ impl CsiClient {
             code,
             elapsed: started.elapsed(),
             migrated: self.migrated,
+            ids: span.ids(),
         });
         span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
         match answer {
@@ -313,7 +315,7 @@ impl CsiClient {
 
     fn record(&self, driver: &str, call: Counted) {
         self.metrics
-            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated);
+            .csi_call(driver, call.method, call.code, call.elapsed, call.migrated, call.ids);
     }
 
     fn span(&self, frame: &Frame<'_>) -> Span {

@@ -2,7 +2,6 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -10,7 +9,7 @@ use super::calls::Calls;
 use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
-use super::observer::QueueMetrics;
+use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
 use super::secrets::SecretWatches;
 use super::status::Publisher;
@@ -26,6 +25,9 @@ use crate::telemetry::Tracer;
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
 /// to reach it.
 const FAILURES_PER_SECOND: u32 = 100;
+
+/// How many volumes of one driver are released at once.
+pub const RELEASES_AT_ONCE: usize = 100;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -107,11 +109,7 @@ impl Engine {
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
-        let observer = QueueMetrics {
-            driver: facts.name.clone(),
-            metrics: context.metrics.clone(),
-            depths: [AtomicUsize::new(0), AtomicUsize::new(0)],
-        };
+        let observer = QueueMetrics::new(facts.name.clone(), &context.metrics);
         let queue = Builder::new(backoff(&settings))
             .limits(limits(&settings, &facts))
             .failures_per_second(Rate::from(FAILURES_PER_SECOND))
@@ -125,6 +123,7 @@ impl Engine {
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
+        context.metrics.driver_begins(&facts.name);
         let api_limit = Throttle::new(api_limit(&settings));
         // Where the API server asks this driver to wait, the others go on.
         let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
@@ -211,6 +210,10 @@ async fn work_off(work: Arc<Work>) {
                 AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
                 AttacherKey::Volume(name) => release::run(&work, &run, &name).await,
             };
+            let metrics = &work.context.metrics;
+            metrics
+                .controller(controller_of(run.key()))
+                .reconciled(reconciled(&verdict));
             work.publisher.attempt_ended();
             verdict
         }
@@ -251,7 +254,7 @@ pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
             lane(limits.attach),
             lane(limits.detach),
             LaneLimits {
-                max_running: 100,
+                max_running: RELEASES_AT_ONCE,
                 rate_limited: false,
             },
         ],

@@ -60,14 +60,14 @@ impl ListError {
     }
 }
 
-/// Asks for all pages; answers how many volumes they had. The client is asked for anew for each page: the driver may have
+/// Asks for all pages; answers how many there were, and how many volumes they had. The client is asked for anew for each page: the driver may have
 /// been connected again since the last one.
 pub(super) async fn list(
     client: impl Fn() -> Arc<dyn Calls>,
     limits: Limits,
     listing: &mut Listing,
     span: &Span,
-) -> Result<usize, ListError> {
+) -> Result<(usize, usize), ListError> {
     let ends = Instant::now() + limits.whole;
     // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
     let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
@@ -82,7 +82,7 @@ pub(super) async fn list(
             listing.add(&volume.handle, volume.nodes.as_deref());
         }
         if page.next_token.is_empty() {
-            return Ok(volumes);
+            return Ok((pages + 1, volumes));
         }
         if !tokens.insert(hasher.hash_one(&page.next_token)) {
             return Err(ListError::Circle);

@@ -29,6 +29,7 @@ mod task;
 mod turn;
 mod undo;
 
+pub use engine::RELEASES_AT_ONCE;
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 

@@ -21,6 +21,7 @@ use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted,
 use crate::decide::{Credentials, Policy};
 use crate::store::observe;
 use crate::telemetry::SpanKind;
+use crate::telemetry::metrics::Listed;
 use crate::telemetry::names::{attr, span};
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
@@ -32,13 +33,6 @@ const AT_ONCE: usize = 256;
 const PASS_PAGES: u32 = 10;
 /// How many mismatches of a pass are told as events: a backend that lists nothing any more is one piece of news.
 const MOST_EVENTS: usize = 20;
-
-/// What a pass that came to its end found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
-    volumes: usize,
-    mismatches: usize,
-}
 
 /// What is kept from pass to pass.
 #[derive(Default)]
@@ -57,6 +51,9 @@ pub(super) async fn run(work: Arc<Work>) {
         let settings = config.borrow_and_update().reconcile_sync.clone();
         if settings.enabled {
             let began = Instant::now();
+            work.context
+                .metrics
+                .reconcile_sync_interval(&work.facts.name, settings.interval);
             tokio::select! {
                 outcome = pass(&work, &settings, &mut memory) => report(&work, outcome, began.elapsed()),
                 // A pass may be long; it is not to go on after it was switched off.
@@ -64,6 +61,7 @@ pub(super) async fn run(work: Arc<Work>) {
             }
         } else {
             memory = Memory::default();
+            work.context.metrics.reconcile_sync_rests(&work.facts.name);
             work.forced.keep(|_| false);
         }
         let ended = Instant::now();
@@ -95,7 +93,7 @@ async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
     }
 }
 
-async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Found, ListError> {
+async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Listed, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let expectations = expectations(work).await;
     let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
@@ -108,8 +106,8 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    let volumes = match list(|| work.client(), limits, &mut listing, &span).await {
-        Ok(volumes) => volumes,
+    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &span).await {
+        Ok(listed) => listed,
         Err(error) => {
             span.fail("_OTHER", &error.to_string());
             return Err(error);
@@ -117,11 +115,21 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
     };
     let compared = listing.compare();
     let mismatches = compared.contradicted.len();
+    let to_attach = compared
+        .contradicted
+        .iter()
+        .filter(|expected| expected.wanted == Wanted::Here);
+    let to_attach = to_attach.count();
     span.set(attr::SYNC_VOLUMES, count(volumes));
     span.set(attr::SYNC_MISMATCHES, count(mismatches));
     judge(work, compared, memory);
     span.end();
-    Ok(Found { volumes, mismatches })
+    Ok(Listed {
+        pages,
+        volumes,
+        to_attach,
+        to_detach: mismatches - to_attach,
+    })
 }
 
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
@@ -212,20 +220,20 @@ fn force(work: &Work, expected: &Expectation) {
     work.context.store.look_at(&expected.name);
 }
 
-fn report(work: &Work, outcome: Result<Found, ListError>, took: Duration) {
+fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {
     let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
     let finished_at = whole_seconds(clock::now());
     let failed_before = work.publisher.reconcile_failed();
     let last = match outcome {
-        Ok(Found { volumes, mismatches }) => {
-            metrics.reconcile_sync_succeeded(driver, took, volumes, mismatches);
+        Ok(listed) => {
+            metrics.reconcile_sync_succeeded(driver, took, listed);
             if failed_before {
                 info!(driver, "the comparison with ListVolumes works again");
             }
             LastReconcile {
                 finished_at,
-                volumes,
-                mismatches,
+                volumes: listed.volumes,
+                mismatches: listed.to_attach + listed.to_detach,
                 error: None,
             }
         }

@@ -14,6 +14,7 @@ use crate::kubernetes::{ApiError, ApiErrorKind};
 use crate::objects::{Source, VolumeSource};
 use crate::queue::Run;
 use crate::store::{AttacherKey, Snapshot};
+use crate::telemetry::metrics::Controller;
 use crate::telemetry::names::{self, attr, error_type};
 use crate::telemetry::{Span, SpanKind};
 
@@ -150,11 +151,14 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
     let took = start.map(clock::since).unwrap_or_default();
     let driver = &*attempt.work.facts.name;
     let attempts = attempt.run.attempt();
-    attempt
-        .work
-        .context
-        .metrics
-        .operation_ended(driver, operation.as_str(), "succeeded", took, attempts);
+    attempt.work.context.metrics.operation_ended(
+        driver,
+        operation.as_str(),
+        "succeeded",
+        took,
+        attempts,
+        attempt.span.ids(),
+    );
     announce::succeeded(attempt, snapshot, took);
     tracing::info!(
         driver,
@@ -179,13 +183,15 @@ pub(super) fn failed(
 ) {
     let operation = snapshot.map_or(Operation::Attach, Operation::of);
     let code = failure.code.map(tonic::Code::from);
-    let kind = code.map_or_else(
-        || cause.as_str().to_owned(),
-        |code| names::code_upper_snake(code).to_owned(),
-    );
+    let kind = code.map_or(cause.as_str(), names::code_upper_snake);
+    let metrics = &attempt.work.context.metrics;
+    metrics.attempt_failed(&attempt.work.facts.name, operation.as_str(), kind);
+    if code == Some(tonic::Code::DeadlineExceeded) {
+        metrics.controller(Controller::VolumeAttachment).timed_out();
+    }
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
-    attempt.span.fail(&kind, description(failure));
+    attempt.span.fail(kind, description(failure));
     let trace_id = attempt.span.trace_id();
     if let Some(snapshot) = snapshot {
         announce::failed(attempt, snapshot, failure, cause, delay);
@@ -208,7 +214,7 @@ pub(super) fn failed(
         at: whole_seconds(clock::now()),
         attachment: name.to_owned(),
         operation: operation.as_str(),
-        code: code.map_or(kind, |code| names::code_camel_case(code).to_owned()),
+        code: code.map_or(kind, names::code_camel_case).to_owned(),
         message: failure.message.clone(),
         trace_id,
     });

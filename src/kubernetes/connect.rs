@@ -15,7 +15,9 @@ use std::time::Duration;
 use thiserror::Error;
 use tower::{BoxError, ServiceBuilder, layer::layer_fn};
 
+use super::measured::Measured;
 use super::patience::{ANSWER, Patient};
+use crate::telemetry::Metrics;
 
 /// How we name ourselves to the API server; audit logs tell our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
@@ -79,11 +81,13 @@ pub fn load_pod_config() -> Result<Config, ConnectError> {
 
 /// Makes a client with a connection of its own; requests that must not wait for each other take different clients.
 pub fn connect(config: &Config) -> Result<Client, ConnectError> {
-    connect_within(config, ANSWER)
+    connect_counted(config, None, &Metrics::default())
 }
 
-/// As [`connect`]; a list or watch has to be answered within `answer`.
-pub fn connect_within(config: &Config, answer: Duration) -> Result<Client, ConnectError> {
+/// As [`connect`]; a list or watch has to be answered within `answer`, if that is given. Every request is counted in
+/// `metrics`, once: those of [`super::Requests`] count themselves.
+pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
+    let answer = answer.unwrap_or(ANSWER);
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
@@ -121,6 +125,7 @@ pub fn connect_within(config: &Config, answer: Duration) -> Result<Client, Conne
                 .insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
             request
         })
+        .layer(layer_fn(|inner| Measured::new(inner, metrics.clone())))
         .map_err(BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace.clone()))

@@ -8,6 +8,7 @@ mod drivers;
 mod error;
 mod events;
 mod gate;
+mod measured;
 mod patience;
 mod requests;
 mod secret_data;
@@ -18,7 +19,7 @@ mod throttle;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectError, connect, connect_within, load_config, load_pod_config};
+pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Service};
 
 use super::gate::{Gate, Kind, retry_after};
+use super::measured::Again;
 
 /// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
 pub(super) const ANSWER: Duration = Duration::from_secs(65);
@@ -108,7 +109,7 @@ where
         self.inner.poll_ready(context).map_err(Into::into)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Some(reads) = reads(&request) else {
             let answer = self.inner.call(request);
             return Box::pin(async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) });
@@ -124,10 +125,13 @@ where
             if reads == Reads::Watch {
                 sleep_until(begun.turn(&selected)).await;
             }
-            gate.pass(&kind).await;
+            if let Some(status) = gate.pass(&kind).await {
+                request.extensions_mut().insert(Again(status));
+            }
             let answer = async {
                 let response = inner.call(request).await.map_err(Into::into)?;
-                gate.take_in(&kind, retry_after(response.status().as_u16(), response.headers()));
+                let status = response.status().as_u16();
+                gate.take_in(&kind, Some(status), retry_after(status, response.headers()));
                 if reads == Reads::Watch {
                     return Ok(response.map(Either::Left));
                 }

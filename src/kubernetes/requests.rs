@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{ApiError, ApiErrorKind};
 use super::gate::{Gate, Kind, retry_after};
+use super::measured::Counted;
 use super::secret_data::SecretData;
 use super::share::Places;
 use super::throttle::{Limits, Throttle};
@@ -244,7 +245,7 @@ impl Requests {
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
         let kind = Kind::from(format!("{method} {}", resource.name));
-        self.gate.pass(&kind).await;
+        let again = self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
         let mut span = self.span(&request, &method, resource, parent);
         if let Some(waited) = waited {
@@ -257,6 +258,10 @@ impl Requests {
             _ => None,
         };
         span.inject(request.headers_mut());
+        request.extensions_mut().insert(Counted);
+        if let Some(code) = again {
+            self.metrics.rest_request_retried(method.as_str(), &self.host, code);
+        }
         let started = Instant::now();
         let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
             .await
@@ -269,11 +274,11 @@ impl Requests {
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
         if let Err(error) = &outcome {
-            self.gate.take_in(&kind, error.retry_after);
+            self.gate.take_in(&kind, error.status, error.retry_after);
         }
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
         self.metrics
-            .rest_request(method.as_str(), &self.host, code, started.elapsed());
+            .rest_request(method.as_str(), &self.host, code, started.elapsed(), span.ids());
         finish(span, status, outcome.as_ref().err());
         outcome.map(|(_, object)| object)
     }

@@ -8,6 +8,7 @@ mod deletion;
 mod election;
 mod gauges;
 mod news;
+mod numbers;
 mod plan;
 mod running;
 mod saturation;
@@ -36,6 +37,7 @@ use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
 use crate::store::{RECOVERED, patient};
 use election::Election;
+use numbers::Numbers;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
 use voice::{Lead, Word};
@@ -59,13 +61,16 @@ pub struct Supervisor {
     holder: String,
     events: Events,
     insights: Insights,
+    numbers: Numbers,
 }
 
 impl Supervisor {
     /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
     pub fn new(context: Context, client: Client, office: Office) -> Self {
         let (holder, events) = (office.identity.clone(), context.events.clone());
+        let numbers = Numbers::new(context.metrics.clone());
         Self {
+            numbers,
             drivers: Drivers::new(context).electing(Election::Each(office)),
             objects: BTreeMap::new(),
             listing: None,
@@ -157,6 +162,7 @@ impl Supervisor {
                     self.drivers.restart_due();
                     self.drivers.look();
                     self.insights.configured(self.configured());
+                    self.numbers.in_use(self.generations());
                     self.keep_or_let_go().await;
                     self.write_statuses().await;
                 }
@@ -217,15 +223,31 @@ impl Supervisor {
         named.collect()
     }
 
+    /// The generation in use for each driver that is known by name.
+    fn generations(&self) -> BTreeMap<String, i64> {
+        let used = self
+            .objects
+            .iter()
+            .filter(|(name, entry)| deletion::is_served(&entry.object) && !self.problems.contains_key(*name));
+        let used = used.filter_map(|(name, entry)| {
+            Some((
+                driver_name(&self.drivers, name, entry)?,
+                entry.object.metadata.generation?,
+            ))
+        });
+        used.collect()
+    }
+
     /// Compares what is wished with what runs.
     fn apply(&mut self) {
+        let began = std::time::Instant::now();
         let ages = self.objects.iter().map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
         });
         self.drivers.set_ages(ages.collect());
         let wishes = plan::wishes(self.objects.values().map(|entry| &entry.object));
-        self.problems = wishes
+        let problems = wishes
             .iter()
             .filter_map(|(name, wish)| match wish {
                 Wish::Refused(problem) => Some((name.clone(), problem.clone())),
@@ -240,6 +262,8 @@ impl Supervisor {
                 Step::Stop => self.drivers.stop(&name),
             }
         }
+        self.numbers.compared(began, &self.problems, &problems);
+        self.problems = problems;
     }
 
     /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more.
@@ -268,7 +292,7 @@ impl Supervisor {
     /// not hold up the others.
     async fn write_statuses(&mut self) {
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
-        let events = &self.events;
+        let (events, numbers) = (&self.events, &self.numbers);
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
             if !deletion::is_served(&entry.object) {
                 return None;
@@ -295,11 +319,13 @@ impl Supervisor {
             Some(async move {
                 match writer.write(name, entry.object.metadata.uid.as_deref(), &wanted).await {
                     Ok(answer) => {
+                        numbers.wrote(&entry.written, &wanted, true);
                         tell(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
                         entry.voice.spoke(essence);
                     }
                     Err(error) => {
+                        numbers.wrote(&entry.written, &wanted, false);
                         warn!(
                             config = name,
                             error, "cannot write the status of the AttacherConfig; trying again"

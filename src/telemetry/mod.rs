@@ -8,12 +8,14 @@
 pub mod attribute;
 mod batch;
 mod driver_logs;
+mod exemplar;
 mod exporter;
 pub mod logs;
 pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+pub mod registry;
 mod share;
 pub mod trace;
 
@@ -83,7 +85,7 @@ impl Telemetry {
 /// Everything but the logs, which are global.
 fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
-    let metrics = Metrics::new(Arc::clone(&counters));
+    let metrics = Metrics::new(Arc::clone(&counters), metrics::ExemplarFilter::default());
     if settings.exporters.is_empty() {
         return (Tracer::disabled(), metrics, TelemetryGuard(None));
     }

@@ -13,6 +13,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::exemplar::SpanIds;
 use super::names::attr;
 use super::otel_env::Propagators;
 use super::share::{Chosen, Share};
@@ -263,6 +264,11 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
+    pub fn ids(&self) -> Option<SpanIds> {
+        self.context().map(SpanIds::from)
     }
 
     /// Ends the span now.

@@ -24,6 +24,7 @@ pub mod kubectl;
 pub mod operator;
 pub mod otlp;
 pub mod proxy;
+pub mod registry;
 pub mod sidecar;
 pub mod stage;
 pub mod wait;

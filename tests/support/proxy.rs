@@ -99,6 +99,32 @@ struct State {
     log: Mutex<Vec<Seen>>,
     count: watch::Sender<usize>,
     control: watch::Sender<Control>,
+    writes: Mutex<Writes>,
+}
+
+/// How many writes wait for their answer.
+#[derive(Debug, Default)]
+struct Writes {
+    now: usize,
+    most: usize,
+}
+
+/// One write that waits for its answer.
+struct Write(Arc<State>);
+
+impl Write {
+    fn begins(state: &Arc<State>) -> Self {
+        let mut writes = locked(&state.writes);
+        writes.now += 1;
+        writes.most = writes.most.max(writes.now);
+        Self(state.clone())
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        locked(&self.0.writes).now -= 1;
+    }
 }
 
 /// The proxy. It ends when it is dropped.
@@ -128,6 +154,7 @@ impl Proxy {
             log: Mutex::default(),
             count: watch::Sender::default(),
             control: watch::Sender::default(),
+            writes: Mutex::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
         let address = format!("http://{}", listener.local_addr().map_err(other)?);
@@ -191,6 +218,13 @@ impl Proxy {
         locked(&self.state.log).clone()
     }
 
+    /// The most writes that waited for their answers at the same time since this was asked last.
+    pub fn most_writes_at_once(&self) -> usize {
+        let mut writes = locked(&self.state.writes);
+        let now = writes.now;
+        std::mem::replace(&mut writes.most, now)
+    }
+
     /// Waits until there are so many requests of this kind.
     pub async fn wait_for(&self, what: &str, count: usize, about: impl Fn(&Seen) -> bool) -> Result<Vec<Seen>> {
         let mut changes = self.state.count.subscribe();
@@ -243,6 +277,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
     let fault = state.fault_of(&seen);
     let forwarded = matches!(fault, None | Some(Fault::Slow(_)));
     let is_watch = seen.is_watch();
+    let _write = seen.is_write().then(|| Write::begins(&state));
     locked(&state.log).push(Seen { forwarded, ..seen });
     state.count.send_modify(|count| *count += 1);
     match fault {

@@ -7,7 +7,7 @@ use super::Drivers;
 use crate::api::AttacherConfigStatus;
 use crate::api::names::finalizer_name;
 use crate::clock;
-use crate::supervisor::gauges;
+use crate::supervisor::gauges::{self, Most};
 use crate::supervisor::plan::Problem;
 use crate::supervisor::saturation::Saturation;
 use crate::supervisor::status::{self, Facts};
@@ -62,6 +62,7 @@ impl Drivers {
     /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
     /// make work wait.
     pub fn look(&mut self) {
+        let mut most = Most::default();
         for running in self.running.values_mut() {
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
             let queue = running.queue.lock();
@@ -70,6 +71,7 @@ impl Drivers {
                 continue;
             };
             let stats = queue.stats();
+            most.add(&running.config);
             running.saturation.observe(&stats, &running.config, Instant::now());
             let plugin = running.status.borrow().plugin.clone();
             if let Some(plugin) = plugin {
@@ -77,6 +79,7 @@ impl Drivers {
                 gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
             }
         }
+        most.show(&self.context.metrics);
     }
 
     /// How many attachments of a driver carry the operator's finalizer; unknown before the first complete list.

@@ -74,14 +74,28 @@ impl Collector for ProcessCollector {
                 gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
             }
         }
-        if let Some(bytes) = fs::read_to_string("/proc/self/status")
-            .ok()
-            .and_then(|text| resident_bytes(&text))
-        {
-            let help = "Resident memory size in bytes.";
-            let name = "process_resident_memory_bytes";
-            let gauge = ConstGauge::new(bytes);
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let gauges = [
+            (
+                "process_resident_memory_bytes",
+                "Resident memory size in bytes.",
+                kib(&status, "VmRSS:"),
+            ),
+            (
+                "process_virtual_memory_bytes",
+                "Virtual memory size in bytes.",
+                kib(&status, "VmSize:"),
+            ),
+            (
+                "process_max_fds",
+                "Maximum number of open file descriptors.",
+                most_files(&limits),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let Some(value) = value else { continue };
+            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
             // Reading the directory opens it, which is one more.
@@ -124,15 +138,21 @@ fn boot_time(stat: &str) -> Option<f64> {
         .ok()
 }
 
-/// `VmRSS` of `/proc/self/status` in bytes; the kernel's kB are 1024 bytes.
-fn resident_bytes(status: &str) -> Option<i64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// A value of `/proc/self/status` in bytes; the kernel's kB are 1024 bytes.
+fn kib(status: &str, key: &str) -> Option<i64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim()
         .strip_suffix("kB")?
         .trim()
         .parse::<i64>()
         .ok()?
         .checked_mul(1024)
+}
+
+/// The soft limit of open files, from `/proc/self/limits`; none when there is no limit.
+fn most_files(limits: &str) -> Option<i64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -158,7 +178,11 @@ mod tests {
             boot_time("cpu 1 2\nbtime 1700000000\nprocesses 5\n"),
             Some(1_700_000_000.0)
         );
-        assert_eq!(resident_bytes("VmHWM:\t  20 kB\nVmRSS:\t    3 kB\n"), Some(3072));
-        assert_eq!(resident_bytes("VmRSS:\t many kB\n"), None);
+        assert_eq!(kib("VmHWM:\t  20 kB\nVmRSS:\t    3 kB\n", "VmRSS:"), Some(3072));
+        assert_eq!(kib("VmRSS:\t many kB\n", "VmRSS:"), None);
+        let limits = "Max processes             100                  100                  processes\n\
+            Max open files            1024                 4096                 files\n";
+        assert_eq!(most_files(limits), Some(1024));
+        assert_eq!(most_files("Max open files   unlimited   unlimited   files\n"), None);
     }
 }

@@ -1,109 +1,42 @@
 //! The families by subject, with their names, help texts and buckets.
 
 use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
-use prometheus_client::metrics::TypedMetric;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 use super::family::{DriverFamily, Labels};
+use crate::telemetry::exemplar::ExemplarLabels;
 
 /// Buckets of csi-lib-utils.
 const CSI_SECONDS: [f64; 13] = [
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
-/// client-go computes its bounds by repeated multiplication, which leaves two of them off by one bit; the same bounds
-/// here let a query sum over both. 100 and 1000 are added, as in controller-runtime.
-const QUEUE_SECONDS: [f64; 12] = [
-    1e-8,
-    1e-7,
-    1e-6,
-    9.999_999_999_999_999e-6,
-    9.999_999_999_999_999e-5,
-    1e-3,
-    1e-2,
-    1e-1,
-    1.0,
-    10.0,
-    100.0,
-    1000.0,
-];
-/// Buckets of client-go.
-const REST_SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 50.0];
 
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
+/// A histogram whose buckets tell of a span.
+pub(super) type Exemplified = HistogramWithExemplars<ExemplarLabels>;
 
-/// Work queues, named as in client-go.
-pub(super) struct QueueFamilies {
-    pub(super) depth: DriverFamily<Gauge>,
-    pub(super) adds: DriverFamily<Counter>,
-    pub(super) retries: DriverFamily<Counter>,
-    pub(super) wait: DriverFamily<Histogram>,
-    pub(super) work: DriverFamily<Histogram>,
-    pub(super) unfinished: DriverFamily<FloatGauge>,
-    pub(super) longest: DriverFamily<FloatGauge>,
-}
-
-impl QueueFamilies {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let mut histogram = |name, help| per_driver(registry, name, help, || Histogram::new(QUEUE_SECONDS));
-        let wait = histogram(
-            "workqueue_queue_duration_seconds",
-            "How long in seconds an item stays in workqueue before being requested",
-        );
-        let work = histogram(
-            "workqueue_work_duration_seconds",
-            "How long in seconds processing an item from workqueue takes",
-        );
-        let mut counter = |name, help| per_driver(registry, name, help, Counter::default);
-        let adds = counter("workqueue_adds", "Total number of adds handled by workqueue");
-        let retries = counter("workqueue_retries", "Total number of retries handled by workqueue");
-        let mut seconds = |name, help| per_driver(registry, name, help, FloatGauge::default);
-        let unfinished = seconds(
-            "workqueue_unfinished_work_seconds",
-            "Sum of the seconds that work in progress has taken so far",
-        );
-        let longest = seconds(
-            "workqueue_longest_running_processor_seconds",
-            "Seconds the longest running processor has been running",
-        );
-        let depth = per_driver(
-            registry,
-            "workqueue_depth",
-            "Current depth of workqueue",
-            Gauge::default,
-        );
-        Self {
-            depth,
-            adds,
-            retries,
-            wait,
-            work,
-            unfinished,
-            longest,
-        }
-    }
-
-    pub(super) fn forget(&self, driver: &str) {
-        self.depth.forget(driver);
-        self.adds.forget(driver);
-        self.retries.forget(driver);
-        self.wait.forget(driver);
-        self.work.forget(driver);
-        self.unfinished.forget(driver);
-        self.longest.forget(driver);
-    }
+/// Records a value, and the span that it was measured in.
+pub(super) fn observe(histogram: &Exemplified, value: f64, exemplar: Option<ExemplarLabels>) {
+    let now = exemplar.is_some().then(SystemTime::now);
+    histogram.observe(value, exemplar, now);
 }
 
 /// CSI calls, named as in csi-lib-utils, and the attaches and detaches they are for.
 pub(super) struct OperationFamilies {
-    pub(super) csi: DriverFamily<Histogram>,
-    pub(super) end_to_end: DriverFamily<Histogram>,
+    pub(super) csi: DriverFamily<Exemplified>,
+    pub(super) end_to_end: DriverFamily<Exemplified>,
     pub(super) attempts: DriverFamily<Histogram>,
+    pub(super) failures: DriverFamily<Counter>,
     pub(super) oldest_pending: DriverFamily<FloatGauge>,
     pub(super) attachments: DriverFamily<Gauge>,
     pub(super) events: DriverFamily<Counter>,
@@ -112,7 +45,7 @@ pub(super) struct OperationFamilies {
 
 impl OperationFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let mut seconds = |name, help| per_driver(registry, name, help, || Histogram::new(CSI_SECONDS));
+        let mut seconds = |name, help| per_driver(registry, name, help, || Exemplified::new(CSI_SECONDS.into_iter()));
         let csi = seconds(
             "csi_sidecar_operations_seconds",
             "Container Storage Interface operation duration with gRPC error code status total",
@@ -125,6 +58,8 @@ impl OperationFamilies {
         let attempts = per_driver(registry, "csi_attacher_operation_attempts", help, || {
             Histogram::new(ATTEMPTS)
         });
+        let help = "Attempts to attach or detach that failed, by error.type as spans have it";
+        let failures = per_driver(registry, "csi_attacher_attempt_failures", help, Counter::default);
         let help = "Age of the oldest attach or detach that has not ended";
         let oldest_pending = per_driver(
             registry,
@@ -142,6 +77,7 @@ impl OperationFamilies {
             csi,
             end_to_end,
             attempts,
+            failures,
             oldest_pending,
             attachments,
             events,
@@ -153,6 +89,7 @@ impl OperationFamilies {
         self.csi.forget(driver);
         self.end_to_end.forget(driver);
         self.attempts.forget(driver);
+        self.failures.forget(driver);
         self.oldest_pending.forget(driver);
         self.attachments.forget(driver);
         self.events.forget(driver);
@@ -165,10 +102,13 @@ pub(super) struct ReconcileFamilies {
     pub(super) passes: DriverFamily<Counter>,
     pub(super) seconds: DriverFamily<Histogram>,
     pub(super) volumes: DriverFamily<Gauge>,
+    pub(super) pages: DriverFamily<Gauge>,
     pub(super) mismatches: DriverFamily<Gauge>,
+    pub(super) mismatched: DriverFamily<SuffixedCounter>,
     pub(super) forced: DriverFamily<Counter>,
     pub(super) errors: DriverFamily<Counter>,
     pub(super) last_success: DriverFamily<FloatGauge>,
+    pub(super) interval: DriverFamily<FloatGauge>,
 }
 
 impl ReconcileFamilies {
@@ -191,9 +131,19 @@ impl ReconcileFamilies {
             "csi_attacher_reconcile_sync_volumes",
             "Volumes that the driver listed in the last comparison",
         );
+        let pages = gauge(
+            "csi_attacher_reconcile_sync_pages",
+            "Pages of ListVolumes that the last comparison took",
+        );
         let mismatches = gauge(
             "csi_attacher_reconcile_sync_mismatches",
             "VolumeAttachments of which the driver listed otherwise in the last comparison",
+        );
+        let mismatched = per_driver(
+            registry,
+            "csi_attacher_reconcile_sync_mismatches_total",
+            "VolumeAttachments of which the driver listed otherwise, in all comparisons, by what would put them right",
+            SuffixedCounter::default,
         );
         let name = "csi_attacher_reconcile_sync_seconds";
         let seconds = per_driver(registry, name, "How long a comparison took", || {
@@ -206,11 +156,20 @@ impl ReconcileFamilies {
             "When the last comparison came to its end",
             FloatGauge::default,
         );
+        let interval = per_driver(
+            registry,
+            "csi_attacher_reconcile_sync_interval_seconds",
+            "How often comparisons are made, from the end of one to the next",
+            FloatGauge::default,
+        );
         Self {
+            interval,
             passes,
             seconds,
             volumes,
+            pages,
             mismatches,
+            mismatched,
             forced,
             errors,
             last_success,
@@ -220,11 +179,19 @@ impl ReconcileFamilies {
     pub(super) fn forget(&self, driver: &str) {
         self.passes.forget(driver);
         self.seconds.forget(driver);
-        self.volumes.forget(driver);
-        self.mismatches.forget(driver);
+        self.rest(driver);
+        self.mismatched.forget(driver);
         self.forced.forget(driver);
         self.errors.forget(driver);
+    }
+
+    /// Removes what the last comparison found.
+    pub(super) fn rest(&self, driver: &str) {
+        self.volumes.forget(driver);
+        self.pages.forget(driver);
+        self.mismatches.forget(driver);
         self.last_success.forget(driver);
+        self.interval.forget(driver);
     }
 }
 
@@ -262,48 +229,24 @@ impl ConnectionFamilies {
     }
 }
 
-/// Requests to the API server, named as in client-go.
-pub(super) struct RestFamilies {
-    pub(super) requests: Family<Labels, Counter>,
-    pub(super) duration: Family<Labels, Histogram, fn() -> Histogram>,
-    pub(super) held_back: DriverFamily<Histogram>,
+/// A counter whose family is named with `_total`, which OpenMetrics allows for the type `unknown` only. For a name that
+/// another family has already without the suffix: two families of one name are no OpenMetrics. In the classic format,
+/// where the names differ, it is a counter as any other ([`super::exposition`]).
+#[derive(Clone, Debug, Default)]
+pub(super) struct SuffixedCounter(pub(super) Counter);
+
+impl TypedMetric for SuffixedCounter {
+    const TYPE: MetricType = MetricType::Unknown;
 }
 
-impl RestFamilies {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let requests = Family::<Labels, Counter>::default();
-        let help = "Number of HTTP requests to the API server by status code, method and host";
-        registry.register("rest_client_requests", help, requests.clone());
-        let new: fn() -> Histogram = || Histogram::new(REST_SECONDS);
-        let duration = Family::new_with_constructor(new);
-        let help = "Request latency in seconds by verb and host";
-        registry.register("rest_client_request_duration_seconds", help, duration.clone());
-        let help =
-            "Client side rate limiter latency in seconds by verb and host, and by driver where the limit is a driver's";
-        let held_back = per_driver(registry, "rest_client_rate_limiter_duration_seconds", help, new);
-        Self {
-            requests,
-            duration,
-            held_back,
-        }
+impl EncodeMetric for SuffixedCounter {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        // As a gauge, of which nothing but the value is written.
+        ConstGauge::new(self.0.get()).encode(encoder)
     }
-}
 
-/// Leader election, named as in client-go.
-pub(super) struct LeaseFamilies {
-    pub(super) status: Family<Labels, Gauge>,
-    pub(super) slow_path: Family<Labels, Counter>,
-}
-
-impl LeaseFamilies {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let status = Family::<Labels, Gauge>::default();
-        let help = "Whether the lease of this name is held: 1 by this process, 0 not";
-        registry.register("leader_election_master_status", help, status.clone());
-        let slow_path = Family::<Labels, Counter>::default();
-        let help = "Total number of renewals of a lease that had to read it first";
-        registry.register("leader_election_slowpath", help, slow_path.clone());
-        Self { status, slow_path }
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
     }
 }
 

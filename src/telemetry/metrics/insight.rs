@@ -3,37 +3,81 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-use super::family::{Labels, labels};
+use tonic::Code;
+
+use super::family::{Labels, labels, of_driver};
 use super::{Metrics, to_i64};
 use crate::clock;
+use crate::telemetry::names::code_camel_case;
+
+/// What a comparison with ListVolumes found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Pages that the driver answered.
+    pub pages: usize,
+    /// Volumes on them.
+    pub volumes: usize,
+    /// VolumeAttachments that say attached, while the driver does not list the volume there.
+    pub to_attach: usize,
+    /// VolumeAttachments that say detached, while the driver lists the volume there.
+    pub to_detach: usize,
+}
 
 impl Metrics {
     /// Comparisons with ListVolumes begin: what is counted begins at zero.
     pub fn reconcile_sync_begins(&self, driver: &str) {
         let families = &self.0.reconcile;
         for outcome in ["succeeded", "failed"] {
-            let labels = labels([("driver_name", driver), ("outcome", outcome)]);
-            families.passes.with(driver, labels, |_| {});
+            let labels = of_driver(driver, [("outcome", outcome)]);
+            families.passes.begin(driver, labels.clone());
+            families.seconds.begin(driver, labels);
         }
         for direction in ["attach", "detach"] {
-            families.forced.with(driver, directed(driver, direction), |_| {});
+            families.forced.begin(driver, directed(driver, direction));
+            families.mismatched.begin(driver, directed(driver, direction));
         }
-        families
-            .mismatches
-            .with(driver, labels([("driver_name", driver)]), |_| {});
+        for code in (1..=16).map(Code::from_i32).map(code_camel_case) {
+            families
+                .errors
+                .begin(driver, of_driver(driver, [("grpc_status_code", code)]));
+        }
+        families.mismatches.begin(driver, of_driver(driver, []));
+    }
+
+    /// A comparison with ListVolumes is made so often from now on.
+    pub fn reconcile_sync_interval(&self, driver: &str, interval: Duration) {
+        self.0.reconcile.interval.with(driver, of_driver(driver, []), |gauge| {
+            gauge.set(interval.as_secs_f64());
+        });
+    }
+
+    /// No comparisons are made any more: what the last one found grows old. What was counted stays.
+    pub fn reconcile_sync_rests(&self, driver: &str) {
+        self.0.reconcile.rest(driver);
     }
 
     /// A comparison with ListVolumes came to its end.
-    pub fn reconcile_sync_succeeded(&self, driver: &str, took: Duration, volumes: usize, mismatches: usize) {
+    pub fn reconcile_sync_succeeded(&self, driver: &str, took: Duration, listed: Listed) {
         let families = &self.0.reconcile;
         self.reconcile_sync_ended(driver, took, "succeeded");
-        let labels = labels([("driver_name", driver)]);
-        families.volumes.with(driver, labels.clone(), |gauge| {
-            gauge.set(to_i64(volumes));
-        });
-        families.mismatches.with(driver, labels.clone(), |gauge| {
-            gauge.set(to_i64(mismatches));
-        });
+        let labels = of_driver(driver, []);
+        let gauges = [
+            (&families.pages, listed.pages),
+            (&families.volumes, listed.volumes),
+            (&families.mismatches, listed.to_attach + listed.to_detach),
+        ];
+        for (family, count) in gauges {
+            family.with(driver, labels.clone(), |gauge| {
+                gauge.set(to_i64(count));
+            });
+        }
+        for (direction, count) in [("attach", listed.to_attach), ("detach", listed.to_detach)] {
+            families
+                .mismatched
+                .with(driver, directed(driver, direction), |counter| {
+                    counter.0.inc_by(u64::try_from(count).unwrap_or(u64::MAX))
+                });
+        }
         let now = Duration::try_from(clock::now().duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
         families.last_success.with(driver, labels, |gauge| {
             gauge.set(now.as_secs_f64());
@@ -43,7 +87,7 @@ impl Metrics {
     /// A comparison with ListVolumes could not be made. `code` is a gRPC status code, or says what was wrong with the pages.
     pub fn reconcile_sync_failed(&self, driver: &str, took: Duration, code: &'static str) {
         self.reconcile_sync_ended(driver, took, "failed");
-        let labels = labels([("driver_name", driver), ("grpc_status_code", code)]);
+        let labels = of_driver(driver, [("grpc_status_code", code)]);
         self.0.reconcile.errors.with(driver, labels, |counter| {
             counter.inc();
         });
@@ -51,7 +95,7 @@ impl Metrics {
 
     fn reconcile_sync_ended(&self, driver: &str, took: Duration, outcome: &'static str) {
         let families = &self.0.reconcile;
-        let labels = labels([("driver_name", driver), ("outcome", outcome)]);
+        let labels = of_driver(driver, [("outcome", outcome)]);
         families.passes.with(driver, labels.clone(), |counter| {
             counter.inc();
         });
@@ -72,7 +116,7 @@ impl Metrics {
 
     /// There are this many findings of a kind about the driver's attachments.
     pub fn findings(&self, driver: &str, kind: &'static str, count: usize) {
-        let labels = labels([("driver_name", driver), ("kind", kind)]);
+        let labels = of_driver(driver, [("kind", kind)]);
         self.0.operation.findings.with(driver, labels, |gauge| {
             gauge.set(to_i64(count));
         });
@@ -91,5 +135,5 @@ impl Metrics {
 }
 
 fn directed(driver: &str, direction: &'static str) -> Labels {
-    labels([("driver_name", driver), ("direction", direction)])
+    of_driver(driver, [("direction", direction)])
 }

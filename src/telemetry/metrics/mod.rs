@@ -6,17 +6,21 @@
 //! at scrape time ([`Metrics::on_scrape`]).
 
 mod collectors;
+mod configs;
+mod controllers;
 mod exposition;
 mod families;
 mod family;
 mod insight;
 mod lanes;
+mod queue;
+mod requests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -25,17 +29,44 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use super::batch::SpanCounters;
-use super::names::code_camel_case;
+pub use super::exemplar::{ExemplarFilter, SpanIds};
+use super::names::{code_camel_case, code_upper_snake, error_type};
+use crate::events::Reason;
 use crate::objects::InTreePlugin;
-use families::{ConnectionFamilies, LeaseFamilies, OperationFamilies, QueueFamilies, ReconcileFamilies, RestFamilies};
-use family::{Labels, labels};
+use configs::ConfigFamilies;
+use controllers::ControllerFamilies;
+pub use controllers::{Controller, ControllerSeries, Reconciled};
+use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
+use family::{Labels, labels, of_driver};
+pub use insight::Listed;
 use lanes::LaneFamilies;
 pub use lanes::LaneGauges;
+use queue::QueueFamilies;
+pub use queue::QueueSeries;
+use requests::{LeaseFamilies, RestFamilies};
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of [`Metrics::encode_prometheus`].
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Values of the label `operation`.
+const OPERATIONS: [&str; 2] = ["attach", "detach"];
+/// Values of the label `reason` of attempts that failed, beside gRPC codes.
+const CAUSES: [&str; 10] = [
+    error_type::PV_NOT_FOUND,
+    error_type::PV_DELETING,
+    error_type::CSINODE_MISSING,
+    error_type::SECRET_MISSING,
+    error_type::SECRET_FORBIDDEN,
+    error_type::CONFLICT,
+    error_type::INVALID_SPEC,
+    error_type::DRIVER_UNAVAILABLE,
+    error_type::SHUTDOWN,
+    error_type::OTHER,
+];
+/// Value of the label `outcome` of what came to its end.
+const SUCCEEDED: &str = "succeeded";
 
 type ScrapeCallback = dyn Fn(&Metrics) + Send + Sync;
 
@@ -55,6 +86,9 @@ struct Inner {
     connection: ConnectionFamilies,
     rest: RestFamilies,
     lease: LeaseFamilies,
+    controllers: ControllerFamilies,
+    configs: ConfigFamilies,
+    exemplars: ExemplarFilter,
 }
 
 impl fmt::Debug for Metrics {
@@ -66,13 +100,13 @@ impl fmt::Debug for Metrics {
 impl Default for Metrics {
     /// Metrics of a process without a trace pipeline.
     fn default() -> Self {
-        Self::new(Arc::default())
+        Self::new(Arc::default(), ExemplarFilter::default())
     }
 }
 
 impl Metrics {
-    /// Registers every family; `spans` is read at each scrape.
-    pub fn new(spans: Arc<SpanCounters>) -> Self {
+    /// Registers every family; `spans` is read at each scrape, and `exemplars` says which measurements tell of their span.
+    pub fn new(spans: Arc<SpanCounters>, exemplars: ExemplarFilter) -> Self {
         let mut registry = Registry::default();
         let builds = Family::<Labels, Gauge>::default();
         builds
@@ -89,6 +123,9 @@ impl Metrics {
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
             lease: LeaseFamilies::register(&mut registry),
+            controllers: ControllerFamilies::register(&mut registry),
+            configs: ConfigFamilies::register(&mut registry),
+            exemplars,
             callbacks: RwLock::default(),
             scrape: Mutex::new(()),
             registry,
@@ -124,122 +161,51 @@ impl Metrics {
 
     /// A CSI call ended. `method` is the gRPC path (`/csi.v1.Controller/ControllerPublishVolume`); `migrated` is whether
     /// the call was for a volume that was translated from an in-tree source. Only the series of the seven drivers that
-    /// took over an in-tree plug-in have that label, as in csi-lib-utils.
-    pub fn csi_call(&self, driver: &str, method: &str, code: Code, elapsed: Duration, migrated: bool) {
-        let mut labels = labels([
-            ("driver_name", driver),
-            ("grpc_status_code", code_camel_case(code)),
-            ("method_name", method),
-        ]);
+    /// took over an in-tree plug-in have that label, as in csi-lib-utils. `ids` are those of the call's span.
+    pub fn csi_call(
+        &self,
+        driver: &str,
+        method: &'static str,
+        code: Code,
+        elapsed: Duration,
+        migrated: bool,
+        ids: Option<SpanIds>,
+    ) {
+        let words = [("grpc_status_code", code_camel_case(code)), ("method_name", method)];
+        let mut labels = of_driver(driver, words);
         if InTreePlugin::of_driver(driver).is_some() {
-            labels.push(("migrated", migrated.to_string()));
+            labels.push(("migrated", Cow::Borrowed(if migrated { "true" } else { "false" })));
         }
-        self.0
-            .operation
-            .csi
-            .with(driver, labels, |histogram| histogram.observe(elapsed.as_secs_f64()));
+        let exemplar = self.0.exemplars.pass(ids);
+        self.0.operation.csi.with(driver, labels, |histogram| {
+            observe(histogram, elapsed.as_secs_f64(), exemplar);
+        });
     }
 
-    /// A request to the API server ended, without a status when no answer came. `verb` is the HTTP method.
-    pub fn rest_request(&self, verb: &str, host: &str, status: Option<StatusCode>, elapsed: Duration) {
-        let code = status.as_ref().map_or("<error>", StatusCode::as_str);
-        let request = labels([("code", code), ("method", verb), ("host", host)]);
-        self.0.rest.requests.get_or_create(&request).inc();
-        let duration = labels([("verb", verb), ("host", host)]);
-        self.0
-            .rest
-            .duration
-            .get_or_create(&duration)
-            .observe(elapsed.as_secs_f64());
-    }
-
-    /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with
-    /// an empty one that of the process. Not called without such a limit.
-    pub fn rest_request_held_back(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
-        let mut labels = labels([("verb", verb), ("host", host)]);
-        if !driver.is_empty() {
-            labels.push(("driver_name", driver.to_owned()));
+    /// A driver begins to be worked for: what is counted by words that are all known begins at zero.
+    pub fn driver_begins(&self, driver: &str) {
+        let families = &self.0.operation;
+        for operation in OPERATIONS {
+            let ended = || of_driver(driver, [("operation", operation), ("outcome", SUCCEEDED)]);
+            families.end_to_end.begin(driver, ended());
+            families.attempts.begin(driver, ended());
+            let codes = (1..=16).map(|code| code_upper_snake(Code::from_i32(code)));
+            for reason in codes.chain(CAUSES) {
+                let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
+                families.failures.begin(driver, labels);
+            }
         }
-        self.0
-            .rest
-            .held_back
-            .with(driver, labels, |histogram| histogram.observe(waited.as_secs_f64()));
+        for reason in Reason::ALL {
+            for outcome in ["written", "dropped", "failed"] {
+                let labels = of_driver(driver, [("reason", reason.as_str()), ("outcome", outcome)]);
+                families.events.begin(driver, labels);
+            }
+        }
+        self.0.connection.reconnects.begin(driver, of_driver(driver, []));
     }
 
-    /// A Lease is held by this process, or is not.
-    pub fn leading(&self, lease: &str, leads: bool) {
-        let labels = labels([("name", lease)]);
-        self.0.lease.status.get_or_create(&labels).set(i64::from(leads));
-    }
-
-    /// A Lease had to be read before it could be renewed.
-    pub fn lease_read_before_renewal(&self, lease: &str) {
-        self.0.lease.slow_path.get_or_create(&labels([("name", lease)])).inc();
-    }
-
-    /// Removes the series of a Lease that is not competed for any more.
-    pub fn forget_lease(&self, lease: &str) {
-        let labels = labels([("name", lease)]);
-        self.0.lease.status.remove(&labels);
-        self.0.lease.slow_path.remove(&labels);
-    }
-
-    /// An item was added to a work queue.
-    pub fn queue_added(&self, driver: &str, queue: &'static str) {
-        self.0.queue.adds.with(driver, queue_labels(driver, queue), |counter| {
-            counter.inc();
-        });
-    }
-
-    /// An item was put back after a failure.
-    pub fn queue_retried(&self, driver: &str, queue: &'static str) {
-        self.0
-            .queue
-            .retries
-            .with(driver, queue_labels(driver, queue), |counter| {
-                counter.inc();
-            });
-    }
-
-    /// A work queue holds this many items that wait for a worker.
-    pub fn queue_depth(&self, driver: &str, queue: &'static str, items: usize) {
-        self.0.queue.depth.with(driver, queue_labels(driver, queue), |gauge| {
-            gauge.set(to_i64(items));
-        });
-    }
-
-    /// An item was taken after waiting this long.
-    pub fn queue_waited(&self, driver: &str, queue: &'static str, waited: Duration) {
-        let labels = queue_labels(driver, queue);
-        self.0
-            .queue
-            .wait
-            .with(driver, labels, |histogram| histogram.observe(waited.as_secs_f64()));
-    }
-
-    /// The work on an item took this long.
-    pub fn queue_worked(&self, driver: &str, queue: &'static str, worked: Duration) {
-        let labels = queue_labels(driver, queue);
-        self.0
-            .queue
-            .work
-            .with(driver, labels, |histogram| histogram.observe(worked.as_secs_f64()));
-    }
-
-    /// The work in progress has taken this long: the sum over all workers, and the longest of them.
-    pub fn queue_in_progress(&self, driver: &str, queue: &'static str, sum: Duration, longest: Duration) {
-        self.0
-            .queue
-            .unfinished
-            .with(driver, queue_labels(driver, queue), |gauge| {
-                gauge.set(sum.as_secs_f64());
-            });
-        self.0.queue.longest.with(driver, queue_labels(driver, queue), |gauge| {
-            gauge.set(longest.as_secs_f64());
-        });
-    }
-
-    /// An attach or detach came to its end after this time and this many attempts. `operation` is `attach` or `detach`.
+    /// An attach or detach came to its end after this time and this many attempts. `operation` is `attach` or `detach`;
+    /// `ids` are those of a span of its trace.
     pub fn operation_ended(
         &self,
         driver: &str,
@@ -247,10 +213,12 @@ impl Metrics {
         outcome: &'static str,
         end_to_end: Duration,
         attempts: u32,
+        ids: Option<SpanIds>,
     ) {
-        let labels = labels([("driver_name", driver), ("operation", operation), ("outcome", outcome)]);
+        let labels = of_driver(driver, [("operation", operation), ("outcome", outcome)]);
+        let exemplar = self.0.exemplars.pass(ids);
         self.0.operation.end_to_end.with(driver, labels.clone(), |histogram| {
-            histogram.observe(end_to_end.as_secs_f64());
+            observe(histogram, end_to_end.as_secs_f64(), exemplar);
         });
         self.0
             .operation
@@ -258,9 +226,17 @@ impl Metrics {
             .with(driver, labels, |histogram| histogram.observe(f64::from(attempts)));
     }
 
+    /// An attempt to attach or detach failed. `reason` is the `error.type` of its span.
+    pub fn attempt_failed(&self, driver: &str, operation: &'static str, reason: &'static str) {
+        let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
+        self.0.operation.failures.with(driver, labels, |counter| {
+            counter.inc();
+        });
+    }
+
     /// The oldest attach or detach of the driver that has not ended is this old; zero when there is none.
     pub fn oldest_pending(&self, driver: &str, operation: &'static str, age: Duration) {
-        let labels = labels([("driver_name", driver), ("operation", operation)]);
+        let labels = of_driver(driver, [("operation", operation)]);
         self.0.operation.oldest_pending.with(driver, labels, |gauge| {
             gauge.set(age.as_secs_f64());
         });
@@ -268,7 +244,7 @@ impl Metrics {
 
     /// What waits and what runs in a lane, `attach` or `detach`.
     pub fn lane(&self, driver: &str, operation: &'static str, lane: &LaneGauges) {
-        let with = || labels([("driver_name", driver), ("operation", operation)]);
+        let with = || of_driver(driver, [("operation", operation)]);
         let families = &self.0.lane;
         let counts = [
             (&families.waiting, lane.waiting),
@@ -287,7 +263,7 @@ impl Metrics {
 
     /// Whether a limit of `spec.concurrency` makes work wait, by the reason of the condition Saturated.
     pub fn saturated(&self, driver: &str, reason: &'static str, holds: bool) {
-        let labels = labels([("driver_name", driver), ("reason", reason)]);
+        let labels = of_driver(driver, [("reason", reason)]);
         self.0.lane.saturated.with(driver, labels, |gauge| {
             gauge.set(i64::from(holds));
         });
@@ -295,7 +271,7 @@ impl Metrics {
 
     /// The driver has this many VolumeAttachments in a state.
     pub fn volume_attachments(&self, driver: &str, state: &'static str, count: usize) {
-        let labels = labels([("driver_name", driver), ("state", state)]);
+        let labels = of_driver(driver, [("state", state)]);
         self.0.operation.attachments.with(driver, labels, |gauge| {
             gauge.set(to_i64(count));
         });
@@ -303,7 +279,7 @@ impl Metrics {
 
     /// An event about a volume of the driver was `written`, `dropped` or `failed`.
     pub fn event(&self, driver: &str, reason: &'static str, outcome: &'static str) {
-        let labels = labels([("driver_name", driver), ("reason", reason), ("outcome", outcome)]);
+        let labels = of_driver(driver, [("reason", reason), ("outcome", outcome)]);
         self.0.operation.events.with(driver, labels, |counter| {
             counter.inc();
         });
@@ -320,12 +296,9 @@ impl Metrics {
     }
 
     fn set_driver_up(&self, driver: &str, up: i64) {
-        self.0
-            .connection
-            .up
-            .with(driver, labels([("driver_name", driver)]), |gauge| {
-                gauge.set(up);
-            });
+        self.0.connection.up.with(driver, of_driver(driver, []), |gauge| {
+            gauge.set(up);
+        });
     }
 
     /// The driver reported a version; replaces what it reported before. `mode` is how it is run, as attacher or as
@@ -347,7 +320,7 @@ impl Metrics {
         self.0
             .connection
             .reconnects
-            .with(driver, labels([("driver_name", driver)]), |counter| {
+            .with(driver, of_driver(driver, []), |counter| {
                 counter.inc();
             });
     }
@@ -361,11 +334,8 @@ impl Metrics {
         self.0.reconcile.forget(driver);
         self.0.connection.forget(driver);
         self.0.rest.held_back.forget(driver);
+        self.forget_config(driver);
     }
-}
-
-fn queue_labels(driver: &str, queue: &'static str) -> Labels {
-    labels([("driver_name", driver), ("name", queue)])
 }
 
 fn to_i64(count: usize) -> i64 {

@@ -2,6 +2,8 @@ use std::collections::BTreeSet;
 
 use super::super::names::{QUEUE_PERSISTENT_VOLUME, QUEUE_VOLUME_ATTACHMENT};
 use super::*;
+use http::StatusCode;
+use opentelemetry::trace::{SpanId, TraceId};
 
 const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
 
@@ -21,23 +23,36 @@ fn assert_lines(metrics: &Metrics, prefix: &str, expected: &[&str]) {
     assert_eq!(found, expected.iter().map(|line| (*line).to_owned()).collect());
 }
 
-/// The bucket bounds of a histogram, in order.
+/// The bucket bounds of one series of a histogram, in order.
 fn bounds(metrics: &Metrics, name: &str) -> Vec<String> {
     let prefix = format!("{name}_bucket{{le=\"");
     let bound = |line: &String| line[prefix.len()..].split('"').next().unwrap().to_owned();
-    lines(metrics, &prefix).iter().map(bound).collect()
+    let all: Vec<String> = lines(metrics, &prefix).iter().map(bound).collect();
+    let end = all.iter().position(|bound| bound == "+Inf").unwrap();
+    all[..=end].to_vec()
 }
+
+/// Families that show all of their many series from the start.
+const BOUNDED: [&str; 3] = [
+    "csi_attacher_attempt_failures_total{",
+    "csi_attacher_events_total{",
+    "csi_attacher_reconcile_sync_errors_total{",
+];
 
 fn record_everything(metrics: &Metrics, driver: &str) {
     let second = Duration::from_secs(1);
-    metrics.csi_call(driver, PUBLISH, Code::Ok, second, false);
-    metrics.queue_added(driver, QUEUE_VOLUME_ATTACHMENT);
-    metrics.queue_retried(driver, QUEUE_VOLUME_ATTACHMENT);
-    metrics.queue_depth(driver, QUEUE_PERSISTENT_VOLUME, 4);
-    metrics.queue_waited(driver, QUEUE_VOLUME_ATTACHMENT, second);
-    metrics.queue_worked(driver, QUEUE_VOLUME_ATTACHMENT, second);
+    metrics.csi_call(driver, PUBLISH, Code::Ok, second, false, None);
+    metrics.driver_begins(driver);
+    let queue = metrics.queue(driver, QUEUE_VOLUME_ATTACHMENT);
+    queue.added();
+    queue.retried();
+    queue.waited(second);
+    queue.worked(second);
+    metrics.queue(driver, QUEUE_PERSISTENT_VOLUME).depth(4);
     metrics.queue_in_progress(driver, QUEUE_VOLUME_ATTACHMENT, second * 3, second * 2);
-    metrics.operation_ended(driver, "attach", "succeeded", second, 2);
+    metrics.operation_ended(driver, "attach", "succeeded", second, 2, None);
+    metrics.attempt_failed(driver, "attach", "UNAVAILABLE");
+    metrics.config_observed(driver, 7);
     metrics.oldest_pending(driver, "detach", second);
     metrics.volume_attachments(driver, "attached", 12);
     let lane = LaneGauges {
@@ -50,7 +65,14 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.saturated(driver, "LaneFull", true);
     metrics.rest_request_held_back(driver, "PATCH", "h", second);
     metrics.reconcile_sync_begins(driver);
-    metrics.reconcile_sync_succeeded(driver, Duration::from_secs(2), 12, 3);
+    metrics.reconcile_sync_interval(driver, Duration::from_secs(60));
+    let listed = Listed {
+        pages: 4,
+        volumes: 12,
+        to_attach: 2,
+        to_detach: 1,
+    };
+    metrics.reconcile_sync_succeeded(driver, Duration::from_secs(2), listed);
     metrics.reconcile_sync_failed(driver, Duration::from_secs(1), "Aborted");
     metrics.reconcile_sync_forced(driver, "attach");
     metrics.findings(driver, "node_gone", 2);
@@ -62,8 +84,15 @@ fn record_everything(metrics: &Metrics, driver: &str) {
 #[test]
 fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
     let metrics = Metrics::default();
-    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::from_millis(100), false);
-    metrics.csi_call("d", PUBLISH, Code::DeadlineExceeded, Duration::from_secs(15), false);
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::from_millis(100), false, None);
+    metrics.csi_call(
+        "d",
+        PUBLISH,
+        Code::DeadlineExceeded,
+        Duration::from_secs(15),
+        false,
+        None,
+    );
     let base = "driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
     let found = lines(&metrics, "csi_sidecar_operations_seconds");
     assert!(
@@ -88,7 +117,7 @@ fn a_csi_call_has_the_name_labels_and_buckets_of_the_incumbent() {
         "{found:#?}"
     );
     metrics.forget_driver("d");
-    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false);
+    metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false, None);
     let expected = [
         "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "15", "25", "50", "120", "300", "600", "+Inf",
     ];
@@ -100,8 +129,8 @@ fn only_migration_drivers_have_the_migrated_label() {
     let metrics = Metrics::default();
     let drivers = InTreePlugin::ALL.map(InTreePlugin::driver);
     for driver in drivers.into_iter().chain(["other"]) {
-        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false);
-        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, true);
+        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, false, None);
+        metrics.csi_call(driver, PUBLISH, Code::Ok, Duration::ZERO, true, None);
     }
     let method = "method_name=\"/csi.v1.Controller/ControllerPublishVolume\"";
     let mut expected = vec![format!(
@@ -131,12 +160,19 @@ fn work_queues_have_the_names_of_client_go() {
         ("workqueue_unfinished_work_seconds", "3.0"),
         ("workqueue_longest_running_processor_seconds", "2.0"),
     ] {
-        assert_lines(&metrics, &format!("{name}{{"), &[&format!("{name}{labels} {value}")]);
+        assert_lines(
+            &metrics,
+            &format!("{name}{labels}"),
+            &[&format!("{name}{labels} {value}")],
+        );
     }
     assert_lines(
         &metrics,
         "workqueue_depth{",
-        &["workqueue_depth{driver_name=\"d\",name=\"csi-attacher-pv\"} 4"],
+        &[
+            "workqueue_depth{driver_name=\"d\",name=\"csi-attacher-pv\"} 4",
+            "workqueue_depth{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
+        ],
     );
     let expected = [
         "1e-08",
@@ -174,8 +210,9 @@ fn api_requests_have_the_names_of_client_go() {
         "10.0.0.1:443",
         Some(StatusCode::CONFLICT),
         Duration::from_millis(50),
+        None,
     );
-    metrics.rest_request("PATCH", "10.0.0.1:443", None, Duration::from_secs(30));
+    metrics.rest_request("PATCH", "10.0.0.1:443", None, Duration::from_secs(30), None);
     let expected = [
         "rest_client_requests_total{code=\"409\",method=\"PATCH\",host=\"10.0.0.1:443\"} 1",
         "rest_client_requests_total{code=\"<error>\",method=\"PATCH\",host=\"10.0.0.1:443\"} 1",
@@ -200,6 +237,22 @@ fn our_own_metrics_are_exactly_these() {
         "csi_attacher_operation_e2e_seconds_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 1.0",
         "csi_attacher_operation_attempts_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 1",
         "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 2.0",
+        "csi_attacher_operation_e2e_seconds_count{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0",
+        "csi_attacher_operation_e2e_seconds_sum{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0.0",
+        "csi_attacher_operation_attempts_count{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0",
+        "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0.0",
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"UNAVAILABLE\"} 1",
+        "csi_attacher_config_observed_generation{driver_name=\"d\"} 7",
+        "csi_attacher_config_errors_total{reason=\"InvalidSpec\"} 0",
+        "csi_attacher_config_errors_total{reason=\"EndpointConflict\"} 0",
+        "csi_attacher_config_errors_total{reason=\"DriverNameMismatch\"} 0",
+        "csi_attacher_config_errors_total{reason=\"FinalizerCollision\"} 0",
+        "csi_attacher_config_errors_total{reason=\"DriverInvalid\"} 0",
+        "csi_attacher_config_errors_total{reason=\"TlsInvalid\"} 0",
+        "csi_attacher_reconcile_sync_interval_seconds{driver_name=\"d\"} 60.0",
+        "csi_attacher_reconcile_sync_pages{driver_name=\"d\"} 4",
+        "csi_attacher_reconcile_sync_mismatches_total{driver_name=\"d\",direction=\"attach\"} 2",
+        "csi_attacher_reconcile_sync_mismatches_total{driver_name=\"d\",direction=\"detach\"} 1",
         "csi_attacher_oldest_pending_seconds{driver_name=\"d\",operation=\"detach\"} 1.0",
         "csi_attacher_volumeattachments{driver_name=\"d\",state=\"attached\"} 12",
         "csi_attacher_lane_waiting{driver_name=\"d\",operation=\"attach\"} 7",
@@ -233,6 +286,7 @@ fn our_own_metrics_are_exactly_these() {
     let found: BTreeSet<String> = lines(&metrics, "csi_attacher_")
         .into_iter()
         .filter(|line| !line.contains("_bucket{") && !line.contains("_last_success_timestamp_seconds{"))
+        .filter(|line| !(line.ends_with(" 0") && BOUNDED.iter().any(|name| line.starts_with(name))))
         .collect();
     assert_eq!(found, expected.iter().map(|line| (*line).to_owned()).collect());
     let last = lines(
@@ -324,7 +378,7 @@ fn callbacks_run_before_each_scrape() {
 fn the_exposition_keeps_the_rules_of_openmetrics() {
     let metrics = Metrics::default();
     record_everything(&metrics, "quote\"back\\slash\nline");
-    metrics.rest_request("GET", "h", None, Duration::ZERO);
+    metrics.rest_request("GET", "h", None, Duration::ZERO, None);
     let text = metrics.encode_openmetrics();
     assert!(text.ends_with("# EOF\n"));
     assert_eq!(text.matches("# EOF").count(), 1);
@@ -341,6 +395,7 @@ fn the_exposition_keeps_the_rules_of_openmetrics() {
                 "counter" => &["_total"],
                 "gauge" => &[""],
                 "histogram" => &["_bucket", "_sum", "_count"],
+                "unknown" => &[""],
                 other => panic!("type {other}"),
             };
             let suffix = name
@@ -351,4 +406,136 @@ fn the_exposition_keeps_the_rules_of_openmetrics() {
         }
     }
     assert!(families.len() >= 20, "{families:?}");
+}
+
+fn ids(sampled: bool) -> Option<SpanIds> {
+    Some(SpanIds::new(TraceId::from(0xab_u128), SpanId::from(0xcd_u64), sampled))
+}
+
+#[test]
+fn a_bucket_names_the_span_of_its_last_value() {
+    let metrics = Metrics::default();
+    let second = Duration::from_secs(1);
+    metrics.csi_call("d", PUBLISH, Code::Ok, second, false, ids(true));
+    metrics.operation_ended("d", "attach", "succeeded", second, 1, ids(true));
+    metrics.rest_request("GET", "h", Some(StatusCode::OK), second, ids(true));
+    let text = metrics.encode_openmetrics();
+    let exemplar = format!(" # {{trace_id=\"{:032x}\",span_id=\"{:016x}\"}} 1.0 ", 0xab, 0xcd);
+    for name in [
+        "csi_sidecar_operations_seconds",
+        "csi_attacher_operation_e2e_seconds",
+        "rest_client_request_duration_seconds",
+    ] {
+        let of = |line: &&str| line.starts_with(&format!("{name}_bucket{{le=\"1.0\"")) && line.contains(&exemplar);
+        assert_eq!(text.lines().filter(of).count(), 1, "{name} in {text}");
+        let all = text
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(" # {"));
+        assert_eq!(all.count(), 1, "{name} in {text}");
+    }
+    assert!(!metrics.encode_prometheus().contains(" # {"));
+}
+
+#[test]
+fn a_span_that_is_not_sampled_is_named_only_when_asked_for() {
+    for (filter, sampled, shown) in [
+        (ExemplarFilter::TraceBased, false, false),
+        (ExemplarFilter::TraceBased, true, true),
+        (ExemplarFilter::AlwaysOn, false, true),
+        (ExemplarFilter::AlwaysOff, true, false),
+    ] {
+        let metrics = Metrics::new(Arc::default(), filter);
+        metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false, ids(sampled));
+        assert_eq!(metrics.encode_openmetrics().contains("trace_id="), shown, "{filter:?}");
+    }
+}
+
+#[test]
+fn what_a_driver_counts_begins_at_zero() {
+    let metrics = Metrics::default();
+    metrics.driver_begins("d");
+    metrics.reconcile_sync_begins("d");
+    drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
+    metrics.leading("l", false);
+    for line in [
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DEADLINE_EXCEEDED\"} 0",
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"pv_not_found\"} 0",
+        "csi_attacher_events_total{driver_name=\"d\",reason=\"AttachStuck\",outcome=\"written\"} 0",
+        "csi_attacher_operation_e2e_seconds_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 0",
+        "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 0",
+        "csi_attacher_reconcile_sync_mismatches_total{driver_name=\"d\",direction=\"attach\"} 0",
+        "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 0",
+        "workqueue_retries_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
+        "leader_election_slowpath_total{name=\"l\"} 0",
+        "controller_runtime_reconcile_total{controller=\"volumeattachment\",result=\"error\"} 0",
+    ] {
+        assert_lines(&metrics, line, &[line]);
+    }
+}
+
+#[test]
+fn controllers_have_the_names_of_controller_runtime() {
+    let metrics = Metrics::default();
+    let controller = metrics.controller(Controller::VolumeAttachment);
+    for outcome in [
+        Reconciled::Success,
+        Reconciled::Error,
+        Reconciled::TerminalError,
+        Reconciled::Requeue,
+        Reconciled::RequeueAfter,
+        Reconciled::Success,
+    ] {
+        controller.reconciled(outcome);
+    }
+    controller.panicked();
+    controller.timed_out();
+    controller.took(Duration::from_millis(7));
+    controller.under_way(3);
+    controller.under_way(-1);
+    controller.at_most(20);
+    let of = "{controller=\"volumeattachment\"";
+    for (name, value) in [
+        ("controller_runtime_reconcile_total", "success 2"),
+        ("controller_runtime_reconcile_total", "error 3"),
+        ("controller_runtime_reconcile_total", "requeue 1"),
+        ("controller_runtime_reconcile_total", "requeue_after 1"),
+        ("controller_runtime_reconcile_errors_total", "3"),
+        ("controller_runtime_terminal_reconcile_errors_total", "1"),
+        ("controller_runtime_reconcile_panics_total", "1"),
+        ("controller_runtime_reconcile_timeouts_total", "1"),
+        ("controller_runtime_reconcile_time_seconds_count", "1"),
+        ("controller_runtime_active_workers", "2"),
+        ("controller_runtime_max_concurrent_reconciles", "20"),
+    ] {
+        let line = match value.split_once(' ') {
+            Some((result, value)) => format!("{name}{of},result=\"{result}\"}} {value}"),
+            None => format!("{name}{of}}} {value}"),
+        };
+        assert_lines(&metrics, &line, &[&line]);
+    }
+    assert_eq!(
+        bounds(&metrics, "controller_runtime_reconcile_time_seconds").len(),
+        3 * 41
+    );
+}
+
+#[test]
+fn what_a_comparison_found_is_not_shown_for_ever() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    metrics.reconcile_sync_rests("d");
+    let old = [
+        "pages{",
+        "volumes{",
+        "mismatches{",
+        "last_success_timestamp_seconds{",
+        "interval_seconds{",
+    ];
+    for name in old.map(|name| format!("csi_attacher_reconcile_sync_{name}")) {
+        assert_lines(&metrics, &name, &[]);
+    }
+    assert_eq!(
+        lines(&metrics, "csi_attacher_reconcile_sync_mismatches_total{").len(),
+        2
+    );
 }

@@ -1,0 +1,105 @@
+//! Exemplars: which span a measurement was made in, told beside a bucket of a histogram (OpenMetrics 1.0, "Exemplars").
+//!
+//! A dashboard leads from a slow bucket to the trace behind it. Only ids are kept, and only for as long as the next
+//! measurement of the same bucket. This module must not keep spans.
+
+use opentelemetry::trace::{SpanContext, SpanId, TraceId};
+use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
+use std::fmt;
+
+/// The ids of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanIds {
+    trace: TraceId,
+    span: SpanId,
+    sampled: bool,
+}
+
+impl SpanIds {
+    /// Ids of a span that was, or was not, sampled.
+    pub const fn new(trace: TraceId, span: SpanId, sampled: bool) -> Self {
+        Self { trace, span, sampled }
+    }
+}
+
+impl From<&SpanContext> for SpanIds {
+    fn from(context: &SpanContext) -> Self {
+        Self::new(context.trace_id(), context.span_id(), context.is_sampled())
+    }
+}
+
+/// Which measurements may leave an exemplar: `OTEL_METRICS_EXEMPLAR_FILTER` of the OpenTelemetry specification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExemplarFilter {
+    /// Those made in a sampled span: what an exemplar names can be found.
+    #[default]
+    TraceBased,
+    /// Those made in any span, sampled or not.
+    AlwaysOn,
+    /// None.
+    AlwaysOff,
+}
+
+impl ExemplarFilter {
+    /// The filter by its name in the specification, in any case; none for a word that is not one.
+    pub fn named(word: &str) -> Option<Self> {
+        let known = [
+            ("trace_based", Self::TraceBased),
+            ("always_on", Self::AlwaysOn),
+            ("always_off", Self::AlwaysOff),
+        ];
+        let found = known.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+        found.map(|(_, filter)| *filter)
+    }
+
+    /// What a measurement in this span leaves behind.
+    pub(super) fn pass(self, ids: Option<SpanIds>) -> Option<ExemplarLabels> {
+        let ids = ids.filter(|ids| match self {
+            Self::TraceBased => ids.sampled,
+            Self::AlwaysOn => true,
+            Self::AlwaysOff => false,
+        })?;
+        Some(ExemplarLabels(ids))
+    }
+}
+
+/// Labels of an exemplar: `trace_id` and `span_id`, well below the 128 characters that OpenMetrics allows. They become text
+/// only when they are scraped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExemplarLabels(SpanIds);
+
+impl EncodeLabelSet for ExemplarLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        let Self(SpanIds { trace, span, .. }) = self;
+        [
+            ("trace_id", format!("{trace:032x}")),
+            ("span_id", format!("{span:016x}")),
+        ]
+        .encode(encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(sampled: bool) -> Option<SpanIds> {
+        Some(SpanIds::new(TraceId::from(1_u128), SpanId::from(2_u64), sampled))
+    }
+
+    #[test]
+    fn the_filter_is_that_of_the_specification() {
+        for (word, sampled, other) in [
+            ("trace_based", true, false),
+            ("ALWAYS_ON", true, true),
+            ("Always_Off", false, false),
+        ] {
+            let filter = ExemplarFilter::named(word).unwrap();
+            assert_eq!(filter.pass(ids(true)).is_some(), sampled, "{word}");
+            assert_eq!(filter.pass(ids(false)).is_some(), other, "{word}");
+            assert!(filter.pass(None).is_none(), "{word}");
+        }
+        assert_eq!(ExemplarFilter::named("sometimes"), None);
+        assert_eq!(ExemplarFilter::default(), ExemplarFilter::TraceBased);
+    }
+}

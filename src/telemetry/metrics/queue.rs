@@ -1,0 +1,160 @@
+//! Work queues, named as in client-go, with the driver as one more label: a sum by `name` is what the Go sidecars show.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::families::{FloatGauge, per_driver};
+use super::family::{DriverFamily, Labels, of_driver};
+use super::{Metrics, to_i64};
+
+/// client-go computes its bounds by repeated multiplication, which leaves two of them off by one bit; the same bounds
+/// here let a query sum over both. 100 and 1000 are added, as in controller-runtime.
+const QUEUE_SECONDS: [f64; 12] = [
+    1e-8,
+    1e-7,
+    1e-6,
+    9.999_999_999_999_999e-6,
+    9.999_999_999_999_999e-5,
+    1e-3,
+    1e-2,
+    1e-1,
+    1.0,
+    10.0,
+    100.0,
+    1000.0,
+];
+/// The families.
+pub(super) struct QueueFamilies {
+    pub(super) depth: DriverFamily<Gauge>,
+    pub(super) adds: DriverFamily<Counter>,
+    pub(super) retries: DriverFamily<Counter>,
+    pub(super) wait: DriverFamily<Histogram>,
+    pub(super) work: DriverFamily<Histogram>,
+    pub(super) unfinished: DriverFamily<FloatGauge>,
+    pub(super) longest: DriverFamily<FloatGauge>,
+}
+
+impl QueueFamilies {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let mut histogram = |name, help| per_driver(registry, name, help, || Histogram::new(QUEUE_SECONDS));
+        let wait = histogram(
+            "workqueue_queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested",
+        );
+        let work = histogram(
+            "workqueue_work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes",
+        );
+        let mut counter = |name, help| per_driver(registry, name, help, Counter::default);
+        let adds = counter("workqueue_adds", "Total number of adds handled by workqueue");
+        let retries = counter("workqueue_retries", "Total number of retries handled by workqueue");
+        let mut seconds = |name, help| per_driver(registry, name, help, FloatGauge::default);
+        let unfinished = seconds(
+            "workqueue_unfinished_work_seconds",
+            "Sum of the seconds that work in progress has taken so far",
+        );
+        let longest = seconds(
+            "workqueue_longest_running_processor_seconds",
+            "Seconds the longest running processor has been running",
+        );
+        let depth = per_driver(
+            registry,
+            "workqueue_depth",
+            "Current depth of workqueue",
+            Gauge::default,
+        );
+        Self {
+            depth,
+            adds,
+            retries,
+            wait,
+            work,
+            unfinished,
+            longest,
+        }
+    }
+
+    pub(super) fn forget(&self, driver: &str) {
+        self.depth.forget(driver);
+        self.adds.forget(driver);
+        self.retries.forget(driver);
+        self.wait.forget(driver);
+        self.work.forget(driver);
+        self.unfinished.forget(driver);
+        self.longest.forget(driver);
+    }
+}
+
+/// One queue of one driver. Records without looking for its series; a clone is a few reference counts.
+#[derive(Clone, Debug)]
+pub struct QueueSeries {
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    wait: Histogram,
+    work: Histogram,
+}
+
+impl QueueSeries {
+    /// An item was added.
+    pub fn added(&self) {
+        self.adds.inc();
+    }
+
+    /// An item was put back after a failure.
+    pub fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// The queue holds this many items that wait for a worker.
+    pub fn depth(&self, items: usize) {
+        self.depth.set(to_i64(items));
+    }
+
+    /// An item was taken after waiting this long.
+    pub fn waited(&self, waited: Duration) {
+        self.wait.observe(waited.as_secs_f64());
+    }
+
+    /// The work on an item took this long.
+    pub fn worked(&self, worked: Duration) {
+        self.work.observe(worked.as_secs_f64());
+    }
+}
+
+impl Metrics {
+    /// The series of a work queue of a driver, which start at zero. To be asked for anew after
+    /// [`Metrics::forget_driver`].
+    pub fn queue(&self, driver: &str, queue: &'static str) -> QueueSeries {
+        let families = &self.0.queue;
+        let labels = || labels_of(driver, queue);
+        families.unfinished.begin(driver, labels());
+        families.longest.begin(driver, labels());
+        QueueSeries {
+            depth: families.depth.series(driver, labels()),
+            adds: families.adds.series(driver, labels()),
+            retries: families.retries.series(driver, labels()),
+            wait: families.wait.series(driver, labels()),
+            work: families.work.series(driver, labels()),
+        }
+    }
+
+    /// The work in progress has taken this long: the sum over all workers, and the longest of them.
+    pub fn queue_in_progress(&self, driver: &str, queue: &'static str, sum: Duration, longest: Duration) {
+        let families = &self.0.queue;
+        families.unfinished.with(driver, labels_of(driver, queue), |gauge| {
+            gauge.set(sum.as_secs_f64());
+        });
+        families.longest.with(driver, labels_of(driver, queue), |gauge| {
+            gauge.set(longest.as_secs_f64());
+        });
+    }
+}
+
+fn labels_of(driver: &str, queue: &'static str) -> Labels {
+    of_driver(driver, [("name", queue)])
+}
