@@ -9,6 +9,7 @@ use super::calls::Calls;
 use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
+use super::lives::Lives;
 use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
 use super::secrets::SecretWatches;
@@ -47,6 +48,8 @@ pub(super) struct Work {
     pub forced: Forced,
     /// Which failures are written on the attachments.
     pub failures: Failures,
+    /// The traces of what is pending.
+    pub lives: Lives,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -56,11 +59,9 @@ impl Work {
         self.client.read().clone()
     }
 
-    /// The tracer with the driver's own share of samples, as it is now.
+    /// The tracer with the driver's own settings, as they are now.
     pub fn tracer(&self) -> Tracer {
-        self.context
-            .tracer
-            .sampling(self.config.borrow().tracing.samples_per_million)
+        self.lives.tracer()
     }
 
     /// As [`Work::client`], for the volume of an attachment.
@@ -116,8 +117,12 @@ impl Engine {
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
+        let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
+        let told = lives.clone();
         let route = Route {
             forced: forced.clone(),
+            settled: Arc::new(move |attachment, rest| told.settled(attachment, rest)),
             facts: facts.clone(),
             config: config_name,
             queue: queue.clone(),
@@ -142,6 +147,7 @@ impl Engine {
             secret_watches: SecretWatches::default(),
             forced,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
+            lives,
             client,
         });
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
@@ -186,6 +192,11 @@ impl Engine {
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
         self.work.queue.wake_all();
+    }
+
+    /// The traces of what is pending.
+    pub fn lives(&self) -> Lives {
+        self.work.lives.clone()
     }
 
     /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the

@@ -10,14 +10,18 @@ mod batch;
 mod driver_logs;
 mod exemplar;
 mod exporter;
+mod ids;
+pub mod lifecycle;
 pub mod logs;
 pub mod metrics;
 pub mod names;
 pub mod otel_env;
 mod provider;
+pub mod redact;
 pub mod registry;
 mod share;
 pub mod trace;
+pub mod w3c;
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +32,13 @@ use std::time::Duration;
 pub use attribute::{AttrValue, Attribute};
 pub use batch::{SpanCounters, SpanCounts};
 pub use exporter::ExporterError;
+pub use lifecycle::Identity;
 pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
 pub use metrics::Metrics;
-pub use opentelemetry::trace::SpanKind;
+pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::{FlushOutcome, ProviderError};
-pub use trace::{Span, Tracer};
+pub use redact::Redaction;
+pub use trace::{Opening, Span, Tracer};
 
 use otel_env::Environment;
 use provider::Pipeline;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::batch::{self, Processor, Queue, SpanCounters, SpanCounts};
 use super::exporter::{ExporterError, Exporters};
+use super::ids::Ids;
 use super::names;
 use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
 use super::share::UnlessChosen;
@@ -162,8 +163,10 @@ fn resource(settings: &TraceSettings) -> Resource {
 
 fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
+    let sampler = sampler(settings.sampler);
     let provider = SdkTracerProvider::builder()
-        .with_sampler(UnlessChosen(sampler(settings.sampler)))
+        .with_sampler(UnlessChosen(sampler.clone()))
+        .with_id_generator(Ids::default())
         .with_max_attributes_per_span(limits.attributes)
         .with_max_events_per_span(limits.events)
         .with_max_links_per_span(limits.links)
@@ -178,6 +181,7 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tr
         .build();
     Tracer::new(
         provider.tracer_with_scope(scope),
+        sampler,
         limits.value_length,
         settings.propagators,
     )
