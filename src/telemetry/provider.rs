@@ -184,6 +184,7 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tr
         sampler,
         limits.value_length,
         settings.propagators,
+        settings.conventions,
     )
 }
 

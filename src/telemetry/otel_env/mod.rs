@@ -5,6 +5,7 @@
 //! signal (`OTEL_EXPORTER_OTLP_TRACES_*`) wins over the general one. Warnings never repeat the value of a variable that
 //! may hold a credential. This module must not read the process environment outside [`process_environment`].
 
+mod semconv;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::names::{SERVICE_NAME, attr};
+pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
     BatchSettings, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler, SamplerSettings,
     SpanLimitSettings, TraceSettings,
@@ -57,6 +59,7 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         limits: reader.limits(),
         batch: reader.batch(),
         resource: reader.resource(service_version),
+        conventions: reader.conventions(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {

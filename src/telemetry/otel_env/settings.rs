@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use super::semconv::Conventions;
+
 /// Everything the environment says about traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
@@ -21,6 +23,8 @@ pub struct TraceSettings {
     pub batch: BatchSettings,
     /// Attributes of the resource, the later ones of the environment already merged in.
     pub resource: BTreeMap<String, String>,
+    /// Which names attributes have.
+    pub conventions: Conventions,
     /// Level asked for the SDK's own log records (`OTEL_LOG_LEVEL`).
     pub sdk_log_level: Option<String>,
 }
