@@ -15,6 +15,7 @@ mod witness;
 pub use call_error::CallError;
 pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::Connection;
+pub use convert::mode_name;
 pub use dial::DialError;
 pub use list::{ListedVolume, VolumePage};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};

@@ -9,6 +9,7 @@ use super::calls::Calls;
 use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
+use super::lives::Lives;
 use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
 use super::secrets::SecretWatches;
@@ -47,7 +48,8 @@ pub(super) struct Work {
     pub forced: Forced,
     /// Which failures are written on the attachments.
     pub failures: Failures,
-    tracer: DriverTracer,
+    /// The traces of what is pending.
+    pub lives: Lives,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -57,11 +59,9 @@ impl Work {
         self.client.read().clone()
     }
 
-    /// The tracer to the driver's collector and with its own share of samples, as they are now.
+    /// The tracer with the driver's own settings, as they are now.
     pub fn tracer(&self) -> Tracer {
-        let config = self.config.borrow();
-        let tracer = self.tracer.get(config.tracing.collector.as_ref());
-        tracer.sampling(config.tracing.samples_per_million)
+        self.lives.tracer()
     }
 
     /// As [`Work::client`], for the volume of an attachment.
@@ -117,8 +117,12 @@ impl Engine {
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
+        let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
+        let told = lives.clone();
         let route = Route {
             forced: forced.clone(),
+            settled: Arc::new(move |attachment, rest| told.settled(attachment, rest)),
             facts: facts.clone(),
             config: config_name,
             queue: queue.clone(),
@@ -130,9 +134,7 @@ impl Engine {
         let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
         let context = Context { requests, ..context };
         let client = RwLock::new(client);
-        let tracer = DriverTracer::new(context.tracers.clone());
         let work = Arc::new(Work {
-            tracer,
             context,
             facts,
             config,
@@ -145,6 +147,7 @@ impl Engine {
             secret_watches: SecretWatches::default(),
             forced,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
+            lives,
             client,
         });
         // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
@@ -193,6 +196,11 @@ impl Engine {
         // A collector that is not named any more is let go of now, not at the next attempt.
         drop(self.work.tracer());
         self.work.queue.wake_all();
+    }
+
+    /// The traces of what is pending.
+    pub fn lives(&self) -> Lives {
+        self.work.lives.clone()
     }
 
     /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the

@@ -3,6 +3,9 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
+#[macro_use]
+mod telling;
+
 mod access;
 mod announce;
 mod attempt;
@@ -15,6 +18,7 @@ mod held;
 mod holds;
 mod keys;
 mod listing;
+mod lives;
 mod lookup;
 mod observer;
 mod publish;

@@ -3,10 +3,12 @@
 
 use super::attempt::{Attempt, Step};
 use super::flights::{Flight, Occupied};
+use super::lives::Plan;
 use super::report::Cause;
 use super::{announce, report, undo};
 use crate::api::validated::Timeouts;
-use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
+use crate::csi::mode_name;
+use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
 use crate::store::Snapshot;
@@ -40,6 +42,7 @@ impl Attempt<'_> {
         let deadline = self.timeouts().publish;
         let client = self.client.clone();
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
+        self.note_plan(plan);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
@@ -76,7 +79,25 @@ impl Attempt<'_> {
                 Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
             }
         }
+        if let Some(life) = &self.life {
+            life.lock().confirmed = true;
+        }
         self.succeed(snapshot, observed, &Outcome::Unpublished).await
+    }
+
+    /// Keeps what is asked of the driver for the root of the trace.
+    fn note_plan(&self, plan: &PublishRequest<'_>) {
+        if let Some(life) = &self.life {
+            let fs_type = match &plan.capability.access {
+                Access::Mount { fs_type, .. } => Some(Box::from(&**fs_type)),
+                Access::Block => None,
+            };
+            life.lock().plan = Some(Plan {
+                read_only: plan.read_only,
+                access_mode: mode_name(plan.capability.mode),
+                fs_type,
+            });
+        }
     }
 
     /// Takes a volume back from where an earlier try may have left it. That this fails holds nothing up: the node may be
@@ -96,7 +117,9 @@ impl Attempt<'_> {
             .client
             .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
             .await;
-        tracing::info!(
+        traced!(
+            info,
+            self.span,
             driver = &*self.work.facts.name,
             VolumeAttachment = &*snapshot.attachment.name,
             volumeHandle = place.volume_id,
@@ -126,7 +149,9 @@ impl Attempt<'_> {
     /// Tells that a call is made, and remembers it for `callsPerSecond`.
     pub(super) fn calling(&self, method: &str, snapshot: &Snapshot, place: Place<'_>, deadline: Duration) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(
+        traced!(
+            debug,
+            self.span,
             driver = &*self.work.facts.name,
             VolumeAttachment = &*snapshot.attachment.name,
             volumeHandle = place.volume_id,

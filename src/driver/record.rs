@@ -8,7 +8,7 @@ use super::attempt::{Attempt, Step};
 use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
-use crate::decide::{self, Failure, Observed, Outcome, Write};
+use crate::decide::{self, Failure, MAX_ERROR_BYTES, Observed, Outcome, Write, cut};
 use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::queue::Verdict;
 use crate::store::Snapshot;
@@ -122,9 +122,10 @@ impl Attempt<'_> {
         cause: Cause,
     ) -> Step {
         let operation = Operation::of(snapshot);
+        let noted = self.with_trace_id(&failure);
         let outcome = match operation {
-            Operation::Attach => Outcome::AttachFailed(failure.clone()),
-            Operation::Detach => Outcome::DetachFailed(failure.clone()),
+            Operation::Attach => Outcome::AttachFailed(noted),
+            Operation::Detach => Outcome::DetachFailed(noted),
         };
         let now = Instant::now().into_std();
         let turn = self.work.failures.turn(&snapshot.attachment, operation, now);
@@ -132,10 +133,25 @@ impl Attempt<'_> {
             && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
         {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
-            tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+            traced!(debug, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
         report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
         Step::End(failed_with(observed))
+    }
+
+    /// The failure as the attachment shows it: with the trace to look at, if the AttacherConfig asks for that. The ID is the
+    /// same for each attempt of a life, so that what the kubelet makes of it stays one event.
+    fn with_trace_id(&self, failure: &Failure) -> Failure {
+        let asked = self.config.tracing.error_suffix;
+        let Some(id) = self.span.trace_id().filter(|_| asked) else {
+            return failure.clone();
+        };
+        let suffix = format!(" [trace {id}]");
+        let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(suffix.len()));
+        Failure {
+            message: format!("{message}{suffix}"),
+            ..failure.clone()
+        }
     }
 
     /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment

@@ -83,6 +83,7 @@ impl Scene {
             config: "config".into(),
             queue: Builder::new(Backoff::default()).build(),
             forced: Forced::default(),
+            settled: Arc::new(|_, _| {}),
         };
         self.store.register(route).unwrap()
     }

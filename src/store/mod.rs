@@ -23,7 +23,7 @@ pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -256,6 +256,9 @@ impl Store {
         match change {
             Change::None => {}
             Change::Attachment { name, replaced } => {
+                if let Some(replaced) = &replaced {
+                    self.tell_gone(replaced);
+                }
                 self.look_at_attachment(&name);
                 self.look_at_those_waiting_for(&name, replaced.as_deref());
                 if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
@@ -263,6 +266,7 @@ impl Store {
                 }
             }
             Change::AttachmentGone { record } => {
+                self.tell_gone(&record);
                 self.look_at_attachment(&record.name);
                 self.forget_if_gone(&record);
                 self.look_at_those_waiting_for(&record.name, Some(&record));
@@ -307,6 +311,12 @@ impl Store {
         };
         for name in &waiting {
             self.look_at_attachment(name);
+        }
+    }
+
+    fn tell_gone(&self, record: &Attachment) {
+        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
+            (route.settled)(record, Rest::Gone);
         }
     }
 

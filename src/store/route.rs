@@ -44,7 +44,21 @@ pub struct Route {
     pub queue: Queue<AttacherKey>,
     /// Attachments that are handed out though they look settled.
     pub forced: Forced,
+    /// Who is told of attachments that leave the queue without an attempt.
+    pub settled: Settled,
 }
+
+/// Why an attachment needs no attempt any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// There is nothing to do about it as it is now.
+    Settled,
+    /// It is gone.
+    Gone,
+}
+
+/// Is told of attachments that need no attempt any more; must not wait, nor ask the store anything.
+pub type Settled = Arc<dyn Fn(&Attachment, Rest) + Send + Sync>;
 
 impl Route {
     pub(super) fn attachment(&self, snapshot: &Snapshot) {
@@ -52,6 +66,7 @@ impl Route {
         let key = AttacherKey::Attachment(attachment.name.clone());
         if !decide::needs_work(attachment, &self.facts) && !self.forced.contains(attachment) {
             self.queue.forget(&key);
+            (self.settled)(attachment, Rest::Settled);
             return;
         }
         let policy = Policy::default();

@@ -362,7 +362,7 @@ fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatu
         reason,
         level: reason.level(),
         note,
-        trace_id: None,
+        traceparent: None,
         at: clock::now(),
         subjects: vec![of_config(name, uid)],
     });

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -43,6 +44,7 @@ struct Running {
     elects: bool,
     standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     stop: CancellationToken,
+    removed: Arc<AtomicBool>,
     /// What happens when the task ends.
     then: Then,
     started: Instant,
@@ -145,6 +147,7 @@ impl Drivers {
         let campaign = self.election.campaign(&config);
         let elects = campaign.is_some();
         let stop = CancellationToken::new();
+        let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
             context: self.context.clone(),
             name: Name::from(name),
@@ -154,6 +157,7 @@ impl Drivers {
             known_as: known_as.clone(),
             standing: standing.clone(),
             stop: stop.clone(),
+            removed: removed.clone(),
             status,
             queue: queue.clone(),
         };
@@ -172,6 +176,7 @@ impl Drivers {
             elects,
             standing,
             stop,
+            removed,
             then: Then::Again,
             started: Instant::now(),
             faults,
@@ -206,12 +211,14 @@ impl Drivers {
         running.stop.cancel();
     }
 
+    /// Ends a driver whose AttacherConfig is gone.
     pub fn stop(&mut self, name: &str) {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
         let waiting = matches!(running.then, Then::At(_));
         running.then = Then::Nothing;
+        running.removed.store(true, Ordering::Relaxed);
         running.stop.cancel();
         if waiting {
             self.running.remove(name);

@@ -37,6 +37,8 @@ pub struct Tracer {
     share: Option<Share>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
+    /// That what comes in is passed on though nothing is told.
+    passing: Option<Propagators>,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl WeakTracer {
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>);
+pub struct Span(Option<Box<Active>>, Option<Box<Passing>>);
 
 #[derive(Debug)]
 struct Active {
@@ -80,6 +82,13 @@ struct Active {
     redaction: Option<Arc<Redaction>>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
+}
+
+/// A span of somebody else that goes on to whoever is called, while nothing is told of our own part.
+#[derive(Clone, Debug)]
+struct Passing {
+    context: SpanContext,
+    propagators: Propagators,
 }
 
 /// Everything that is fixed when a span starts.
@@ -127,7 +136,27 @@ impl Tracer {
             shared: None,
             share: None,
             redaction: None,
+            passing: None,
         }
+    }
+
+    /// A tracer whose spans do nothing but pass on what came in.
+    pub(super) fn passing_on(propagators: Propagators) -> Self {
+        Self {
+            passing: Some(propagators),
+            ..Self::disabled()
+        }
+    }
+
+    /// Whether spans that tell nothing pass on what came in.
+    pub const fn passes_on(&self) -> bool {
+        self.passing.is_some()
+    }
+
+    /// A span that does nothing, and whose children do nothing, but that passes this context on to whoever is called.
+    pub fn pass_on(&self, context: SpanContext) -> Span {
+        let passing = self.passing.map(|propagators| Passing { context, propagators });
+        Span(None, passing.map(Box::new))
     }
 
     /// The same tracer, of whose roots so many of a million are sampled; none leaves it to the sampler of the process.
@@ -167,7 +196,9 @@ impl Tracer {
         start: Option<SystemTime>,
         attributes: &[Attribute<'_>],
     ) -> Span {
-        let Some(shared) = &self.shared else { return Span(None) };
+        let Some(shared) = &self.shared else {
+            return Span(None, None);
+        };
         let start = SpanStart {
             name,
             kind,
@@ -212,14 +243,14 @@ impl Shared {
         if active.span.is_recording() {
             active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
         }
-        Span(Some(Box::new(active)))
+        Span(Some(Box::new(active)), None)
     }
 }
 
 impl Span {
     /// A span that does nothing, and whose children do nothing.
     pub const fn disabled() -> Self {
-        Self(None)
+        Self(None, None)
     }
 
     /// Starts a child of this span.
@@ -233,7 +264,9 @@ impl Span {
     }
 
     fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
-        let Some(active) = &self.0 else { return Self(None) };
+        let Some(active) = &self.0 else {
+            return Self(None, self.1.clone());
+        };
         let start = SpanStart {
             name: name.into(),
             kind,
@@ -299,21 +332,20 @@ impl Span {
 
     /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
     pub fn inject(&self, headers: &mut HeaderMap) {
-        if !self
-            .0
-            .as_ref()
-            .is_some_and(|active| active.shared.propagators.trace_context)
-        {
+        let (propagators, context) = match (&self.0, &self.1) {
+            (Some(active), _) => (active.shared.propagators, self.context()),
+            (None, Some(passing)) => (passing.propagators, Some(&passing.context)),
+            (None, None) => return,
+        };
+        let Some(context) = context.filter(|_| propagators.trace_context) else {
             return;
-        }
-        let parent = self.traceparent().and_then(|parent| HeaderValue::try_from(parent).ok());
-        let Some(parent) = parent else { return };
+        };
+        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
+            return;
+        };
         headers.insert(TRACEPARENT, parent);
-        let state = self
-            .context()
-            .map(|context| context.trace_state().header())
-            .filter(|state| !state.is_empty());
-        if let Some(state) = state.and_then(|state| HeaderValue::try_from(state).ok()) {
+        let state = context.trace_state().header();
+        if let Some(state) = HeaderValue::try_from(state).ok().filter(|state| !state.is_empty()) {
             headers.insert(TRACESTATE, state);
         }
     }
@@ -331,12 +363,6 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
-    }
-
-    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
-    pub fn trace_flags(&self) -> Option<String> {
-        self.context()
-            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
