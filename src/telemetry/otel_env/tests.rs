@@ -521,3 +521,55 @@ fn what_cannot_be_honoured_is_said() {
         Some("debug")
     );
 }
+
+/// The document has a row for each variable, and for no other.
+#[test]
+fn the_document_tells_of_every_variable_in_order() {
+    let document = include_str!("../../../docs/TELEMETRY-ENVIRONMENT.md");
+    let rows = document.lines().filter_map(|line| {
+        let name = line.strip_prefix("| `")?.split_once('`')?.0;
+        name.chars().all(|c| c.is_ascii_uppercase() || c == '_').then_some(name)
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), VARIABLES);
+    let defaults = settings(&[]).settings;
+    for (name, default) in [
+        (
+            "OTEL_EXPORTER_OTLP_TIMEOUT",
+            defaults.transport.timeout.as_millis().to_string(),
+        ),
+        (
+            "OTEL_BSP_SCHEDULE_DELAY",
+            defaults.batch.schedule_delay.as_millis().to_string(),
+        ),
+        (
+            "OTEL_BSP_EXPORT_TIMEOUT",
+            defaults.batch.export_timeout.as_millis().to_string(),
+        ),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", defaults.batch.max_queue_size.to_string()),
+        (
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+            defaults.batch.max_batch_size.to_string(),
+        ),
+        (
+            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            defaults.limits.value_length.to_string(),
+        ),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", defaults.limits.attributes.to_string()),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", defaults.limits.events.to_string()),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", defaults.limits.links.to_string()),
+        (
+            "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+            defaults.limits.event_attributes.to_string(),
+        ),
+        (
+            "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
+            defaults.limits.link_attributes.to_string(),
+        ),
+        ("OTEL_SERVICE_NAME", defaults.resource["service.name"].clone()),
+    ] {
+        assert!(
+            document.contains(&format!("| `{name}` | {default} |")),
+            "{name} {default}"
+        );
+    }
+}
