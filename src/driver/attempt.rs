@@ -14,7 +14,7 @@ use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Wri
 use crate::kubernetes::{ApiError, ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
-use crate::store::{AttacherKey, Snapshot, lane_of, observe};
+use crate::store::{AttacherKey, Cause as Reason, Snapshot, lane_of, observe};
 use crate::telemetry::trace::Span;
 use crate::telemetry::w3c;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
         if lane_of(&snapshot.attachment) != run.lane() {
             // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
-            work.context.store.look_at(name);
+            work.context.store.look_at(name, Reason::Delete);
             return Verdict::Again;
         }
         if !std::mem::replace(&mut opened, true) {
@@ -177,6 +177,7 @@ impl Attempt<'_> {
             .begin(self.run, snapshot, forced && is_settled(snapshot, self.work));
         self.span = begun.span;
         self.life = begun.life;
+        report::describe_attempt(&mut self.span, self.work, self.run, snapshot);
         match begun.rolled {
             Some(root) if self.config.tracing.outgoing_annotation => {
                 // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
@@ -271,6 +272,7 @@ impl Attempt<'_> {
             _ => self.write(snapshot, write).await,
         };
         let Err(error) = outcome else {
+            report::prepared(self, snapshot, &write.target);
             return Step::Again;
         };
         let look_again = match error.kind {

@@ -19,7 +19,7 @@ use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
+use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
 use crate::telemetry::{DriverTracer, Tracer};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
@@ -183,7 +183,7 @@ impl Engine {
     /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
     pub fn resume(&self, client: Arc<dyn Calls>) {
         *self.work.client.write() = client;
-        self.work.queue.wake_all();
+        self.work.queue.wake_all(Cause::Retry.into());
         self.work.queue.resume();
     }
 
@@ -195,7 +195,7 @@ impl Engine {
         self.api_limit.set(api_limit(config));
         // A collector that is not named any more is let go of now, not at the next attempt.
         drop(self.work.tracer());
-        self.work.queue.wake_all();
+        self.work.queue.wake_all(Cause::Config.into());
     }
 
     /// The traces of what is pending.

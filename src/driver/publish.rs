@@ -11,7 +11,8 @@ use crate::csi::mode_name;
 use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::store::Snapshot;
+use crate::store::{Cause as Reason, Snapshot};
+use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ impl Attempt<'_> {
         };
         let deadline = self.timeouts().publish;
         let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
         self.note_plan(plan);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
@@ -62,6 +64,7 @@ impl Attempt<'_> {
         announce::node_gone(self, snapshot, &plan.places);
         let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
         let deadline = self.timeouts().unpublish;
+        self.span.set(attr::TIMEOUT, deadline);
         for place in &plan.places {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
@@ -135,7 +138,7 @@ impl Attempt<'_> {
         let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
         tokio::spawn(async move {
             occupied.ended().await;
-            queue.wake(&key);
+            queue.wake(&key, Reason::Retry.into());
         });
         let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))

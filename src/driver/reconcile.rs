@@ -19,7 +19,7 @@ use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
 use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted, expectation};
 use crate::decide::{Credentials, Policy};
-use crate::store::observe;
+use crate::store::{Cause, observe};
 use crate::telemetry::SpanKind;
 use crate::telemetry::metrics::Listed;
 use crate::telemetry::names::{attr, span};
@@ -98,7 +98,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
     let expectations = expectations(work).await;
     let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::SYNC_ATTACHMENTS, count(expectations.len()));
+    span.set(attr::SYNC_ATTACHMENTS, expectations.len());
     let mut listing = Listing::about(expectations);
     let deadline = work.config.borrow().timeouts.list_volumes;
     let limits = Limits {
@@ -106,7 +106,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &span).await {
+    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &mut span).await {
         Ok(listed) => listed,
         Err(error) => {
             span.fail("_OTHER", &error.to_string());
@@ -217,7 +217,7 @@ fn force(work: &Work, expected: &Expectation) {
     };
     work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
     work.forced.mark(&expected.name, &expected.uid);
-    work.context.store.look_at(&expected.name);
+    work.context.store.look_at(&expected.name, Cause::ForceSync);
 }
 
 fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {

@@ -86,10 +86,10 @@ impl Attempt<'_> {
     /// when the object is gone, so that there is nothing left to write on.
     async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
-        let mut tries = 1;
+        let (mut tries, mut sent) = (1, 0);
         let began = Instant::now();
         loop {
-            match self.write(snapshot, write).await {
+            match self.send(snapshot, write, sent).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
                 // The next try waits by itself until the API server takes it; this one was not looked at.
@@ -109,7 +109,17 @@ impl Attempt<'_> {
                 }
                 Err(error) => return Err(error),
             }
+            sent += 1;
         }
+    }
+
+    /// Sends a write that was sent so often before.
+    async fn send(&self, snapshot: &Snapshot, write: &Write, sent: u32) -> Result<bool, ApiError> {
+        if sent == 0 {
+            return self.write(snapshot, write).await;
+        }
+        let requests = self.work.context.requests.resent(sent);
+        self.write_by(&requests, snapshot, write).await
     }
 
     /// Records a failure on the attachment and in log, status, span and metrics. That the error itself cannot be

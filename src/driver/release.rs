@@ -98,8 +98,9 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         ..Opening::new(span::VOLUME_RELEASE, SpanKind::Consumer)
     });
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::PERSISTENT_VOLUME_NAME, name);
-    report::describe_run(&mut span, run);
+    report::describe_volume(&mut span, &volume);
+    span.set(attr::FINALIZER_ACTION, "present");
+    report::describe_run(&mut span, work, run);
     let outcome = work.context.requests.write(&write, &span).await;
     match take_in(store, &write.target, &volume.uid, outcome) {
         Ok(_) => {
@@ -121,7 +122,8 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
                     outdated: true,
                 };
             }
-            span.fail("_OTHER", &error.message);
+            span.set(attr::RETRY_DELAY, run.retry_delay());
+            span.fail(&error.error_type(), &error.message);
             traced!(
                 warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
                 next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"

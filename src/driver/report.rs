@@ -10,11 +10,12 @@ use super::lives::Ended;
 use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
+use crate::decide::patch::Target;
 use crate::decide::{Failure, Place};
 use crate::kubernetes::{ApiError, ApiErrorKind};
-use crate::objects::{Source, VolumeSource};
-use crate::queue::Run;
-use crate::store::{AttacherKey, Snapshot};
+use crate::objects::{Source, Volume, VolumeSource};
+use crate::queue::{Run, Trigger};
+use crate::store::{self, AttacherKey, Snapshot};
 use crate::telemetry::Span;
 use crate::telemetry::metrics::Controller;
 use crate::telemetry::names::{self, attr, error_type};
@@ -44,11 +45,14 @@ impl Operation {
 }
 
 /// What the span of an attempt tells from its start.
-pub(super) fn describe_attempt(span: &mut Span, run: &Run<AttacherKey>, snapshot: &Snapshot, operation: Operation) {
+pub(super) fn describe_attempt(span: &mut Span, work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot) {
     if span.is_recording() {
-        span.set(attr::OPERATION, operation.as_str());
-        describe(span, &snapshot.attachment.attacher, snapshot);
-        describe_run(span, run);
+        span.set(attr::OPERATION, Operation::of(snapshot).as_str());
+        describe(span, &work.facts.name, snapshot);
+        if snapshot.attachment.finalizers.contains(&work.facts.finalizer) {
+            span.set(attr::FINALIZER_ACTION, "present");
+        }
+        describe_run(span, work, run);
     }
 }
 
@@ -62,11 +66,19 @@ pub(super) fn describe(span: &mut Span, driver: &str, snapshot: &Snapshot) {
     if let Some(handle) = volume_handle(snapshot) {
         span.set(attr::CSI_VOLUME_ID, handle);
     }
-    match attachment.volume_name() {
-        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
-        None => span.set(attr::VOLUME_INLINE, true),
+    match (attachment.volume_name(), &snapshot.volume) {
+        (_, Some(volume)) => describe_volume(span, volume),
+        (Some(name), None) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
+        (None, None) => span.set(attr::VOLUME_INLINE, true),
     }
-    let Some(volume) = &snapshot.volume else { return };
+}
+
+/// Attributes that name a PersistentVolume and its claim.
+pub(super) fn describe_volume(span: &mut Span, volume: &Volume) {
+    span.set(attr::PERSISTENT_VOLUME_NAME, &*volume.name);
+    if let VolumeSource::Csi(source) = &volume.spec.source {
+        span.set(attr::CSI_VOLUME_ID, &*source.handle);
+    }
     if volume.in_tree.is_some() {
         span.set(attr::MIGRATED, true);
     }
@@ -79,13 +91,34 @@ pub(super) fn describe(span: &mut Span, driver: &str, snapshot: &Snapshot) {
     }
 }
 
+/// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
+pub(super) fn prepared(attempt: &mut Attempt<'_>, snapshot: &Snapshot, target: &Target) {
+    let held = snapshot.attachment.finalizers.contains(&attempt.work.facts.finalizer);
+    if matches!(target, Target::Attachment(_)) && !held {
+        attempt.span.set(attr::FINALIZER_ACTION, "added");
+    }
+}
+
 /// Attributes of the queue's part in an attempt.
-pub(super) fn describe_run(span: &mut Span, run: &Run<AttacherKey>) {
+pub(super) fn describe_run(span: &mut Span, work: &Work, run: &Run<AttacherKey>) {
     span.set(attr::ATTEMPT, i64::from(run.attempt()));
     span.set(attr::QUEUE_NAME, queue_name(run.lane()));
-    span.set(attr::TRIGGER, run.trigger().as_str());
+    span.set(attr::TRIGGER, trigger(run));
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+    let age = work.context.store.age(run.key()).unwrap_or_default();
+    span.set(attr::INFORMER_AGE, age.as_secs_f64());
+    span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
+}
+
+/// Why an attempt is made, as `attacher.trigger` has it.
+fn trigger(run: &Run<AttacherKey>) -> &'static str {
+    let cause = match run.trigger() {
+        Trigger::Event | Trigger::Wake => store::Cause::of(run.cause()),
+        Trigger::Retry => store::Cause::Retry,
+        Trigger::Again => store::Cause::Resync,
+    };
+    cause.as_str()
 }
 
 /// The volume's handle, wherever it is known from.
@@ -147,6 +180,9 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
         Operation::Detach => attachment.deleting,
     };
     let took = start.map(clock::since).unwrap_or_default();
+    if operation == Operation::Detach {
+        attempt.span.set(attr::FINALIZER_ACTION, "removed");
+    }
     let driver = &*attempt.work.facts.name;
     let attempts = attempt.run.attempt();
     attempt.work.context.metrics.operation_ended(

@@ -14,6 +14,7 @@ mod requests;
 mod secret_data;
 mod secrets;
 mod share;
+mod spans;
 mod throttle;
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resourc
         sampler,
         limits.value_length,
         settings.propagators,
+        settings.conventions,
         open,
     )
 }

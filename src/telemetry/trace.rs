@@ -20,7 +20,7 @@ use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
 use super::names::attr;
-use super::otel_env::Propagators;
+use super::otel_env::{Conventions, Propagators};
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
 use super::w3c;
@@ -47,6 +47,7 @@ struct Shared {
     sampler: Sampler,
     value_limit: usize,
     propagators: Propagators,
+    conventions: Conventions,
     /// The pipeline is there as long as there is somebody who could end a span for it.
     _open: KeepOpen,
 }
@@ -110,6 +111,7 @@ impl Tracer {
         sampler: Sampler,
         value_limit: usize,
         propagators: Propagators,
+        conventions: Conventions,
         open: KeepOpen,
     ) -> Self {
         let shared = Some(Arc::new(Shared {
@@ -117,6 +119,7 @@ impl Tracer {
             sampler,
             value_limit,
             propagators,
+            conventions,
             _open: open,
         }));
         Self {
@@ -283,6 +286,14 @@ impl Span {
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
     pub fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())
+    }
+
+    /// The conventions that attributes of this span follow.
+    pub fn conventions(&self) -> Conventions {
+        self.0
+            .as_ref()
+            .map(|active| active.shared.conventions)
+            .unwrap_or_default()
     }
 
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).

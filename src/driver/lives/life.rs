@@ -9,7 +9,7 @@ use super::{incoming, root, wall};
 use crate::api::TraceModel;
 use crate::api::validated::Tracing;
 use crate::decide::DriverFacts;
-use crate::driver::report::{self, Operation};
+use crate::driver::report::Operation;
 use crate::objects::Attachment;
 use crate::queue::Run;
 use crate::store::{AttacherKey, Snapshot};
@@ -241,14 +241,13 @@ impl Life {
                 self.parent.as_ref()
             }
         };
-        let mut span = tracer.open(Opening {
+        let span = tracer.open(Opening {
             start: Some(SystemTime::from(wall(run.started()).max(self.started))),
             parent,
             links: &links,
             sampled: Some(self.sampled),
             ..Opening::new(attempt_name(self.operation), SpanKind::Consumer)
         });
-        report::describe_attempt(&mut span, run, &self.subject, self.operation);
         self.previous = span.context().cloned().or_else(|| self.previous.take());
         self.attempts = self.attempts.saturating_add(1);
         self.running = true;
@@ -291,11 +290,9 @@ pub(super) fn repair(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapsho
     let life = (tracing.model == TraceModel::Lifecycle).then(|| derived(tracer, snapshot, tracing));
     let noted = attach_of(tracer, &snapshot.attachment, None, TraceModel::Attempt);
     let links: Vec<SpanContext> = life.or(noted).into_iter().collect();
-    let mut span = tracer.open(Opening {
+    tracer.open(Opening {
         start: Some(SystemTime::from(wall(run.started()))),
         links: &links,
         ..Opening::new(attempt_name(operation), SpanKind::Consumer)
-    });
-    report::describe_attempt(&mut span, run, snapshot, operation);
-    span
+    })
 }

@@ -7,6 +7,7 @@
 
 mod otlp;
 mod reader;
+mod semconv;
 mod settings;
 mod variables;
 
@@ -17,6 +18,7 @@ use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
 pub(super) use otlp::collector_url;
 use reader::{Reader, key_values};
+pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
     SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
@@ -58,6 +60,7 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         batch: reader.batch(),
         resource: reader.resource(service_version),
         exemplars: reader.exemplars(),
+        conventions: reader.conventions(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {
