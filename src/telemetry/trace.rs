@@ -4,9 +4,10 @@
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
 mod opening;
+mod passing;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,6 +26,8 @@ use super::redact::Redaction;
 use super::share::{Chosen, Share};
 use super::w3c;
 pub use opening::Opening;
+use passing::Passing;
+pub(super) use passing::WeakTracer;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -52,21 +55,6 @@ struct Shared {
     _open: KeepOpen,
 }
 
-/// A tracer that does not keep its pipeline.
-#[derive(Clone, Debug)]
-pub(super) struct WeakTracer(Weak<Shared>);
-
-impl WeakTracer {
-    /// The tracer, when anybody still has it.
-    pub fn upgrade(&self) -> Option<Tracer> {
-        let shared = Some(self.0.upgrade()?);
-        Some(Tracer {
-            shared,
-            ..Tracer::disabled()
-        })
-    }
-}
-
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
 ///
 /// The status stays unset unless [`Span::fail`] is called.
@@ -83,13 +71,6 @@ struct Active {
     redaction: Option<Arc<Redaction>>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
-}
-
-/// A span of somebody else that goes on to whoever is called, while nothing is told of our own part.
-#[derive(Clone, Debug)]
-struct Passing {
-    context: SpanContext,
-    propagators: Propagators,
 }
 
 /// Everything that is fixed when a span starts.
@@ -128,11 +109,6 @@ impl Tracer {
         }
     }
 
-    /// The same without keeping its pipeline; `None` when disabled.
-    pub(super) fn downgrade(&self) -> Option<WeakTracer> {
-        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
-    }
-
     /// A tracer whose spans do nothing.
     pub const fn disabled() -> Self {
         Self {
@@ -141,25 +117,6 @@ impl Tracer {
             redaction: None,
             passing: None,
         }
-    }
-
-    /// A tracer whose spans do nothing but pass on what came in.
-    pub(super) fn passing_on(propagators: Propagators) -> Self {
-        Self {
-            passing: Some(propagators),
-            ..Self::disabled()
-        }
-    }
-
-    /// Whether spans that tell nothing pass on what came in.
-    pub const fn passes_on(&self) -> bool {
-        self.passing.is_some()
-    }
-
-    /// A span that does nothing, and whose children do nothing, but that passes this context on to whoever is called.
-    pub fn pass_on(&self, context: SpanContext) -> Span {
-        let passing = self.passing.map(|propagators| Passing { context, propagators });
-        Span(None, passing.map(Box::new))
     }
 
     /// The same tracer, of whose roots so many of a million are sampled; none leaves it to the sampler of the process.
