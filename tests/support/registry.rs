@@ -21,7 +21,11 @@ pub fn violations(spans: &[ReceivedSpan]) -> Vec<String> {
 /// As [`violations`], with `OTEL_SEMCONV_STABILITY_OPT_IN` set to `convention`.
 pub fn violations_by(spans: &[ReceivedSpan], convention: &str) -> Vec<String> {
     let registry = registry().expect("the registry can be read");
-    let check = Check { registry: &registry, convention, spans };
+    let check = Check {
+        registry: &registry,
+        convention,
+        spans,
+    };
     spans.iter().flat_map(|span| check.span(span)).collect()
 }
 
@@ -47,7 +51,10 @@ pub fn unseen(spans: &[ReceivedSpan], convention: &str) -> BTreeSet<String> {
             }
         }
         for event in &declared.events {
-            if !seen.iter().any(|span| span.events.iter().any(|(name, _)| *name == event.name)) {
+            if !seen
+                .iter()
+                .any(|span| span.events.iter().any(|(name, _)| *name == event.name))
+            {
                 unseen.insert(format!("{} {}", declared.name, event.name));
             }
         }
@@ -87,7 +94,10 @@ impl Check<'_> {
         if span.start_unix_nano > span.end_unix_nano {
             found.push("ends before it begins".to_owned());
         }
-        found.into_iter().map(|words| format!("{}: {words}", span.name)).collect()
+        found
+            .into_iter()
+            .map(|words| format!("{}: {words}", span.name))
+            .collect()
     }
 
     fn declared(&self, span: &ReceivedSpan) -> Option<&Declared> {
@@ -124,7 +134,9 @@ impl Check<'_> {
             }
             found.extend(self.value(key, value));
         }
-        let required = uses.iter().filter(|one| one.level == Level::Required && applies(one, self.convention));
+        let required = uses
+            .iter()
+            .filter(|one| one.level == Level::Required && applies(one, self.convention));
         let missing = required.filter(|one| !attributes.contains_key(&one.key));
         found.extend(missing.map(|one| format!("{} is missing", one.key)));
         found
