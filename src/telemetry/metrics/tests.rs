@@ -240,6 +240,8 @@ const OWN: &[&str] = &[
     "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"UNAVAILABLE\"} 1",
     "csi_attacher_config_observed_generation{driver_name=\"d\"} 7",
     "csi_attacher_config_errors_total{reason=\"InvalidSpec\"} 0",
+    "csi_attacher_attacherconfigs{reason=\"Running\"} 0",
+    "csi_attacher_attacherconfigs{reason=\"DriverUnreachable\"} 0",
     "csi_attacher_config_errors_total{reason=\"EndpointConflict\"} 0",
     "csi_attacher_config_errors_total{reason=\"DriverNameMismatch\"} 0",
     "csi_attacher_config_errors_total{reason=\"FinalizerCollision\"} 0",
