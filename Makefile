@@ -20,7 +20,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
-	isolation ten failover listing \
+	isolation ten failover listing overhead \
 	generate prometheus-rule kubectl-docs doc deny chart programs controlplane sidecar jaeger prometheus need-rust clean
 
 help: ## List the targets
@@ -86,6 +86,9 @@ failover: need-rust controlplane ## Hand a driver over and kill its replica, HAN
 
 listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
 	$(CARGO) bench --bench cluster -- listing
+
+overhead: need-rust controlplane ## Measure what traces cost: off, on, and with a collector that is dead; ROUNDS=2
+	$(CARGO) bench --bench cluster -- overhead
 
 generate: need-rust ## Write crds/ from the Rust types, and docs/TRACES.md from the registry of spans
 	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry

@@ -20,7 +20,8 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
+    TraceModel,
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;

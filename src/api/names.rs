@@ -9,13 +9,14 @@ pub const NODE_ID_ANNOTATION: &str = "csi.alpha.kubernetes.io/node-id";
 /// PersistentVolume is gone.
 pub const VOLUME_ANNOTATION: &str = "attacher.csi.dev/volume";
 
-/// Annotation on a VolumeAttachment: the W3C `traceparent` of the attach, so that later work can be linked to it.
+/// Annotation on a VolumeAttachment: the W3C `traceparent` of the trace that it is worked on in, so that later work can be
+/// linked to it. On an Event: that of the attempt that it tells of.
 pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
 pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 
-/// Annotation on an Event: the trace of the attempt that it tells of.
+/// Annotation on an Event: the ID of the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
 /// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing

@@ -9,6 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::call_error::{CallError, deadline_exceeded, unreadable};
 use super::connection::Connection;
+use super::spans;
 use super::v1::controller_client::ControllerClient;
 use super::v1::identity_client::IdentityClient;
 use super::witness::{Said, Testimony, Witness};
@@ -17,9 +18,9 @@ use crate::decide::{self, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
+use crate::telemetry::Span;
 use crate::telemetry::metrics::{Metrics, SpanIds};
-use crate::telemetry::names::{self, attr};
-use crate::telemetry::{Span, SpanKind};
+use crate::telemetry::names::attr;
 
 /// Longest driver text that is carried on; the API server takes a quarter of it.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -268,7 +269,7 @@ impl CsiClient {
         describe: impl FnOnce(&mut Span),
         exchange: impl AsyncFnOnce(Request<M>) -> Result<Response<A>, Status>,
     ) -> Result<(Span, A), CallError> {
-        let mut span = self.span(frame);
+        let mut span = spans::begun(frame, &self.connection, self.driver.as_deref());
         if span.is_recording() {
             describe(&mut span);
         }
@@ -284,22 +285,15 @@ impl CsiClient {
             Ok(Err(status)) => Err(self.error(&status, testimony.said(), frame, started.elapsed())),
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
-        let code = answer.as_ref().err().map_or(Code::Ok, |error| error.code);
         self.count(Counted {
             method: frame.method,
-            code,
+            code: answer.as_ref().err().map_or(Code::Ok, |error| error.code),
             elapsed: started.elapsed(),
             migrated: self.migrated,
             ids: span.ids(),
         });
-        span.set(attr::RPC_RESPONSE_STATUS_CODE, names::code_upper_snake(code));
-        match answer {
-            Ok(answer) => Ok((span, answer)),
-            Err(error) => {
-                span.fail(names::code_upper_snake(code), &error.message);
-                Err(error)
-            }
-        }
+        spans::answered(&mut span, &self.connection, &answer);
+        answer.map(|answer| (span, answer))
     }
 
     fn count(&self, call: Counted) {
@@ -316,28 +310,6 @@ impl CsiClient {
     fn record(&self, driver: &str, call: Counted) {
         self.metrics
             .csi_call(driver, call.method, call.code, call.elapsed, call.migrated, call.ids);
-    }
-
-    fn span(&self, frame: &Frame<'_>) -> Span {
-        let method = names::csi_method(frame.method);
-        let mut span = frame.parent.child(method.to_owned(), SpanKind::Client);
-        if span.is_recording() {
-            span.set(attr::RPC_SYSTEM_NAME, names::RPC_SYSTEM_GRPC);
-            span.set(attr::RPC_METHOD, method);
-            span.set(attr::SERVER_ADDRESS, self.connection.address());
-            span.set(attr::NETWORK_PEER_ADDRESS, self.connection.address());
-            span.set(attr::TIMEOUT, frame.deadline.as_secs_f64());
-            if let Some(driver) = &self.driver {
-                span.set(attr::CSI_PLUGIN_NAME, &**driver);
-            }
-            if let Some(secrets) = frame.secrets {
-                span.set(
-                    attr::SECRETS_COUNT,
-                    i64::try_from(secrets.expose().len()).unwrap_or(i64::MAX),
-                );
-            }
-        }
-        span
     }
 
     /// The driver's answer in our words: the dial error instead of "transport error", and no secret.

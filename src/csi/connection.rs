@@ -7,13 +7,13 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
-use super::dial::{DialError, Stream, Target};
+use super::dial::{DialError, Place, Stream, Target};
 use super::tls::Tls;
 use crate::api::validated::Endpoint;
 
@@ -34,6 +34,8 @@ enum Link {
 pub struct Connection {
     channel: Channel,
     address: Arc<str>,
+    server: Place,
+    peer: Arc<OnceLock<Place>>,
     link: Arc<watch::Sender<Link>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
 }
@@ -55,8 +57,10 @@ impl Connection {
         let link = Arc::new(watch::Sender::new(Link::default()));
         let dial_error = Arc::new(Mutex::new(None));
         let address = target.address().into();
+        let (server, peer) = (target.server(), Arc::default());
         let dialler = Dialler {
             target: Arc::new(target),
+            peer: Arc::clone(&peer),
             link: link.clone(),
             error: dial_error.clone(),
         };
@@ -70,6 +74,8 @@ impl Connection {
         Self {
             channel,
             address,
+            server,
+            peer,
             link,
             dial_error,
         }
@@ -83,6 +89,16 @@ impl Connection {
     /// Socket path or host and port.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What is dialled, for `server.address` and `server.port`.
+    pub fn server(&self) -> &Place {
+        &self.server
+    }
+
+    /// Where the connection goes in fact, once it was made.
+    pub fn peer(&self) -> Option<&Place> {
+        self.peer.get()
     }
 
     /// Why the last dial failed, if it did.
@@ -121,6 +137,7 @@ impl Connection {
 #[derive(Clone)]
 struct Dialler {
     target: Arc<Target>,
+    peer: Arc<OnceLock<Place>>,
     link: Arc<watch::Sender<Link>>,
     error: Arc<Mutex<Option<DialError>>>,
 }
@@ -138,6 +155,10 @@ impl Dialler {
             io::Error::other(error)
         })?;
         *self.error.lock() = None;
+        if let Some(peer) = self.target.peer(&stream) {
+            // A connection is made once, so that nothing is there yet.
+            let _kept = self.peer.set(peer);
+        }
         self.link.send_replace(Link::Up);
         Ok(TokioIo::new(Io {
             stream,

@@ -53,7 +53,7 @@ fn mode(mode: AccessMode) -> volume_capability::access_mode::Mode {
 }
 
 /// The access mode's name in the CSI spec.
-pub(super) fn mode_name(access_mode: AccessMode) -> &'static str {
+pub fn mode_name(access_mode: AccessMode) -> &'static str {
     mode(access_mode).as_str_name()
 }
 

@@ -5,6 +5,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::{TcpStream, UnixStream};
@@ -109,6 +110,24 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// One end of a connection: a host or IP address and its port, or the path of a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Host, IP address or path.
+    pub address: Arc<str>,
+    /// None for a unix socket.
+    pub port: Option<u16>,
+}
+
+impl Place {
+    fn socket(path: &Path) -> Self {
+        Self {
+            address: path.display().to_string().into(),
+            port: None,
+        }
+    }
+}
+
 /// What is dialled, and how.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
@@ -148,6 +167,38 @@ impl Target {
             Self::Loopback { host, port } => format!("{}:{port}", host.as_str()),
             Self::Tls { address, .. } | Self::Bare { address } => address.clone(),
         }
+    }
+
+    /// The same apart, as the OpenTelemetry conventions want it: an IPv6 address without its brackets, no port for a socket.
+    pub fn server(&self) -> Place {
+        let (host, port) = match self {
+            Self::Unix(path) => return Place::socket(path),
+            Self::Loopback { host, port } => (host.as_str(), Some(*port)),
+            Self::Tls { address, .. } | Self::Bare { address } => match address.rsplit_once(':') {
+                Some((host, port)) => (host, port.parse().ok()),
+                None => (&**address, None),
+            },
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Place {
+            address: host.into(),
+            port,
+        }
+    }
+
+    /// Where a stream to this target ends in fact.
+    pub fn peer(&self, stream: &Stream) -> Option<Place> {
+        let stream = match (self, stream) {
+            (Self::Unix(path), _) => return Some(Place::socket(path)),
+            (_, Stream::Tcp(stream)) => stream,
+            (_, Stream::Tls(stream)) => stream.get_ref().0,
+            (_, Stream::Unix(_)) => return None,
+        };
+        let address = stream.peer_addr().ok()?;
+        Some(Place {
+            address: address.ip().to_string().into(),
+            port: Some(address.port()),
+        })
     }
 
     pub async fn dial(&self) -> Result<Stream, DialError> {

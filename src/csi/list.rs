@@ -20,6 +20,15 @@ const MAX_PAGE_BYTES: usize = 32 << 20;
 
 const METHOD: &str = "/csi.v1.Controller/ListVolumes";
 
+/// Which page is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// Its number from 0, for the span.
+    pub index: usize,
+    /// The token that the page before had; empty for the first.
+    pub token: &'a str,
+}
+
 /// A page of the volumes that a driver knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumePage {
@@ -86,14 +95,15 @@ impl From<Page> for VolumePage {
 }
 
 impl CsiClient {
-    /// One page of ListVolumes: that of this token, or the first. `max_entries` 0 lets the driver choose.
+    /// One page of ListVolumes. `max_entries` 0 lets the driver choose.
     pub async fn list_volumes(
         &self,
         max_entries: i32,
-        token: &str,
+        page: Asked<'_>,
         deadline: Duration,
         parent: &Span,
     ) -> Result<VolumePage, CallError> {
+        let index = i64::try_from(page.index).unwrap_or(i64::MAX);
         let frame = Frame {
             method: METHOD,
             deadline,
@@ -102,7 +112,7 @@ impl CsiClient {
         };
         let request = v1::ListVolumesRequest {
             max_entries,
-            starting_token: token.to_owned(),
+            starting_token: page.token.to_owned(),
         };
         let channel = self.connection().channel();
         let mut client = Grpc::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
@@ -113,7 +123,9 @@ impl CsiClient {
             let codec: ProstCodec<v1::ListVolumesRequest, Page> = ProstCodec::default();
             client.unary(request, PathAndQuery::from_static(METHOD), codec).await
         };
-        let (mut span, answer) = self.call(&frame, request, |_| {}, call).await?;
+        let (mut span, answer) = self
+            .call(&frame, request, |span| span.set(attr::PAGE_INDEX, index), call)
+            .await?;
         let page = VolumePage::from(answer);
         let entries = i64::try_from(page.volumes.len()).unwrap_or(i64::MAX);
         span.set(attr::PAGE_ENTRIES, entries);

@@ -1,5 +1,6 @@
 //! ListVolumes against the mock driver.
 
+use super::Asked;
 use super::client_tests::{LONG, Stage, within};
 use crate::mock::{MockDriver, Settings};
 use crate::telemetry::Span;
@@ -20,10 +21,14 @@ async fn volumes_come_with_their_nodes_page_by_page() {
     let quiet = Span::disabled();
     let mut token = String::new();
     let mut seen = Vec::new();
-    for _ in 0..3 {
-        let page = within(stage.client.list_volumes(1, &token, LONG, &quiet))
-            .await
-            .unwrap();
+    for index in 0..3 {
+        let page = within(
+            stage
+                .client
+                .list_volumes(1, Asked { index, token: &token }, LONG, &quiet),
+        )
+        .await
+        .unwrap();
         seen.extend(page.volumes.into_iter().map(|volume| {
             let mut nodes = volume.nodes.unwrap();
             nodes.sort_unstable();
@@ -44,9 +49,11 @@ async fn an_answer_without_measure_is_not_read() {
     // Three volumes of 12 MiB each.
     let stage = stage(|settings| settings.list_padding_bytes = 12 << 20).await;
     let quiet = Span::disabled();
-    let page = within(stage.client.list_volumes(2, "", LONG, &quiet)).await.unwrap();
+    let page = within(stage.client.list_volumes(2, Asked::default(), LONG, &quiet))
+        .await
+        .unwrap();
     assert_eq!(page.volumes.len(), 2);
-    let error = within(stage.client.list_volumes(0, "", LONG, &quiet))
+    let error = within(stage.client.list_volumes(0, Asked::default(), LONG, &quiet))
         .await
         .unwrap_err();
     assert!(error.message.contains("too large"), "{error}");

@@ -9,14 +9,16 @@ mod convert;
 mod dial;
 mod list;
 pub mod redact;
+mod spans;
 mod tls;
 mod witness;
 
 pub use call_error::CallError;
 pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::Connection;
+pub use convert::mode_name;
 pub use dial::DialError;
-pub use list::{ListedVolume, VolumePage};
+pub use list::{Asked, ListedVolume, VolumePage};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::action::Failure;
 use super::observed::DriverFacts;
 use super::{Publication, publication};
-use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::names::{NODE_ID_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION};
 use crate::objects::{Attachment, CsiSource, Finalizers, FormerPlace, ResourceVersion, StringMap, Volume, VolumeNote};
 
 /// The object that a write goes to.
@@ -87,13 +87,50 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
             operations.push(json!({"op": "test", "path": annotation_path(NODE_ID_ANNOTATION), "value": old}));
         }
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
-            operations.push(json!({"op": "add", "path": annotation_path(key), "value": value}));
+            operations.push(add_annotation(key, value));
         }
     } else {
         operations.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
         let both = json!({NODE_ID_ANNOTATION: node_id, VOLUME_ANNOTATION: note});
         operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
     }
+    Write {
+        target: Target::Attachment(attachment.name.clone()),
+        form: Form::Json,
+        body: patch_of(&attachment.uid, operations),
+    }
+}
+
+/// A claim that also notes the trace context of the attach; what it does besides stays the same.
+#[must_use]
+pub fn with_trace(mut claim: Write, traceparent: &str) -> Write {
+    const ALL: &str = "/metadata/annotations";
+    let Value::Array(operations) = &mut claim.body else {
+        return claim;
+    };
+    let made = operations
+        .iter_mut()
+        .find(|operation| operation["op"] == "add" && operation["path"] == ALL)
+        .and_then(|operation| operation["value"].as_object_mut());
+    match made {
+        Some(annotations) => {
+            annotations.insert(TRACEPARENT_ANNOTATION.to_owned(), traceparent.into());
+        }
+        None => operations.push(add_annotation(TRACEPARENT_ANNOTATION, traceparent)),
+    }
+    claim
+}
+
+/// Notes the trace context under which an attachment is worked on from now on.
+pub fn note_trace(attachment: &Attachment, traceparent: &str) -> Write {
+    let operations = if attachment.has_annotations {
+        vec![add_annotation(TRACEPARENT_ANNOTATION, traceparent)]
+    } else {
+        vec![
+            json!({"op": "test", "path": "/metadata/annotations", "value": null}),
+            json!({"op": "add", "path": "/metadata/annotations", "value": {TRACEPARENT_ANNOTATION: traceparent}}),
+        ]
+    };
     Write {
         target: Target::Attachment(attachment.name.clone()),
         form: Form::Json,
@@ -233,6 +270,10 @@ fn remove_finalizer(at: usize, finalizer: &str) -> Vec<Value> {
         json!({"op": "test", "path": path, "value": finalizer}),
         json!({"op": "remove", "path": path}),
     ]
+}
+
+fn add_annotation(key: &str, value: &str) -> Value {
+    json!({"op": "add", "path": annotation_path(key), "value": value})
 }
 
 fn annotation_path(key: &str) -> String {

@@ -150,16 +150,16 @@ fn compared(work: &Work, expected: &Expectation, reason: Reason, note: String) {
 }
 
 fn tell(attempt: &Attempt<'_>, snapshot: &Snapshot, reason: Reason, level: Level, note: String) {
-    record(attempt.work, snapshot, reason, level, note, attempt.span.trace_id());
+    record(attempt.work, snapshot, reason, level, note, attempt.span.traceparent());
 }
 
-fn record(work: &Work, snapshot: &Snapshot, reason: Reason, level: Level, note: String, trace_id: Option<String>) {
+fn record(work: &Work, snapshot: &Snapshot, reason: Reason, level: Level, note: String, traceparent: Option<String>) {
     work.context.events.record(Occurrence {
         driver: work.facts.name.clone(),
         reason,
         level,
         note,
-        trace_id,
+        traceparent,
         at: clock::now(),
         subjects: subjects(snapshot),
     });

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::engine::Work;
+use super::lives::{Ended, Handle};
 use super::record::failed_with;
 use super::release;
 use super::report::{self, Cause};
 use crate::api::validated::DriverConfig;
-use crate::decide::patch;
+use crate::decide::patch::{self, Target};
 use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Write};
-use crate::kubernetes::{ApiErrorKind, SecretData};
+use crate::kubernetes::{ApiError, ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
-use crate::store::{AttacherKey, Snapshot, lane_of, observe};
+use crate::store::{AttacherKey, Cause as Reason, Snapshot, lane_of, observe};
 use crate::telemetry::trace::Span;
+use crate::telemetry::w3c;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +33,10 @@ pub(super) struct Attempt<'w> {
     pub client: Arc<dyn Calls>,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
+    /// The life that the attempt is a part of, when it is traced.
+    pub life: Option<Handle>,
+    /// How it ended, as far as it has.
+    pub ended: Ended,
     pub secrets: Option<SecretData>,
     /// The Secret that the volume names, once it was asked for.
     pub needed_secret: Option<SecretReference>,
@@ -52,6 +58,17 @@ pub(super) enum Step {
     End(Verdict),
 }
 
+/// Whether there would be nothing to do about an attachment that is not forced: it is attached, or what was attached is
+/// taken back.
+fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
+    let attachment = &snapshot.attachment;
+    if attachment.deleting.is_some() {
+        !attachment.finalizers.contains(&work.facts.finalizer)
+    } else {
+        attachment.attached
+    }
+}
+
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
     let mut attempt = Attempt {
@@ -60,6 +77,8 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         config: work.config.borrow().clone(),
         client: work.client(),
         span: Span::disabled(),
+        life: None,
+        ended: Ended::Neither,
         secrets: None,
         needed_secret: None,
         asked_for_volume: false,
@@ -68,6 +87,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         calls: AtomicU32::new(0),
     };
     let verdict = to_its_end(&mut attempt, name).await;
+    attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
     match (verdict, &attempt.needed_secret) {
         (Verdict::Done, _) => {
@@ -117,7 +137,9 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
             return Verdict::After(rest);
         }
         if let Action::Ignore(reason) = action {
-            tracing::debug!(
+            traced!(
+                debug,
+                work.lives.context_of(&snapshot),
                 driver = &*work.facts.name,
                 VolumeAttachment = name,
                 ?reason,
@@ -127,12 +149,14 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
         if lane_of(&snapshot.attachment) != run.lane() {
             // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
-            work.context.store.look_at(name);
+            work.context.store.look_at(name, Reason::Delete);
             return Verdict::Again;
         }
         if !std::mem::replace(&mut opened, true) {
-            attempt.span = report::open_span(work, run, &snapshot);
             attempt.client = work.client_for(&snapshot);
+            if attempt.open_span(&snapshot, observed.forced).await {
+                continue;
+            }
         }
         match attempt.step(&snapshot, &observed, action).await {
             Step::Again => {}
@@ -145,6 +169,55 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
 }
 
 impl Attempt<'_> {
+    /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.
+    async fn open_span(&mut self, snapshot: &Snapshot, forced: bool) -> bool {
+        let begun = self
+            .work
+            .lives
+            .begin(self.run, snapshot, forced && is_settled(snapshot, self.work));
+        self.span = begun.span;
+        self.life = begun.life;
+        report::describe_attempt(&mut self.span, self.work, self.run, snapshot);
+        match begun.rolled {
+            Some(root) if self.config.tracing.outgoing_annotation => {
+                // Whoever comes after this process finds the new trace by it. If it cannot be written, nothing is lost but that.
+                let note = patch::note_trace(&snapshot.attachment, &w3c::traceparent(&root));
+                self.inject(snapshot, &note).await.ok();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the span, and the life that it is a part of if that is over.
+    fn end_span(&mut self, name: &str) {
+        std::mem::take(&mut self.span).end();
+        let store = &self.work.context.store;
+        if let Some(life) = self.life.take() {
+            let ended = std::mem::replace(&mut self.ended, Ended::Neither);
+            self.work.lives.rest(&life, ended, || store.attachment(name));
+        }
+    }
+
+    /// The claim, with the trace that the attach is told in.
+    fn with_trace(&self, claim: Write) -> Write {
+        match (&self.life, self.config.tracing.outgoing_annotation) {
+            (Some(life), true) => {
+                let context = life.lock().context_for_others();
+                patch::with_trace(claim, &w3c::traceparent(&context))
+            }
+            _ => claim,
+        }
+    }
+
+    /// Sends a write that puts a trace context on the attachment.
+    async fn inject(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
+        let outcome = self.write(snapshot, write).await;
+        let metrics = &self.work.context.metrics;
+        metrics.trace_context_injected("VolumeAttachment", outcome.is_ok());
+        outcome
+    }
+
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> Step {
         match action {
             Action::Ignore(_) | Action::Hold(_) => Step::End(Verdict::Done),
@@ -172,6 +245,7 @@ impl Attempt<'_> {
                     .await
             }
             Action::Claim(write) => {
+                let write = self.with_trace(write);
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
             }
@@ -192,7 +266,13 @@ impl Attempt<'_> {
     /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
     /// when the object is as we knew it, the API server means its refusal.
     async fn prepare(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, write: &Write, what: &str) -> Step {
-        let Err(error) = self.write(snapshot, write).await else {
+        let carries = self.life.is_some() && self.config.tracing.outgoing_annotation;
+        let outcome = match &write.target {
+            Target::Attachment(_) if carries => self.inject(snapshot, write).await,
+            _ => self.write(snapshot, write).await,
+        };
+        let Err(error) = outcome else {
+            report::prepared(self, snapshot, &write.target);
             return Step::Again;
         };
         let look_again = match error.kind {

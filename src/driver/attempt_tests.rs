@@ -26,7 +26,7 @@ use crate::kubernetes::{Requests, connect};
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::{Metrics, Tracers};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -165,8 +165,9 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracer: Tracer::disabled(),
+            tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::csi::{CallError, CsiClient, VolumePage};
+use crate::csi::{Asked, CallError, CsiClient, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -35,7 +35,7 @@ pub(super) trait Calls: Send + Sync {
     fn list_volumes<'a>(
         &'a self,
         _max_entries: i32,
-        _token: &'a str,
+        _page: Asked<'a>,
         _deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
@@ -77,11 +77,11 @@ impl Calls for CsiClient {
     fn list_volumes<'a>(
         &'a self,
         max_entries: i32,
-        token: &'a str,
+        page: Asked<'a>,
         deadline: Duration,
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        Box::pin(self.list_volumes(max_entries, token, deadline, parent))
+        Box::pin(self.list_volumes(max_entries, page, deadline, parent))
     }
 
     fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {

@@ -9,6 +9,7 @@ use super::calls::Calls;
 use super::failures::Failures;
 use super::flights::Flights;
 use super::holds::Holds;
+use super::lives::Lives;
 use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
 use super::secrets::SecretWatches;
@@ -18,8 +19,8 @@ use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Conflict, Forced, Registration, Route, Snapshot};
-use crate::telemetry::Tracer;
+use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
+use crate::telemetry::{DriverTracer, Tracer};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -47,6 +48,8 @@ pub(super) struct Work {
     pub forced: Forced,
     /// Which failures are written on the attachments.
     pub failures: Failures,
+    /// The traces of what is pending.
+    pub lives: Lives,
     client: RwLock<Arc<dyn Calls>>,
 }
 
@@ -56,11 +59,9 @@ impl Work {
         self.client.read().clone()
     }
 
-    /// The tracer with the driver's own share of samples, as it is now.
+    /// The tracer with the driver's own settings, as they are now.
     pub fn tracer(&self) -> Tracer {
-        self.context
-            .tracer
-            .sampling(self.config.borrow().tracing.samples_per_million)
+        self.lives.tracer()
     }
 
     /// As [`Work::client`], for the volume of an attachment.
@@ -116,8 +117,12 @@ impl Engine {
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
+        let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
+        let told = lives.clone();
         let route = Route {
             forced: forced.clone(),
+            settled: Arc::new(move |attachment, rest| told.settled(attachment, rest)),
             facts: facts.clone(),
             config: config_name,
             queue: queue.clone(),
@@ -142,8 +147,11 @@ impl Engine {
             secret_watches: SecretWatches::default(),
             forced,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
+            lives,
             client,
         });
+        // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
+        drop(work.tracer());
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
@@ -175,7 +183,7 @@ impl Engine {
     /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
     pub fn resume(&self, client: Arc<dyn Calls>) {
         *self.work.client.write() = client;
-        self.work.queue.wake_all();
+        self.work.queue.wake_all(Cause::Retry.into());
         self.work.queue.resume();
     }
 
@@ -185,7 +193,14 @@ impl Engine {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
-        self.work.queue.wake_all();
+        // A collector that is not named any more is let go of now, not at the next attempt.
+        drop(self.work.tracer());
+        self.work.queue.wake_all(Cause::Config.into());
+    }
+
+    /// The traces of what is pending.
+    pub fn lives(&self) -> Lives {
+        self.work.lives.clone()
     }
 
     /// Starts no further runs and waits for those in flight, whose results are written as ever, without waiting for the

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::calls::Calls;
-use crate::csi::CallError;
+use crate::csi::{Asked, CallError};
 use crate::decide::reconcile::Listing;
 use crate::telemetry::Span;
-use crate::telemetry::names::code_camel_case;
+use crate::telemetry::names::{attr, code_camel_case};
 
 /// More pages than any backend has, even if each has one volume.
 pub(super) const MAX_PAGES: usize = 100_000;
@@ -60,13 +60,14 @@ impl ListError {
     }
 }
 
-/// Asks for all pages; answers how many there were, and how many volumes they had. The client is asked for anew for each page: the driver may have
+/// Asks for all pages; answers how many there were, and how many volumes they had, and tells the span as it goes. The
+/// client is asked for anew for each page: the driver may have
 /// been connected again since the last one.
 pub(super) async fn list(
     client: impl Fn() -> Arc<dyn Calls>,
     limits: Limits,
     listing: &mut Listing,
-    span: &Span,
+    span: &mut Span,
 ) -> Result<(usize, usize), ListError> {
     let ends = Instant::now() + limits.whole;
     // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
@@ -74,10 +75,20 @@ pub(super) async fn list(
     let (mut token, mut volumes, mut empty) = (String::new(), 0, 0);
     for pages in 0..MAX_PAGES {
         let client = client();
-        let page = client.list_volumes(limits.max_entries, &token, limits.deadline, span);
+        let page = client.list_volumes(
+            limits.max_entries,
+            Asked {
+                index: pages,
+                token: &token,
+            },
+            limits.deadline,
+            span,
+        );
         let page = timeout_at(ends, page).await;
         let page = page.map_err(|_| ListError::Late(pages, limits.whole.as_secs()))??;
         volumes += page.volumes.len();
+        span.set(attr::SYNC_PAGES, pages + 1);
+        span.set(attr::SYNC_VOLUMES, volumes);
         for volume in &page.volumes {
             listing.add(&volume.handle, volume.nodes.as_deref());
         }

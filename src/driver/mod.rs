@@ -3,10 +3,14 @@
 //! A driver never ends the process and never touches another driver. What it is at is published as a
 //! [`DriverStatus`]; everything else about it is in the objects of the cluster.
 
+#[macro_use]
+mod telling;
+
 mod access;
 mod announce;
 mod attempt;
 mod calls;
+mod config_trace;
 mod engine;
 mod failures;
 mod flights;
@@ -15,6 +19,7 @@ mod held;
 mod holds;
 mod keys;
 mod listing;
+mod lives;
 mod lookup;
 mod observer;
 mod publish;
@@ -25,10 +30,12 @@ mod report;
 mod rules;
 mod secrets;
 mod status;
+mod sync_span;
 mod task;
 mod turn;
 mod undo;
 
+pub use config_trace::{Change, ConfigTrace, Seen};
 pub use engine::RELEASES_AT_ONCE;
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
@@ -36,9 +43,8 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
-use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::trace::Tracer;
+use crate::telemetry::{DriverLogs, Tracers};
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -52,9 +58,11 @@ pub struct Context {
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
-    pub tracer: Tracer,
+    pub tracers: Tracers,
     /// Levels of the log.
     pub logs: DriverLogs,
+    /// That of the newest generation of the driver's AttacherConfig.
+    pub config_trace: ConfigTrace,
 }
 
 #[cfg(test)]

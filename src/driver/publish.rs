@@ -3,13 +3,16 @@
 
 use super::attempt::{Attempt, Step};
 use super::flights::{Flight, Occupied};
+use super::lives::Plan;
 use super::report::Cause;
 use super::{announce, report, undo};
 use crate::api::validated::Timeouts;
-use crate::decide::{self, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
+use crate::csi::mode_name;
+use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::store::Snapshot;
+use crate::store::{Cause as Reason, Snapshot};
+use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,7 +42,9 @@ impl Attempt<'_> {
         };
         let deadline = self.timeouts().publish;
         let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
+        self.note_plan(plan);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
         let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
@@ -59,6 +64,7 @@ impl Attempt<'_> {
         announce::node_gone(self, snapshot, &plan.places);
         let mut flights: Vec<Flight> = Vec::with_capacity(plan.places.len());
         let deadline = self.timeouts().unpublish;
+        self.span.set(attr::TIMEOUT, deadline);
         for place in &plan.places {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
@@ -76,7 +82,25 @@ impl Attempt<'_> {
                 Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
             }
         }
+        if let Some(life) = &self.life {
+            life.lock().confirmed = true;
+        }
         self.succeed(snapshot, observed, &Outcome::Unpublished).await
+    }
+
+    /// Keeps what is asked of the driver for the root of the trace.
+    fn note_plan(&self, plan: &PublishRequest<'_>) {
+        if let Some(life) = &self.life {
+            let fs_type = match &plan.capability.access {
+                Access::Mount { fs_type, .. } => Some(Box::from(&**fs_type)),
+                Access::Block => None,
+            };
+            life.lock().plan = Some(Plan {
+                read_only: plan.read_only,
+                access_mode: mode_name(plan.capability.mode),
+                fs_type,
+            });
+        }
     }
 
     /// Takes a volume back from where an earlier try may have left it. That this fails holds nothing up: the node may be
@@ -96,7 +120,9 @@ impl Attempt<'_> {
             .client
             .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
             .await;
-        tracing::info!(
+        traced!(
+            info,
+            self.span,
             driver = &*self.work.facts.name,
             VolumeAttachment = &*snapshot.attachment.name,
             volumeHandle = place.volume_id,
@@ -112,7 +138,7 @@ impl Attempt<'_> {
         let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
         tokio::spawn(async move {
             occupied.ended().await;
-            queue.wake(&key);
+            queue.wake(&key, Reason::Retry.into());
         });
         let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
@@ -126,7 +152,9 @@ impl Attempt<'_> {
     /// Tells that a call is made, and remembers it for `callsPerSecond`.
     pub(super) fn calling(&self, method: &str, snapshot: &Snapshot, place: Place<'_>, deadline: Duration) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(
+        traced!(
+            debug,
+            self.span,
             driver = &*self.work.facts.name,
             VolumeAttachment = &*snapshot.attachment.name,
             volumeHandle = place.volume_id,

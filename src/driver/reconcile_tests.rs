@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, list};
-use crate::csi::{CallError, ListedVolume, VolumePage};
+use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
 use crate::decide::reconcile::{Expectation, Listing, Wanted};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
@@ -54,15 +54,16 @@ impl Calls for Lister {
     fn list_volumes<'a>(
         &'a self,
         max_entries: i32,
-        token: &'a str,
+        page: Asked<'a>,
         deadline: Duration,
         _: &'a Span,
     ) -> BoxFuture<'a, Answer> {
         assert_eq!(deadline, LIMITS.deadline);
         let mut asked = self.asked.lock();
-        let page = (self.pages)(asked.len(), token);
-        asked.push((max_entries, token.to_owned()));
-        Box::pin(std::future::ready(page))
+        let answer = (self.pages)(asked.len(), page.token);
+        assert_eq!(page.index, asked.len());
+        asked.push((max_entries, page.token.to_owned()));
+        Box::pin(std::future::ready(answer))
     }
 }
 
@@ -100,7 +101,7 @@ async fn listed(
     let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
     let mut listing = Listing::about(expectations);
     let client = lister.clone();
-    let outcome = list(move || client.clone(), LIMITS, &mut listing, &Span::disabled()).await;
+    let outcome = list(move || client.clone(), LIMITS, &mut listing, &mut Span::disabled()).await;
     let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
@@ -213,11 +214,11 @@ impl Calls for Slow {
     fn list_volumes<'a>(
         &'a self,
         max_entries: i32,
-        token: &'a str,
+        page: Asked<'a>,
         deadline: Duration,
         span: &'a Span,
     ) -> BoxFuture<'a, Answer> {
-        let page = self.0.list_volumes(max_entries, token, deadline, span);
+        let page = self.0.list_volumes(max_entries, page, deadline, span);
         Box::pin(async {
             tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
             page.await
@@ -234,7 +235,7 @@ async fn a_pass_has_a_deadline_of_its_own() {
     }));
     let mut listing = Listing::about(vec![expected("a")]);
     let client = slow.clone();
-    let outcome = list(move || client.clone(), LIMITS, &mut listing, &Span::disabled()).await;
+    let outcome = list(move || client.clone(), LIMITS, &mut listing, &mut Span::disabled()).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");

@@ -8,7 +8,7 @@ use super::attempt::{Attempt, Step};
 use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
-use crate::decide::{self, Failure, Observed, Outcome, Write};
+use crate::decide::{self, Failure, MAX_ERROR_BYTES, Observed, Outcome, Write, cut};
 use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::queue::Verdict;
 use crate::store::Snapshot;
@@ -86,10 +86,10 @@ impl Attempt<'_> {
     /// when the object is gone, so that there is nothing left to write on.
     async fn insist(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
-        let mut tries = 1;
+        let (mut tries, mut sent) = (1, 0);
         let began = Instant::now();
         loop {
-            match self.write(snapshot, write).await {
+            match self.send(snapshot, write, sent).await {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
                 // The next try waits by itself until the API server takes it; this one was not looked at.
@@ -109,7 +109,17 @@ impl Attempt<'_> {
                 }
                 Err(error) => return Err(error),
             }
+            sent += 1;
         }
+    }
+
+    /// Sends a write that was sent so often before.
+    async fn send(&self, snapshot: &Snapshot, write: &Write, sent: u32) -> Result<bool, ApiError> {
+        if sent == 0 {
+            return self.write(snapshot, write).await;
+        }
+        let requests = self.work.context.requests.resent(sent);
+        self.write_by(&requests, snapshot, write).await
     }
 
     /// Records a failure on the attachment and in log, status, span and metrics. That the error itself cannot be
@@ -122,9 +132,10 @@ impl Attempt<'_> {
         cause: Cause,
     ) -> Step {
         let operation = Operation::of(snapshot);
+        let noted = self.with_trace_id(&failure);
         let outcome = match operation {
-            Operation::Attach => Outcome::AttachFailed(failure.clone()),
-            Operation::Detach => Outcome::DetachFailed(failure.clone()),
+            Operation::Attach => Outcome::AttachFailed(noted),
+            Operation::Detach => Outcome::DetachFailed(noted),
         };
         let now = Instant::now().into_std();
         let turn = self.work.failures.turn(&snapshot.attachment, operation, now);
@@ -132,10 +143,25 @@ impl Attempt<'_> {
             && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
         {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
-            tracing::debug!(driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+            traced!(debug, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
         }
         report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
         Step::End(failed_with(observed))
+    }
+
+    /// The failure as the attachment shows it: with the trace to look at, if the AttacherConfig asks for that. The ID is the
+    /// same for each attempt of a life, so that what the kubelet makes of it stays one event.
+    fn with_trace_id(&self, failure: &Failure) -> Failure {
+        let asked = self.config.tracing.error_suffix;
+        let Some(id) = self.span.trace_id().filter(|_| asked) else {
+            return failure.clone();
+        };
+        let suffix = format!(" [trace {id}]");
+        let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(suffix.len()));
+        Failure {
+            message: format!("{message}{suffix}"),
+            ..failure.clone()
+        }
     }
 
     /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment

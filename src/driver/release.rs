@@ -11,7 +11,7 @@ use crate::objects::Volume;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Snapshot};
 use crate::telemetry::names::{attr, span};
-use crate::telemetry::{Span, SpanKind};
+use crate::telemetry::{Opening, Span, SpanKind};
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
@@ -88,17 +88,30 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         VolumeAction::Release(write) => write,
     };
     let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
-    let mut span = work
-        .tracer()
-        .root_about(&volume.uid, span::VOLUME_RELEASE, SpanKind::Consumer);
+    let detach = volume
+        .spec
+        .csi()
+        .and_then(|source| work.lives.last_detach(&source.handle));
+    let links: Vec<_> = detach.into_iter().collect();
+    let mut span = work.lives.tracer_of(&volume).open(Opening {
+        links: &links,
+        ..Opening::new(span::VOLUME_RELEASE, SpanKind::Consumer)
+    });
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::PERSISTENT_VOLUME_NAME, name);
-    report::describe_run(&mut span, run);
+    report::describe_volume(&mut span, &volume);
+    span.set(attr::FINALIZER_ACTION, "present");
+    report::describe_run(&mut span, work, run);
     let outcome = work.context.requests.write(&write, &span).await;
     match take_in(store, &write.target, &volume.uid, outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
-            tracing::info!(driver = &*work.facts.name, PersistentVolume = name, "volume released");
+            traced!(
+                info,
+                span,
+                driver = &*work.facts.name,
+                PersistentVolume = name,
+                "volume released"
+            );
             Verdict::Done.into()
         }
         Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done.into(),
@@ -109,9 +122,10 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
                     outdated: true,
                 };
             }
-            span.fail("_OTHER", &error.message);
-            tracing::warn!(
-                driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
+            span.set(attr::RETRY_DELAY, run.retry_delay());
+            span.fail(&error.error_type(), &error.message);
+            traced!(
+                warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
                 next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"
             );
             Verdict::FailedWith { fingerprint }.into()
@@ -124,7 +138,9 @@ async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span)
     let store = &work.context.store;
     let read = work.context.requests.read(target, span).await;
     if take_in(store, target, &volume.uid, read).is_err() {
-        tracing::debug!(
+        traced!(
+            debug,
+            span,
             driver = &*work.facts.name,
             PersistentVolume = &*volume.name,
             "could not read the volume again"

@@ -6,21 +6,23 @@ use std::time::Duration;
 use super::announce;
 use super::attempt::Attempt;
 use super::engine::Work;
+use super::lives::Ended;
 use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
+use crate::decide::patch::Target;
 use crate::decide::{Failure, Place};
 use crate::kubernetes::{ApiError, ApiErrorKind};
-use crate::objects::{Source, VolumeSource};
-use crate::queue::Run;
-use crate::store::{AttacherKey, Snapshot};
+use crate::objects::{Source, Volume, VolumeSource};
+use crate::queue::{Run, Trigger};
+use crate::store::{self, AttacherKey, Snapshot};
+use crate::telemetry::Span;
 use crate::telemetry::metrics::Controller;
 use crate::telemetry::names::{self, attr, error_type};
-use crate::telemetry::{Span, SpanKind};
 
 /// Which way a volume goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(in crate::driver) enum Operation {
     Attach,
     Detach,
 }
@@ -42,39 +44,41 @@ impl Operation {
     }
 }
 
-/// The span of an attempt. It starts when the key was handed out, before anything was looked at.
-pub(super) fn open_span(work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
-    let operation = Operation::of(snapshot);
-    let name = match operation {
-        Operation::Attach => names::span::ATTACH_ATTEMPT,
-        Operation::Detach => names::span::DETACH_ATTEMPT,
-    };
-    let mut span = work
-        .tracer()
-        .root_about(&snapshot.attachment.uid, name, SpanKind::Consumer);
+/// What the span of an attempt tells from its start.
+pub(super) fn describe_attempt(span: &mut Span, work: &Work, run: &Run<AttacherKey>, snapshot: &Snapshot) {
     if span.is_recording() {
-        span.set(attr::OPERATION, operation.as_str());
-        describe(&mut span, work, snapshot);
-        describe_run(&mut span, run);
+        span.set(attr::OPERATION, Operation::of(snapshot).as_str());
+        describe(span, &work.facts.name, snapshot);
+        if snapshot.attachment.finalizers.contains(&work.facts.finalizer) {
+            span.set(attr::FINALIZER_ACTION, "present");
+        }
+        describe_run(span, work, run);
     }
-    span
 }
 
 /// Attributes that name the attachment; shared by spans of both operations.
-fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
+pub(super) fn describe(span: &mut Span, driver: &str, snapshot: &Snapshot) {
     let attachment = &snapshot.attachment;
-    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
+    span.set(attr::CSI_PLUGIN_NAME, driver);
     span.set(attr::VOLUME_ATTACHMENT_NAME, &*attachment.name);
     span.set(attr::VOLUME_ATTACHMENT_UID, &*attachment.uid);
     span.set(attr::NODE_NAME, &*attachment.node);
     if let Some(handle) = volume_handle(snapshot) {
         span.set(attr::CSI_VOLUME_ID, handle);
     }
-    match attachment.volume_name() {
-        Some(name) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
-        None => span.set(attr::VOLUME_INLINE, true),
+    match (attachment.volume_name(), &snapshot.volume) {
+        (_, Some(volume)) => describe_volume(span, volume),
+        (Some(name), None) => span.set(attr::PERSISTENT_VOLUME_NAME, &**name),
+        (None, None) => span.set(attr::VOLUME_INLINE, true),
     }
-    let Some(volume) = &snapshot.volume else { return };
+}
+
+/// Attributes that name a PersistentVolume and its claim.
+pub(super) fn describe_volume(span: &mut Span, volume: &Volume) {
+    span.set(attr::PERSISTENT_VOLUME_NAME, &*volume.name);
+    if let VolumeSource::Csi(source) = &volume.spec.source {
+        span.set(attr::CSI_VOLUME_ID, &*source.handle);
+    }
     if volume.in_tree.is_some() {
         span.set(attr::MIGRATED, true);
     }
@@ -87,13 +91,34 @@ fn describe(span: &mut Span, work: &Work, snapshot: &Snapshot) {
     }
 }
 
+/// A write on the way to the call was made: that of the VolumeAttachment adds our finalizer, if it was not there.
+pub(super) fn prepared(attempt: &mut Attempt<'_>, snapshot: &Snapshot, target: &Target) {
+    let held = snapshot.attachment.finalizers.contains(&attempt.work.facts.finalizer);
+    if matches!(target, Target::Attachment(_)) && !held {
+        attempt.span.set(attr::FINALIZER_ACTION, "added");
+    }
+}
+
 /// Attributes of the queue's part in an attempt.
-pub(super) fn describe_run(span: &mut Span, run: &Run<AttacherKey>) {
+pub(super) fn describe_run(span: &mut Span, work: &Work, run: &Run<AttacherKey>) {
     span.set(attr::ATTEMPT, i64::from(run.attempt()));
     span.set(attr::QUEUE_NAME, queue_name(run.lane()));
-    span.set(attr::TRIGGER, run.trigger().as_str());
+    span.set(attr::TRIGGER, trigger(run));
     span.set(attr::QUEUE_WAIT, run.waited().as_secs_f64());
     span.set(attr::QUEUE_RETRIES, i64::from(run.failures()));
+    let age = work.context.store.age(run.key()).unwrap_or_default();
+    span.set(attr::INFORMER_AGE, age.as_secs_f64());
+    span.set(attr::PERMIT_WAIT, run.waited_for_limit().as_secs_f64());
+}
+
+/// Why an attempt is made, as `attacher.trigger` has it.
+fn trigger(run: &Run<AttacherKey>) -> &'static str {
+    let cause = match run.trigger() {
+        Trigger::Event | Trigger::Wake => store::Cause::of(run.cause()),
+        Trigger::Retry => store::Cause::Retry,
+        Trigger::Again => store::Cause::Resync,
+    };
+    cause.as_str()
 }
 
 /// The volume's handle, wherever it is known from.
@@ -107,6 +132,12 @@ pub(super) fn volume_handle(snapshot: &Snapshot) -> Option<&str> {
         Some(VolumeSource::Csi(source)) => Some(&source.handle),
         _ => snapshot.attachment.volume_note.as_ref().map(|note| &*note.handle),
     }
+}
+
+/// The ID under which a driver knows the node: the one that was claimed or, before that, the one that is registered.
+fn node_id<'s>(snapshot: &'s Snapshot, driver: &str) -> Option<&'s str> {
+    let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
+    snapshot.attachment.node_id.as_deref().or(registered)
 }
 
 /// Why an attempt failed, beside what the driver answered.
@@ -149,6 +180,9 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
         Operation::Detach => attachment.deleting,
     };
     let took = start.map(clock::since).unwrap_or_default();
+    if operation == Operation::Detach {
+        attempt.span.set(attr::FINALIZER_ACTION, "removed");
+    }
     let driver = &*attempt.work.facts.name;
     let attempts = attempt.run.attempt();
     attempt.work.context.metrics.operation_ended(
@@ -160,14 +194,15 @@ pub(super) fn succeeded(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
         attempt.span.ids(),
     );
     announce::succeeded(attempt, snapshot, took);
-    tracing::info!(
+    attempt.ended = Ended::Succeeded;
+    traced!(
+        info,
+        attempt.span,
         driver,
         VolumeAttachment = &*attachment.name,
         volumeHandle = volume_handle(snapshot),
         node = &*attachment.node,
         attempt = attempts,
-        trace_id = attempt.span.trace_id(),
-        span_id = attempt.span.span_id(),
         "{}ed",
         operation.as_str()
     );
@@ -196,17 +231,21 @@ pub(super) fn failed(
     if let Some(snapshot) = snapshot {
         announce::failed(attempt, snapshot, failure, cause, delay);
     }
-    tracing::warn!(
+    attempt.ended = Ended::Failed(kind);
+    traced!(
+        warn,
+        attempt.span,
+        // The name that the semantic conventions have for what was an exception of a call.
+        event.name = code.map(|_| "rpc.client.call.exception"),
         driver = &*attempt.work.facts.name,
         VolumeAttachment = name,
         volumeHandle = snapshot.and_then(volume_handle),
         node = snapshot.map(|snapshot| &*snapshot.attachment.node),
+        nodeID = snapshot.and_then(|snapshot| node_id(snapshot, &attempt.work.facts.name)),
         attempt = attempt.run.attempt(),
         code = kind,
         error = failure.message,
         next_try_seconds = delay.as_secs_f64(),
-        trace_id,
-        span_id = attempt.span.span_id(),
         "{} failed",
         operation.as_str()
     );
@@ -234,7 +273,9 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 
 /// An attach waits for the detach of its volume from another node.
 pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration) {
-    tracing::debug!(
+    traced!(
+        debug,
+        work.lives.context_of(snapshot),
         driver = &*work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         waits_for = other,
@@ -246,14 +287,14 @@ pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration
 /// A detach whose volume or node the driver does not know, which counts as detached by the policy of the AttacherConfig.
 pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
     announce::orphaned(attempt, snapshot, place, answer);
-    tracing::warn!(
+    traced!(
+        warn,
+        attempt.span,
         driver = &*attempt.work.facts.name,
         VolumeAttachment = &*snapshot.attachment.name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
         error = answer.message,
-        trace_id = attempt.span.trace_id(),
-        span_id = attempt.span.span_id(),
         "the driver does not find the volume or the node; taken as detached by spec.orphanPolicy"
     );
 }

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::kubernetes::{Requests, SecretEvent};
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
-use crate::store::AttacherKey;
+use crate::store::{AttacherKey, Cause};
 
 /// The Secrets that attachments wait for.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Waiting {
         self.names.retain(|name, tried| {
             *tried >= known || {
                 *tried = known;
-                queue.wake(&AttacherKey::Attachment(name.clone()))
+                queue.wake(&AttacherKey::Attachment(name.clone()), Cause::Update.into())
             }
         });
     }

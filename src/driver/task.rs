@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -39,6 +40,8 @@ pub struct DriverTask {
     pub standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
+    /// Whether it is to finish for good, since the AttacherConfig is gone: nobody goes on with what is pending.
+    pub removed: Arc<AtomicBool>,
     /// Where the state goes.
     pub status: watch::Sender<DriverStatus>,
     /// Where the queue can be looked at while there is one.
@@ -76,12 +79,7 @@ impl DriverTask {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
         let context = &self.context;
-        let access = Access::new(
-            self.name.clone(),
-            self.config.clone(),
-            &context.requests,
-            context.metrics.clone(),
-        );
+        let access = Access::new(self.name.clone(), self.config.clone(), context);
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -111,7 +109,11 @@ impl DriverTask {
                 Ok(reached) => self.session(&publisher, reached, &access, &mut held).await,
             }
         }
+        let lives = held.engine.as_ref().map(Engine::lives);
         self.drain(&publisher, &mut held).await;
+        if let Some(lives) = lives.filter(|_| self.removed.load(Ordering::Relaxed)) {
+            lives.abandon();
+        }
         publisher.phase(Phase::Stopped);
         held.resign().await;
     }

@@ -38,7 +38,9 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             .unpublish(place, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;
         let Err(error) = answer else {
-            tracing::warn!(
+            traced!(
+                warn,
+                attempt.span,
                 driver,
                 VolumeAttachment = name,
                 volumeHandle = place.volume_id,
@@ -47,14 +49,18 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             announce::vanished(attempt, snapshot, true);
             return;
         };
-        tracing::warn!(
+        traced!(
+            warn,
+            attempt.span,
             driver, VolumeAttachment = name, volumeHandle = place.volume_id, %error,
             next_try_seconds = pause.as_secs(), "cannot detach the volume of a VolumeAttachment that vanished"
         );
         tokio::time::sleep(pause).await;
         pause *= 2;
     }
-    tracing::error!(
+    traced!(
+        error,
+        attempt.span,
         driver,
         VolumeAttachment = name,
         volumeHandle = place.volume_id,

@@ -147,8 +147,8 @@ pub struct Occurrence {
     pub level: Level,
     /// What happened, for people. Cut to what the API server takes.
     pub note: String,
-    /// Trace of the attempt, when it is traced.
-    pub trace_id: Option<String>,
+    /// W3C `traceparent` of the attempt, when it is traced.
+    pub traceparent: Option<String>,
     /// When.
     pub at: Timestamp,
     /// About which objects.

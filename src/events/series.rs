@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Level, Occurrence, Reason, Subject};
-use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER};
+use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::budget::Budget;
 use crate::decide::{cut, plain};
 
@@ -45,7 +45,7 @@ struct Entry {
     namespace: Box<str>,
     driver: Arc<str>,
     note: String,
-    trace_id: Option<String>,
+    traceparent: Option<String>,
     count: u64,
     last: Timestamp,
     seen: Instant,
@@ -67,7 +67,7 @@ impl Entry {
                 "count": self.count,
                 "lastTimestamp": whole_seconds(self.last),
                 "message": self.note,
-                "metadata": {"annotations": annotations(self.trace_id.as_deref())},
+                "metadata": {"annotations": annotations(self.traceparent.as_deref())},
             }),
         }
     }
@@ -102,7 +102,7 @@ impl Series {
         {
             entry.count += 1;
             entry.note = note;
-            entry.trace_id.clone_from(&occurrence.trace_id);
+            entry.traceparent.clone_from(&occurrence.traceparent);
             entry.last = occurrence.at;
             entry.seen = now;
             entry.changed = true;
@@ -162,7 +162,7 @@ impl Series {
             namespace: namespace.into(),
             driver: occurrence.driver.clone(),
             note,
-            trace_id: occurrence.trace_id.clone(),
+            traceparent: occurrence.traceparent.clone(),
             count: 1,
             last: occurrence.at,
             seen: now,
@@ -217,7 +217,7 @@ fn create(occurrence: &Occurrence, subject: &Subject, entry: &Entry, instance: &
             "metadata": {
                 "name": entry.name,
                 "namespace": entry.namespace,
-                "annotations": annotations(occurrence.trace_id.as_deref()),
+                "annotations": annotations(occurrence.traceparent.as_deref()),
             },
             "involvedObject": involved,
             "reason": occurrence.reason.as_str(),
@@ -233,8 +233,13 @@ fn create(occurrence: &Occurrence, subject: &Subject, entry: &Entry, instance: &
     }
 }
 
-fn annotations(trace_id: Option<&str>) -> Value {
-    trace_id.map_or(Value::Null, |trace_id| json!({EVENT_TRACE_ANNOTATION: trace_id}))
+/// The trace of an attempt: as programs read it, and its ID alone for people.
+fn annotations(traceparent: Option<&str>) -> Value {
+    let trace_id = traceparent.and_then(|context| context.split('-').nth(1));
+    match (traceparent, trace_id) {
+        (Some(context), Some(id)) => json!({TRACEPARENT_ANNOTATION: context, EVENT_TRACE_ANNOTATION: id}),
+        _ => Value::Null,
+    }
 }
 
 /// The name of an event has room for that of its object, unless that is as long as a name can be.

@@ -23,7 +23,7 @@ fn occurrence(reason: Reason, note: &str) -> Occurrence {
         reason,
         level: reason.level(),
         note: note.to_owned(),
-        trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         at: Timestamp::from_second(1_700_000_000).unwrap(),
         subjects: Vec::new(),
     }
@@ -53,7 +53,10 @@ fn the_first_occurrence_is_an_event() {
             "metadata": {
                 "name": null,
                 "namespace": "shop",
-                "annotations": {"attacher.csi.dev/trace-id": "0af7651916cd43dd8448eb211c80319c"},
+                "annotations": {
+                    "attacher.csi.dev/trace-id": "0af7651916cd43dd8448eb211c80319c",
+                    "attacher.csi.dev/traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                },
             },
             "involvedObject": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "shop", "name": "object",

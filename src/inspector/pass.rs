@@ -173,7 +173,7 @@ impl Inspector {
             reason,
             level: reason.level(),
             note,
-            trace_id: None,
+            traceparent: None,
             at,
             subjects,
         });

@@ -1,7 +1,10 @@
 //! How a request to the API server ended when it did not end well.
 
+use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
+
+use crate::telemetry::names::error_type;
 
 /// A request that failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -53,6 +56,14 @@ impl ApiError {
     /// Whether the same request may succeed a moment later.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, ApiErrorKind::Unavailable | ApiErrorKind::Unknown)
+    }
+
+    /// The value of the span attribute `error.type`: the HTTP status, if there was one.
+    pub fn error_type(&self) -> Cow<'static, str> {
+        match self.status {
+            Some(status) => Cow::Owned(status.to_string()),
+            None => Cow::Borrowed(error_type::OTHER),
+        }
     }
 
     pub(super) fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {

@@ -14,6 +14,7 @@ mod requests;
 mod secret_data;
 mod secrets;
 mod share;
+mod spans;
 mod throttle;
 
 #[cfg(test)]
@@ -26,4 +27,5 @@ pub use requests::{Requests, Returned};
 pub use secret_data::SecretData;
 pub use secrets::SecretEvent;
 pub use share::{Limits as PlaceLimits, Places};
+pub use spans::end_span;
 pub use throttle::{RateLimit, Throttle};

@@ -1,6 +1,5 @@
 //! The requests that an attacher sends: patches of volumes and attachments, and reads of single objects.
 
-use http::uri::Authority;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,6 +16,7 @@ use super::gate::{Gate, Kind, retry_after};
 use super::measured::Counted;
 use super::secret_data::SecretData;
 use super::share::Places;
+use super::spans;
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
@@ -26,9 +26,9 @@ use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
     VolumeAttachmentWire,
 };
+use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
-use crate::telemetry::{Span, SpanKind};
 
 const VOLUMES: Resource = Resource {
     name: "persistentvolumes",
@@ -81,15 +81,17 @@ pub enum Returned {
 pub struct Requests {
     client: Client,
     metrics: Metrics,
-    host: String,
+    pub(super) host: String,
     /// `server.address` and `server.port` of spans; metrics carry `host` as client-go does.
-    server: (String, u16),
+    pub(super) server: (String, u16),
     deadline: Duration,
     limits: Limits,
     gate: Gate,
     places: Option<Places>,
     /// Whether they only note failures.
     notes: bool,
+    /// How often they were sent before.
+    pub(super) resends: u32,
 }
 
 impl Requests {
@@ -100,13 +102,14 @@ impl Requests {
         Self {
             client,
             metrics,
-            server: server(&host),
+            server: spans::server(&host),
             host,
             deadline,
             limits: Limits::default(),
             gate: Gate::default(),
             places: None,
             notes: false,
+            resends: 0,
         }
     }
 
@@ -140,6 +143,15 @@ impl Requests {
     pub fn for_notes(&self) -> Self {
         Self {
             notes: true,
+            ..self.clone()
+        }
+    }
+
+    /// The same requests, sent again after that many tries.
+    #[must_use]
+    pub fn resent(&self, resends: u32) -> Self {
+        Self {
+            resends,
             ..self.clone()
         }
     }
@@ -248,7 +260,7 @@ impl Requests {
         let kind = Kind::from(format!("{method} {}", resource.name));
         let again = self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
-        let mut span = self.span(&request, &method, resource, parent);
+        let mut span = self.span(&request, resource, parent);
         if let Some(waited) = waited {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
@@ -280,7 +292,7 @@ impl Requests {
         let code = status.and_then(|status| StatusCode::from_u16(status).ok());
         self.metrics
             .rest_request(method.as_str(), &self.host, code, started.elapsed(), span.ids());
-        finish(span, status, outcome.as_ref().err());
+        spans::finish(span, status, outcome.as_ref().err());
         outcome.map(|(_, object)| object)
     }
 
@@ -305,39 +317,12 @@ impl Requests {
             retry_after,
         })
     }
-
-    fn span(&self, request: &Request<Body>, method: &Method, resource: Resource, parent: &Span) -> Span {
-        let mut span = parent.child(format!("{method} {}", resource.path), SpanKind::Client);
-        if span.is_recording() {
-            span.set(attr::HTTP_REQUEST_METHOD, method.as_str());
-            span.set(attr::URL_TEMPLATE, resource.path);
-            span.set(
-                attr::URL_FULL,
-                format!("https://{}{}", self.host, request.uri().path()).as_str(),
-            );
-            span.set(attr::SERVER_ADDRESS, self.server.0.as_str());
-            span.set(attr::SERVER_PORT, i64::from(self.server.1));
-            span.set(attr::K8S_VERB, if *method == Method::GET { "get" } else { "patch" });
-            span.set(attr::K8S_RESOURCE, resource.name);
-        }
-        span
-    }
 }
 
 /// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
 pub(super) fn is_segment(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
-}
-
-/// Host and port as the OpenTelemetry conventions want them: apart, an IPv6 address without its brackets.
-pub(super) fn server(authority: &str) -> (String, u16) {
-    const HTTPS: u16 = 443;
-    let Ok(parsed) = authority.parse::<Authority>() else {
-        return (authority.to_owned(), HTTPS);
-    };
-    let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
-    (host.to_owned(), parsed.port_u16().unwrap_or(HTTPS))
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {
@@ -365,19 +350,6 @@ fn decode<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Api
         status: Some(status.as_u16()),
         retry_after: None,
     })
-}
-
-fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
-    if let Some(status) = status {
-        span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status));
-    }
-    if let Some(error) = error {
-        let kind = error
-            .status
-            .map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
-        span.fail(&kind, &error.message);
-    }
-    span.end();
 }
 
 /// The `message` of a `metav1.Status`, else the bare HTTP status.

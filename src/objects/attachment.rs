@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{boxed, slim};
+use super::meta::{boxed, slim, trace_context};
 use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
 use super::{Finalizers, ResourceVersion};
 use crate::api::names::{NODE_ID_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
@@ -133,6 +133,8 @@ pub struct Attachment {
     pub volume_note: Option<Box<VolumeNote>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
+    /// Annotations that may carry a trace context, ours among them.
+    pub trace_context: StringMap,
     /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
     pub has_annotations: bool,
     /// `spec.attacher`: the CSI driver's name.
@@ -191,10 +193,12 @@ impl From<VolumeAttachmentWire> for Attachment {
     fn from(wire: VolumeAttachmentWire) -> Self {
         let resource_version = ResourceVersion::of(&wire.metadata);
         let has_annotations = wire.metadata.annotations.is_some();
+        let trace_context = trace_context(wire.metadata.annotations.as_ref());
         let mut annotations = wire.metadata.annotations.unwrap_or_default();
         Self {
             resource_version,
             has_annotations,
+            trace_context,
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),
             created: wire.metadata.creation_timestamp.map(|time| time.0),

@@ -8,10 +8,15 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::in_tree;
+use super::volume::StringMap;
 use crate::api::names::NODE_ID_ANNOTATION;
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
+/// What the keys of annotations end in that may carry a trace context.
+const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
+/// Longest value of such an annotation that is kept, in bytes: what W3C Trace Context wants to be carried on.
+const LONGEST_TRACE_CONTEXT: usize = 512;
 
 /// An object's `metadata.resourceVersion` as a number.
 ///
@@ -97,13 +102,25 @@ struct SlimMeta {
 /// Which keys of a map are kept.
 trait Keys {
     fn is_kept(key: &str) -> bool;
+
+    /// Whether a value is kept, too.
+    fn fits(_key: &str, _value: &str) -> bool {
+        true
+    }
 }
 
 struct Annotations;
 
 impl Keys for Annotations {
     fn is_kept(key: &str) -> bool {
-        key == NODE_ID_ANNOTATION || key.starts_with(OUR_PREFIX) || in_tree::is_read_annotation(key)
+        key == NODE_ID_ANNOTATION
+            || key.starts_with(OUR_PREFIX)
+            || carries_trace_context(key)
+            || in_tree::is_read_annotation(key)
+    }
+
+    fn fits(key: &str, value: &str) -> bool {
+        value.len() <= LONGEST_TRACE_CONTEXT || !carries_trace_context(key)
     }
 }
 
@@ -135,7 +152,10 @@ impl<'de, K: Keys> Deserialize<'de> for Kept<K> {
                 while let Some(key) = map.next_key::<String>()? {
                     let kept = kept.get_or_insert_with(BTreeMap::new);
                     if K::is_kept(&key) {
-                        kept.insert(key, map.next_value()?);
+                        let value: String = map.next_value()?;
+                        // That there was one that cannot be read is worth knowing; what it said is not.
+                        let value = if K::fits(&key, &value) { value } else { String::new() };
+                        kept.insert(key, value);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
@@ -145,6 +165,20 @@ impl<'de, K: Keys> Deserialize<'de> for Kept<K> {
         }
         deserializer.deserialize_any(Keep(PhantomData))
     }
+}
+
+fn carries_trace_context(key: &str) -> bool {
+    TRACE_CONTEXT.iter().any(|end| key.ends_with(end))
+}
+
+/// The annotations that may carry a trace context; empty ones are those that were too long.
+pub(super) fn trace_context(annotations: Option<&BTreeMap<String, String>>) -> StringMap {
+    let carrying = annotations
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| carries_trace_context(key));
+    let kept: BTreeMap<_, _> = carrying.map(|(key, value)| (key.clone(), value.clone())).collect();
+    StringMap::from(kept)
 }
 
 pub(super) fn boxed(text: Option<String>) -> Box<str> {

@@ -46,6 +46,32 @@ fn annotations_that_are_all_foreign_still_count_as_present() {
 }
 
 #[test]
+fn annotations_of_traces_are_kept_while_they_are_short() {
+    let annotations = json!({
+        "tracing.k8s.io/traceparent": "00-1-2-3", "tracing.k8s.io/tracestate": "a=b",
+        "a.b/traceparent": "x".repeat(513), "c.d/traceparent": "x".repeat(512),
+        "huge/tracestate": "x".repeat(1 << 20), "baggage": "user=1", "traceparent.not/this": "x",
+    });
+    let attachment: VolumeAttachmentWire = serde_json::from_value(json!({
+        "metadata": {"name": "a", "annotations": annotations}, "spec": {"attacher": "d", "nodeName": "n", "source": {}}
+    }))
+    .unwrap();
+    let volume: PersistentVolumeWire =
+        serde_json::from_value(json!({"metadata": {"name": "v", "annotations": annotations}})).unwrap();
+    let kept = Attachment::from(attachment).trace_context;
+    assert_eq!(kept, Volume::from(volume).trace_context);
+    let full = "x".repeat(512);
+    let wanted = [
+        ("a.b/traceparent", ""),
+        ("c.d/traceparent", &full),
+        ("huge/tracestate", ""),
+        ("tracing.k8s.io/traceparent", "00-1-2-3"),
+        ("tracing.k8s.io/tracestate", "a=b"),
+    ];
+    assert_eq!(kept.iter().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
 fn an_object_that_was_created_a_moment_ago_has_no_status() {
     let wire: VolumeAttachmentWire =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}})).unwrap();

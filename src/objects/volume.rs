@@ -11,7 +11,7 @@ use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
     MIGRATED_TO_ANNOTATION, PersistentDiskWire, PortworxWire, Surroundings, TranslationError, VsphereWire,
 };
-use super::meta::{boxed, slim};
+use super::meta::{boxed, slim, trace_context};
 use super::{Finalizers, ResourceVersion};
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
@@ -225,6 +225,8 @@ pub struct Volume {
     pub claim: Option<Box<ClaimReference>>,
     /// `spec.storageClassName`.
     pub storage_class: Option<Arc<str>>,
+    /// Annotations that may carry a trace context.
+    pub trace_context: StringMap,
 }
 
 impl Volume {
@@ -346,6 +348,7 @@ impl From<PersistentVolumeWire> for Volume {
             }
         }
         Self {
+            trace_context: trace_context(wire.metadata.annotations.as_ref()),
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),

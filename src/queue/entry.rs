@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::places::{Hold, Ready};
-use super::{Group, Lane, Trigger, Verdict, later};
+use super::{Cause, Group, Lane, Trigger, Verdict, later};
 
 /// One unsettled key.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Entry {
     pub(super) group: Option<Group>,
     /// The newest inputs.
     pub(super) fingerprint: u64,
+    /// Why the next run is due. While one runs, it means something only if that run is followed by another.
+    pub(super) cause: Cause,
     /// Failures in a row.
     pub(super) failures: u32,
     /// The inputs of the last failure; means something only while `failures` is above zero.
@@ -75,8 +77,9 @@ impl Active {
         }
     }
 
-    /// Remembers an add; `due` is the end of its delay.
-    pub(super) fn mark(&mut self, due: Option<Instant>, now: Instant) {
+    /// Remembers an add; `due` is the end of its delay. Returns whether it is the first that is remembered.
+    pub(super) fn mark(&mut self, due: Option<Instant>, now: Instant) -> bool {
+        let is_first = self.dirty.is_none();
         let dirty = self.dirty.get_or_insert(Dirty {
             since: now,
             at_once: false,
@@ -86,6 +89,7 @@ impl Active {
             None => dirty.at_once = true,
             Some(due) => dirty.later = Some(dirty.later.map_or(due, |earlier| earlier.min(due))),
         }
+        is_first
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
 use super::state::{Next, State};
-use super::{Admission, Backoff, Item, Key, Limits, Rate, Run, Ticket, Verdict, later};
+use super::{Admission, Backoff, Cause, Item, Key, Limits, Rate, Run, Ticket, Verdict, later};
 
 /// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
 /// [`Queue::next`] and [`Queue::drained`] waits.
@@ -123,13 +123,13 @@ impl<K: Key> Queue<K> {
 
     /// Queues a held key now; its failure count stays. A key that runs is queued at once if that run fails or asks for a
     /// delay. Returns whether the key was held or runs.
-    pub fn wake(&self, key: &K) -> bool {
-        self.shared.change(|state, now| state.wake(key, now))
+    pub fn wake(&self, key: &K, cause: Cause) -> bool {
+        self.shared.change(|state, now| state.wake(key, cause, now))
     }
 
     /// [`Self::wake`] for all keys; returns how many were held or run.
-    pub fn wake_all(&self) -> usize {
-        self.shared.change(State::wake_all)
+    pub fn wake_all(&self, cause: Cause) -> usize {
+        self.shared.change(|state, now| state.wake_all(cause, now))
     }
 
     /// Drops all state of a key. A run in flight is not ended, but whatever its verdict, the key is queued again only if it

@@ -33,6 +33,8 @@ struct ReadyLane<K> {
     next_turn: u64,
     depth: usize,
     running: usize,
+    /// When keys of this lane were last found ready while the limits let none of them run.
+    refused: Option<Instant>,
 }
 
 /// The ready keys of one group in one lane, by their place. Never empty.
@@ -156,7 +158,16 @@ impl<K: Key> Lanes<K> {
             self.start(group.as_ref());
             return Pick::Key(key);
         }
+        for lane in self.all.iter_mut().filter(|lane| lane.depth > 0) {
+            lane.refused = Some(now);
+        }
         Pick::Nobody(token_at)
+    }
+
+    /// Whether a key of this lane that is ready since then was held back by a limit.
+    pub(super) fn refused_since(&self, lane: Lane, since: Instant) -> bool {
+        let refused = self.all.get(lane.index()).and_then(|lane| lane.refused);
+        refused.is_some_and(|refused| refused >= since)
     }
 
     /// Corrects the token that a run of this lane took when it started to what it used. Returns whether a start may be
@@ -259,6 +270,7 @@ impl<K> ReadyLane<K> {
             next_turn: 0,
             depth: 0,
             running: 0,
+            refused: None,
         }
     }
 

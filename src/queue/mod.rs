@@ -19,6 +19,7 @@ mod limits;
 mod observer;
 mod pace;
 mod places;
+mod readd;
 mod runner;
 mod state;
 mod ticket;
@@ -64,6 +65,22 @@ impl Lane {
     }
 }
 
+/// Why a key is to be looked at, in a code of its owner's: the queue carries it from the add or wake to the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Cause(u8);
+
+impl Cause {
+    /// The cause of this code.
+    pub const fn new(code: u8) -> Self {
+        Self(code)
+    }
+
+    /// The code.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+}
+
 /// A key as its owner wants it queued. A later add of the same key replaces the lane, the group and the fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<K> {
@@ -76,6 +93,8 @@ pub struct Item<K> {
     /// A hash of all inputs on which the outcome of a run depends. While a failed key is held, an add with the fingerprint of
     /// the failed attempt does not run it earlier.
     pub fingerprint: u64,
+    /// Why; of several adds before a run, that of the first counts, or of the first in the lane that the run is of.
+    pub cause: Cause,
 }
 
 impl<K> Item<K> {
@@ -86,7 +105,15 @@ impl<K> Item<K> {
             lane,
             group: None,
             fingerprint,
+            cause: Cause::default(),
         }
+    }
+
+    /// The same item for this cause.
+    #[must_use]
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = cause;
+        self
     }
 
     /// The same item in a group.
@@ -125,18 +152,6 @@ pub enum Trigger {
     Wake,
     /// The last run asked for it with [`Verdict::Again`] or [`Verdict::After`].
     Again,
-}
-
-impl Trigger {
-    /// A short lower-case name for logs and span attributes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Event => "event",
-            Self::Retry => "retry",
-            Self::Wake => "wake",
-            Self::Again => "again",
-        }
-    }
 }
 
 /// How a run ended.

@@ -11,8 +11,9 @@ use super::lanes::{Lanes, Pick, shrink};
 use super::observer::{HeldKey, LaneStats, Observer, Stats};
 use super::pace::Pace;
 use super::places::Places;
+use super::readd::{readd, wake};
 use super::ticket::Run;
-use super::{Admission, Backoff, Item, Key, Lane, Limits, Rate, Trigger, Verdict};
+use super::{Admission, Backoff, Cause, Item, Key, Lane, Limits, Rate, Trigger, Verdict};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct State<K> {
@@ -69,6 +70,7 @@ impl<K: Key> State<K> {
             lane,
             group,
             fingerprint,
+            cause,
         } = item;
         let (phase, admission) = match due {
             None => (
@@ -82,6 +84,7 @@ impl<K: Key> State<K> {
             lane,
             group,
             fingerprint,
+            cause,
             failures: 0,
             failed: 0,
             pending_since: now,
@@ -147,21 +150,22 @@ impl<K: Key> State<K> {
     }
 
     /// Runs a held key now. Returns whether there was anything to wake.
-    pub(super) fn wake(&mut self, key: &K, now: Instant) -> bool {
+    pub(super) fn wake(&mut self, key: &K, cause: Cause, now: Instant) -> bool {
         self.entries
             .get_mut(key)
-            .is_some_and(|entry| wake(&mut self.places, entry, now))
+            .is_some_and(|entry| wake(&mut self.places, entry, cause, now))
     }
 
     /// Runs all held keys now, in the order of their times. Returns how many keys were woken.
-    pub(super) fn wake_all(&mut self, now: Instant) -> usize {
+    pub(super) fn wake_all(&mut self, cause: Cause, now: Instant) -> usize {
         let held: Vec<K> = self.places.held().cloned().collect();
-        let woken = held.iter().filter(|key| self.wake(key, now)).count();
-        let running = self.entries.values_mut().filter_map(|entry| match &mut entry.phase {
-            Phase::Running(active) => Some(active),
-            _ => None,
-        });
-        woken + running.map(|active| active.woken = true).count()
+        let woken = held.iter().filter(|key| self.wake(key, cause, now)).count();
+        let entries = self.entries.values_mut();
+        let running = entries.filter(|entry| matches!(entry.phase, Phase::Running(_)));
+        woken
+            + running
+                .filter_map(|entry| wake(&mut self.places, entry, cause, now).then_some(()))
+                .count()
     }
 
     /// Drops a key that waits; a key that runs is dropped when it finishes. Returns whether it was known.
@@ -304,6 +308,8 @@ impl<K: Key> State<K> {
             fingerprint: entry.fingerprint,
             failures: entry.failures,
             trigger: ready.trigger,
+            cause: entry.cause,
+            held_back: self.places.lanes().refused_since(entry.lane, ready.since),
             ready_since: ready.since,
             pending_since: entry.pending_since,
             started: now,
@@ -316,79 +322,5 @@ impl<K: Key> State<K> {
         entry.phase = Phase::Running(Active::new(run.lane, now));
         self.places.started(run.lane, run.waited());
         Some(run)
-    }
-}
-
-/// An add of a key that is unsettled already.
-fn readd<K: Key>(
-    places: &mut Places<K>,
-    entry: &mut Entry,
-    item: Item<K>,
-    due: Option<Instant>,
-    now: Instant,
-) -> Admission {
-    let Item {
-        key,
-        lane,
-        group,
-        fingerprint,
-    } = item;
-    match &mut entry.phase {
-        Phase::Running(active) => {
-            active.mark(due, now);
-            (entry.lane, entry.group, entry.fingerprint) = (lane, group, fingerprint);
-            Admission::Dirty
-        }
-        Phase::Ready(ready) => {
-            let mut ready = *ready;
-            let moved = entry.lane != lane || entry.group != group;
-            if moved {
-                places.leave(entry);
-                (entry.lane, entry.group) = (lane, group);
-            }
-            if entry.observe(fingerprint) {
-                ready.trigger = Trigger::Event;
-            }
-            entry.phase = if moved {
-                places.ready(key, entry.lane, entry.group.as_ref(), ready.since, ready.trigger)
-            } else {
-                Phase::Ready(ready)
-            };
-            Admission::Waiting
-        }
-        Phase::Held(hold) => {
-            let hold = *hold;
-            (entry.lane, entry.group) = (lane, group);
-            let changed = entry.observe(fingerprint);
-            let trigger = if changed { Trigger::Event } else { hold.trigger };
-            match due {
-                None if trigger == Trigger::Retry => Admission::Swallowed,
-                None => {
-                    places.leave(entry);
-                    entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Event);
-                    Admission::Queued
-                }
-                Some(due) => {
-                    places.leave(entry);
-                    entry.phase = places.hold(key, due.min(hold.until), trigger);
-                    Admission::Delayed
-                }
-            }
-        }
-    }
-}
-
-fn wake<K: Key>(places: &mut Places<K>, entry: &mut Entry, now: Instant) -> bool {
-    match &mut entry.phase {
-        Phase::Ready(_) => false,
-        Phase::Running(active) => {
-            active.woken = true;
-            true
-        }
-        Phase::Held(_) => {
-            let Some(key) = places.leave(entry) else { return false };
-            entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Wake);
-            true
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::handle::Shared;
-use super::{Group, Key, Lane, Trigger, Verdict};
+use super::{Cause, Group, Key, Lane, Trigger, Verdict};
 
 /// What a handler may know about its run. A snapshot: it does not change while the run lasts.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Run<K> {
     pub(super) fingerprint: u64,
     pub(super) failures: u32,
     pub(super) trigger: Trigger,
+    pub(super) cause: Cause,
+    pub(super) held_back: bool,
     pub(super) ready_since: Instant,
     pub(super) pending_since: Instant,
     pub(super) started: Instant,
@@ -61,6 +63,11 @@ impl<K> Run<K> {
         self.trigger
     }
 
+    /// Why, as the add or wake told that triggered it; of one triggered otherwise, that before it.
+    pub fn cause(&self) -> Cause {
+        self.cause
+    }
+
     /// When the key became ready: an add, or the end of its hold.
     pub fn ready_since(&self) -> Instant {
         self.ready_since
@@ -79,6 +86,11 @@ impl<K> Run<K> {
     /// How long the key was ready before it was handed out.
     pub fn waited(&self) -> Duration {
         self.started.saturating_duration_since(self.ready_since)
+    }
+
+    /// How much of [`Run::waited`] was for a limit: all of it, or nothing if no limit ever held the key back.
+    pub fn waited_for_limit(&self) -> Duration {
+        if self.held_back { self.waited() } else { Duration::ZERO }
     }
 
     /// How long the key will be held if this run fails, jitter included.

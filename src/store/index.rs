@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Cause;
 use super::neighbours::Handles;
 use super::table::{Applied, Table};
 use crate::decide::patch::Target;
@@ -79,6 +80,7 @@ pub(crate) enum Change {
         name: Arc<str>,
         /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
         replaced: Option<Arc<Attachment>>,
+        cause: Cause,
     },
     AttachmentGone {
         record: Arc<Attachment>,
@@ -86,6 +88,7 @@ pub(crate) enum Change {
     Volume {
         name: Arc<str>,
         attachments: Vec<Arc<str>>,
+        cause: Cause,
     },
     Node {
         attachments: Vec<Arc<str>>,
@@ -203,7 +206,12 @@ impl Index {
             }
             None => self.link(&current),
         }
+        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
         Change::Attachment {
+            cause: Cause::of_change(
+                former.map(|former| former.deleting.is_some()),
+                current.deleting.is_some(),
+            ),
             name: current.name.clone(),
             replaced: previous.filter(|previous| previous.uid != current.uid),
         }
@@ -226,11 +234,13 @@ impl Index {
         let Some(Applied { previous, current }) = self.volumes.apply(record) else {
             return Change::None;
         };
+        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
+        let cause = Cause::of_change(former.map(|former| former.deleting), current.deleting);
         if let Some(previous) = previous {
             self.handles.remove(&previous.spec);
         }
         self.handles.add(&current.spec);
-        self.volume_changed(&current.name)
+        self.volume_changed(&current.name, cause)
     }
 
     /// An answer to a request of ours; see [`super::Store::answered_attachment`].
@@ -271,8 +281,9 @@ impl Index {
         Change::AttachmentGone { record }
     }
 
-    pub fn volume_changed(&self, name: &Arc<str>) -> Change {
+    pub fn volume_changed(&self, name: &Arc<str>, cause: Cause) -> Change {
         Change::Volume {
+            cause,
             name: name.clone(),
             attachments: self.by_volume.get(name).cloned().unwrap_or_default(),
         }
@@ -344,7 +355,7 @@ impl Index {
         if !self.by_volume.contains_key(&record.name) {
             self.handles.remove(&record.spec);
         }
-        self.volume_changed(&record.name)
+        self.volume_changed(&record.name, Cause::Update)
     }
 
     pub fn remove_volume(&mut self, name: &str, uid: &str) -> Change {

@@ -7,6 +7,7 @@
 //!
 //! Must not decide anything and must not call anything but the watches.
 
+mod cause;
 mod forced;
 mod index;
 mod listed;
@@ -16,6 +17,7 @@ mod reflect;
 mod route;
 mod table;
 
+pub use cause::Cause;
 pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
@@ -23,11 +25,12 @@ pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
-pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Route, VOLUME, lane_of};
+pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::decide::patch::Target;
@@ -149,8 +152,17 @@ impl Store {
     }
 
     /// Hands an attachment to its driver's queue, if it may need work; see [`Forced`].
-    pub fn look_at(&self, name: &str) {
-        self.look_at_attachment(name);
+    pub fn look_at(&self, name: &str, cause: Cause) {
+        self.look_at_attachment(name, cause);
+    }
+
+    /// How long ago the known copy of an object came in.
+    pub fn age(&self, key: &AttacherKey) -> Option<Duration> {
+        let index = self.inner.index.read();
+        match key {
+            AttacherKey::Attachment(name) => index.attachments.age(name),
+            AttacherKey::Volume(name) => index.volumes.age(name),
+        }
     }
 
     /// Takes in an attachment from the watch.
@@ -228,10 +240,10 @@ impl Store {
         };
         let work = self.inner.index.read().work_of(&facts);
         for name in &work.attachments {
-            self.look_at_attachment(name);
+            self.look_at_attachment(name, Cause::Resync);
         }
         for name in &work.volumes {
-            self.look_at_volume(name);
+            self.look_at_volume(name, Cause::Resync);
         }
     }
 
@@ -255,30 +267,38 @@ impl Store {
         }
         match change {
             Change::None => {}
-            Change::Attachment { name, replaced } => {
-                self.look_at_attachment(&name);
+            Change::Attachment { name, replaced, cause } => {
+                if let Some(replaced) = &replaced {
+                    self.tell_gone(replaced);
+                }
+                self.look_at_attachment(&name, cause);
                 self.look_at_those_waiting_for(&name, replaced.as_deref());
                 if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.look_at_volume(volume);
+                    self.look_at_volume(volume, Cause::Update);
                 }
             }
             Change::AttachmentGone { record } => {
-                self.look_at_attachment(&record.name);
+                self.tell_gone(&record);
+                self.look_at_attachment(&record.name, Cause::Update);
                 self.forget_if_gone(&record);
                 self.look_at_those_waiting_for(&record.name, Some(&record));
                 if let Some(volume) = record.volume_name() {
-                    self.look_at_volume(volume);
+                    self.look_at_volume(volume, Cause::Update);
                 }
             }
-            Change::Volume { name, attachments } => {
-                self.look_at_volume(&name);
+            Change::Volume {
+                name,
+                attachments,
+                cause,
+            } => {
+                self.look_at_volume(&name, cause);
                 for name in &attachments {
-                    self.look_at_attachment(name);
+                    self.look_at_attachment(name, Cause::Volume);
                 }
             }
             Change::Node { attachments } => {
                 for name in &attachments {
-                    self.look_at_attachment(name);
+                    self.look_at_attachment(name, Cause::Update);
                 }
             }
         }
@@ -288,11 +308,11 @@ impl Store {
     ///
     /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
     /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
-    fn look_at_attachment(&self, name: &str) {
+    fn look_at_attachment(&self, name: &str, cause: Cause) {
         let index = self.inner.index.read();
         let Some(snapshot) = index.snapshot(name) else { return };
         if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot);
+            route.attachment(&snapshot, cause);
         }
     }
 
@@ -306,7 +326,13 @@ impl Store {
             waiting
         };
         for name in &waiting {
-            self.look_at_attachment(name);
+            self.look_at_attachment(name, Cause::Update);
+        }
+    }
+
+    fn tell_gone(&self, record: &Attachment) {
+        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
+            (route.settled)(record, Rest::Gone);
         }
     }
 
@@ -326,7 +352,7 @@ impl Store {
 
     /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
     /// nor of an in-tree plug-in, and no driver is asked about it.
-    fn look_at_volume(&self, name: &str) {
+    fn look_at_volume(&self, name: &str, cause: Cause) {
         let index = self.inner.index.read();
         let Some((volume, attachments)) = index.volume(name) else {
             return;
@@ -335,7 +361,7 @@ impl Store {
             return;
         }
         for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments);
+            route.volume(&volume, attachments, cause);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::{Forced, Snapshot, Store, observe};
+use super::{Cause, Forced, Snapshot, Store, observe};
 use crate::api::condition::Reason;
 use crate::decide::{self, Credentials, DriverFacts, Policy};
 use crate::objects::{Attachment, Volume};
@@ -44,29 +44,45 @@ pub struct Route {
     pub queue: Queue<AttacherKey>,
     /// Attachments that are handed out though they look settled.
     pub forced: Forced,
+    /// Who is told of attachments that leave the queue without an attempt.
+    pub settled: Settled,
 }
 
+/// Why an attachment needs no attempt any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// There is nothing to do about it as it is now.
+    Settled,
+    /// It is gone.
+    Gone,
+}
+
+/// Is told of attachments that need no attempt any more; must not wait, nor ask the store anything.
+pub type Settled = Arc<dyn Fn(&Attachment, Rest) + Send + Sync>;
+
 impl Route {
-    pub(super) fn attachment(&self, snapshot: &Snapshot) {
+    pub(super) fn attachment(&self, snapshot: &Snapshot, cause: Cause) {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
         if !decide::needs_work(attachment, &self.facts) && !self.forced.contains(attachment) {
             self.queue.forget(&key);
+            (self.settled)(attachment, Rest::Settled);
             return;
         }
         let policy = Policy::default();
         let observed = observe(snapshot, &self.facts, &policy, Credentials::NotLoaded);
         let item = Item::new(key, lane_of(attachment), decide::attachment_fingerprint(&observed));
-        self.queue.add(item.in_group(attachment.node.clone()));
+        self.queue
+            .add(item.in_group(attachment.node.clone()).because(cause.into()));
     }
 
-    pub(super) fn volume(&self, volume: &Volume, attachments: usize) {
+    pub(super) fn volume(&self, volume: &Volume, attachments: usize, cause: Cause) {
         if !decide::may_release(volume, &self.facts) {
             return;
         }
         let fingerprint = decide::volume_fingerprint(volume, attachments, &self.facts);
-        self.queue
-            .add(Item::new(AttacherKey::Volume(volume.name.clone()), VOLUME, fingerprint));
+        let item = Item::new(AttacherKey::Volume(volume.name.clone()), VOLUME, fingerprint);
+        self.queue.add(item.because(cause.into()));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 
@@ -18,12 +19,18 @@ pub(crate) trait Record {
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
 /// deletion, or when a later list does not show the object any more.
 pub(crate) struct Table<R> {
-    records: HashMap<Arc<str>, Arc<R>>,
+    records: HashMap<Arc<str>, Held<R>>,
     ghosts: HashMap<Box<str>, u64>,
     /// Number of the list that is running or ran last.
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
+}
+
+/// A record, and when it came in.
+struct Held<R> {
+    record: Arc<R>,
+    since: Instant,
 }
 
 impl<R> Default for Table<R> {
@@ -45,11 +52,16 @@ pub(crate) struct Applied<R> {
 
 impl<R: Record> Table<R> {
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
-        self.records.get(name)
+        self.records.get(name).map(|held| &held.record)
+    }
+
+    /// How long ago the copy of this name came in.
+    pub fn age(&self, name: &str) -> Option<Duration> {
+        self.records.get(name).map(|held| held.since.elapsed())
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.records.values()
+        self.records.values().map(|held| &held.record)
     }
 
     /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
@@ -58,14 +70,19 @@ impl<R: Record> Table<R> {
             *ghost = self.list;
             return None;
         }
-        if let Some(known) = self.records.get(record.name())
+        if let Some(known) = self.get(record.name())
             && record.version() != ResourceVersion::default()
             && record.version() <= known.version()
         {
             return None;
         }
         let current = Arc::new(record);
-        let previous = self.records.insert(current.name().clone(), current.clone());
+        let held = Held {
+            record: current.clone(),
+            since: Instant::now(),
+        };
+        let previous = self.records.insert(current.name().clone(), held);
+        let previous = previous.map(|held| held.record);
         Some(Applied { previous, current })
     }
 
@@ -83,10 +100,10 @@ impl<R: Record> Table<R> {
     }
 
     fn take(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
-        if self.records.get(name)?.uid() != uid {
+        if self.get(name)?.uid() != uid {
             return None;
         }
-        self.records.remove(name)
+        self.records.remove(name).map(|held| held.record)
     }
 
     pub fn is_listed(&self) -> bool {
@@ -103,7 +120,7 @@ impl<R: Record> Table<R> {
         let list = self.list;
         self.ghosts.retain(|_, marked| *marked == list);
         let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
-        let mut gone: Vec<Arc<R>> = unseen.map(|(_, record)| record.clone()).collect();
+        let mut gone: Vec<Arc<R>> = unseen.map(|(_, held)| held.record.clone()).collect();
         gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         gone
     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -16,13 +17,16 @@ use tracing::{error, info};
 
 use super::Name;
 use super::election::Election;
+use super::generations::{Generations, Outlook};
 use super::saturation::Saturation;
 use super::voice::Lead;
+use super::writer::Entry;
 use crate::api::DriverConfig;
 use crate::api::condition::Reason;
 use crate::claims::Claims;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::inspector::Insights;
+use crate::kubernetes::Requests;
 use crate::lease::Standing;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
@@ -43,6 +47,7 @@ struct Running {
     elects: bool,
     standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
     stop: CancellationToken,
+    removed: Arc<AtomicBool>,
     /// What happens when the task ends.
     then: Then,
     started: Instant,
@@ -72,6 +77,8 @@ pub(super) struct Drivers {
     claims: Claims,
     /// Names of drivers that may not have answered yet.
     known_as: BTreeMap<String, Name>,
+    /// Generations of the AttacherConfigs.
+    pub generations: Generations,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -87,6 +94,7 @@ impl Drivers {
             election: Election::None,
             claims: Claims::default(),
             known_as: BTreeMap::new(),
+            generations: Generations::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -126,6 +134,16 @@ impl Drivers {
         .collect()
     }
 
+    /// Begins the traces of generations that were not seen before.
+    pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>) {
+        self.generations.observe(objects, outlook, &self.context.tracers);
+    }
+
+    /// The requests to the API server that all drivers share.
+    pub fn requests(&self) -> &Requests {
+        &self.context.requests
+    }
+
     pub fn start(&mut self, name: &str, config: Arc<DriverConfig>) {
         if let Some(finishing) = self.running.get_mut(name) {
             // An object that was deleted and made again: the old task still finishes.
@@ -145,8 +163,12 @@ impl Drivers {
         let campaign = self.election.campaign(&config);
         let elects = campaign.is_some();
         let stop = CancellationToken::new();
+        let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
-            context: self.context.clone(),
+            context: Context {
+                config_trace: self.generations.trace(name),
+                ..self.context.clone()
+            },
             name: Name::from(name),
             config: settings_seen,
             campaign,
@@ -154,6 +176,7 @@ impl Drivers {
             known_as: known_as.clone(),
             standing: standing.clone(),
             stop: stop.clone(),
+            removed: removed.clone(),
             status,
             queue: queue.clone(),
         };
@@ -172,6 +195,7 @@ impl Drivers {
             elects,
             standing,
             stop,
+            removed,
             then: Then::Again,
             started: Instant::now(),
             faults,
@@ -206,12 +230,14 @@ impl Drivers {
         running.stop.cancel();
     }
 
+    /// Ends a driver whose AttacherConfig is gone.
     pub fn stop(&mut self, name: &str) {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
         let waiting = matches!(running.then, Then::At(_));
         running.then = Then::Nothing;
+        running.removed.store(true, Ordering::Relaxed);
         running.stop.cancel();
         if waiting {
             self.running.remove(name);

@@ -1,7 +1,5 @@
 //! A share of the traces that is sampled, other than the one of the process.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
@@ -18,12 +16,18 @@ impl Share {
         fastrand::u32(0..MILLION) < self.0
     }
 
-    /// Whether this one is among them: always the same answer for the same one, also after a restart.
-    pub fn has(self, subject: &str) -> bool {
-        let mut hasher = DefaultHasher::new();
-        subject.hash(&mut hasher);
-        hasher.finish() % u64::from(MILLION) < u64::from(self.0)
+    /// Whether this trace is among them, by the same rule as the standard's sampler by ratio: everybody who samples by the
+    /// same ratio picks the same traces.
+    pub fn has(self, trace_id: TraceId) -> bool {
+        let ratio = f64::from(self.0) / f64::from(MILLION);
+        let kind = SpanKind::Internal;
+        is_sampled(&Sampler::TraceIdRatioBased(ratio).should_sample(None, trace_id, "", &kind, &[], &[]))
     }
+}
+
+/// Whether the spans are to be exported.
+pub(super) fn is_sampled(result: &SamplingResult) -> bool {
+    matches!(result.decision, SamplingDecision::RecordAndSample)
 }
 
 /// A decision that was made before the sampler is asked; it travels in the context of the span that starts.

@@ -3,23 +3,31 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
+mod hold;
+mod opening;
+mod propagation;
+mod weak;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
+use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::batch::KeepOpen;
 use super::exemplar::SpanIds;
+use super::ids::Told;
+use super::lifecycle::Identity;
 use super::names::attr;
-use super::otel_env::Propagators;
+use super::otel_env::{Conventions, Propagators};
+use super::redact::Redaction;
 use super::share::{Chosen, Share};
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub use hold::Hold;
+pub use opening::Opening;
+pub(super) use weak::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -27,13 +35,19 @@ pub struct Tracer {
     shared: Option<Arc<Shared>>,
     /// Which share of the roots is sampled; without, the sampler of the process decides.
     share: Option<Share>,
+    /// What does not leave the process as it is.
+    redaction: Option<Arc<Redaction>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     tracer: SdkTracer,
+    sampler: Sampler,
     value_limit: usize,
     propagators: Propagators,
+    conventions: Conventions,
+    /// The pipeline is there as long as there is somebody who could end a span for it.
+    _open: KeepOpen,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -49,6 +63,9 @@ struct Active {
     span: SdkSpan,
     /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
+    redaction: Option<Arc<Redaction>>,
+    /// Where it goes when it ends, if its trace is kept back.
+    hold: Option<Hold>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -59,32 +76,51 @@ struct SpanStart<'a> {
     kind: SpanKind,
     start: Option<SystemTime>,
     attributes: &'a [Attribute<'a>],
+    identity: Option<Identity>,
+    links: &'a [SpanContext],
     /// Whether it is sampled, when that is not for the sampler of the process to decide.
     chosen: Option<bool>,
+    redaction: Option<Arc<Redaction>>,
 }
 
 impl Tracer {
-    pub(super) fn new(tracer: SdkTracer, value_limit: usize, propagators: Propagators) -> Self {
+    pub(super) fn new(
+        tracer: SdkTracer,
+        sampler: Sampler,
+        value_limit: usize,
+        propagators: Propagators,
+        conventions: Conventions,
+        open: KeepOpen,
+    ) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
+            sampler,
             value_limit,
             propagators,
+            conventions,
+            _open: open,
         }));
-        Self { shared, share: None }
+        Self {
+            shared,
+            ..Self::disabled()
+        }
     }
 
     /// A tracer whose spans do nothing.
     pub const fn disabled() -> Self {
-        let (shared, share) = (None, None);
-        Self { shared, share }
+        Self {
+            shared: None,
+            share: None,
+            redaction: None,
+        }
     }
 
     /// The same tracer, of whose roots so many of a million are sampled; none leaves it to the sampler of the process.
     #[must_use]
     pub fn sampling(&self, samples_per_million: Option<u32>) -> Self {
         Self {
-            shared: self.shared.clone(),
             share: samples_per_million.map(Share),
+            ..self.clone()
         }
     }
 
@@ -95,14 +131,7 @@ impl Tracer {
 
     /// Starts a span without a parent, hence a new trace.
     pub fn root(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        let chosen = self.share.map(Share::by_chance);
-        self.start(name.into(), kind, None, attributes, chosen)
-    }
-
-    /// Like [`Tracer::root`], about one object: with a share of its own a tracer samples all roots about an object or none.
-    pub fn root_about(&self, subject: &str, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Span {
-        let chosen = self.share.map(|share| share.has(subject));
-        self.start(name.into(), kind, None, &[], chosen)
+        self.start(name.into(), kind, None, attributes)
     }
 
     /// Like [`Tracer::root`], with a start in the past.
@@ -113,8 +142,7 @@ impl Tracer {
         start: SystemTime,
         attributes: &[Attribute<'_>],
     ) -> Span {
-        let chosen = self.share.map(Share::by_chance);
-        self.start(name.into(), kind, Some(start), attributes, chosen)
+        self.start(name.into(), kind, Some(start), attributes)
     }
 
     fn start(
@@ -123,7 +151,6 @@ impl Tracer {
         kind: SpanKind,
         start: Option<SystemTime>,
         attributes: &[Attribute<'_>],
-        chosen: Option<bool>,
     ) -> Span {
         let Some(shared) = &self.shared else { return Span(None) };
         let start = SpanStart {
@@ -131,7 +158,10 @@ impl Tracer {
             kind,
             start,
             attributes,
-            chosen,
+            identity: None,
+            links: &[],
+            chosen: self.share.map(Share::by_chance),
+            redaction: self.redaction.clone(),
         };
         shared.start(None, start)
     }
@@ -141,6 +171,10 @@ impl Shared {
     fn start(self: &Arc<Self>, parent: Option<&SpanContext>, start: SpanStart<'_>) -> Span {
         let mut builder = SpanBuilder::from_name(start.name).with_kind(start.kind);
         builder.start_time = start.start;
+        if !start.links.is_empty() {
+            let links = start.links.iter().cloned().map(Link::with_context);
+            builder.links = Some(links.collect());
+        }
         let parent = match parent {
             Some(parent) => Context::new().with_remote_span_context(parent.clone()),
             None => Context::new(),
@@ -149,16 +183,22 @@ impl Shared {
             Some(sampled) => parent.with_value(Chosen(sampled)),
             None => parent,
         };
+        let told = start.identity.map(|own| Told::new(own.trace_id, own.root_id));
         let span = self.tracer.build_with_context(builder, &parent);
-        // An attribute of a span that nobody keeps is not worth copying.
-        let kept = if span.is_recording() { start.attributes } else { &[] };
-        let attributes = to_key_values(kept, self.value_limit);
-        Span(Some(Box::new(Active {
+        drop(told);
+        let mut active = Active {
             shared: Arc::clone(self),
             span,
             chosen: start.chosen.is_some(),
-            attributes,
-        })))
+            redaction: start.redaction,
+            hold: None,
+            attributes: Vec::new(),
+        };
+        // An attribute of a span that nobody keeps is not worth copying.
+        if active.span.is_recording() {
+            active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
+        }
+        Span(Some(Box::new(active)))
     }
 }
 
@@ -185,9 +225,16 @@ impl Span {
             kind,
             start,
             attributes: &[],
+            identity: None,
+            links: &[],
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
+            redaction: active.redaction.clone(),
         };
-        active.shared.start(Some(active.span.span_context()), start)
+        let mut child = active.shared.start(Some(active.span.span_context()), start);
+        if let Some(child) = child.0.as_deref_mut() {
+            child.hold.clone_from(&active.hold);
+        }
+        child
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
@@ -195,11 +242,30 @@ impl Span {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())
     }
 
+    /// The conventions that attributes of this span follow.
+    pub fn conventions(&self) -> Conventions {
+        self.0
+            .as_ref()
+            .map(|active| active.shared.conventions)
+            .unwrap_or_default()
+    }
+
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).
     pub fn set<'a>(&mut self, key: &'static str, value: impl Into<AttrValue<'a>>) {
         let Some(active) = self.recording() else { return };
-        let value = value.into().into_otel(active.shared.value_limit);
+        let value = match &active.redaction {
+            Some(redaction) => redaction.value(key, value.into()),
+            None => value.into(),
+        };
+        let value = value.into_otel(active.shared.value_limit);
         active.put(KeyValue::new(key, value));
+    }
+
+    /// Links the span to another one; nothing for a context that is not valid.
+    pub fn link(&mut self, to: &SpanContext) {
+        if let Some(active) = self.recording().filter(|_| to.is_valid()) {
+            active.span.add_link(to.clone(), Vec::new());
+        }
     }
 
     /// Marks the operation as failed: status Error with `description`, and the attribute `error.type`. The description
@@ -208,52 +274,20 @@ impl Span {
         let Some(active) = self.recording() else { return };
         let limit = active.shared.value_limit;
         active.put(KeyValue::new(attr::ERROR_TYPE, clean(error_type, limit).into_owned()));
+        let description = match &active.redaction {
+            Some(redaction) => Cow::Owned(redaction.text(description)),
+            None => Cow::Borrowed(description),
+        };
         active
             .span
-            .set_status(Status::error(clean(description, limit).into_owned()));
+            .set_status(Status::error(clean(&description, limit).into_owned()));
     }
 
     /// Records an event at this instant.
     pub fn event(&mut self, name: impl Into<Cow<'static, str>>, attributes: &[Attribute<'_>]) {
         let Some(active) = self.recording() else { return };
-        let attributes = to_key_values(attributes, active.shared.value_limit);
+        let attributes = to_key_values(attributes, active.shared.value_limit, active.redaction.as_deref());
         active.span.add_event(name, attributes);
-    }
-
-    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
-    pub fn traceparent(&self) -> Option<String> {
-        let context = self.context()?;
-        let (trace, span) = (context.trace_id(), context.span_id());
-        Some(format!(
-            "00-{trace:032x}-{span:016x}-{:02x}",
-            context.trace_flags().to_u8()
-        ))
-    }
-
-    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
-    pub fn inject(&self, headers: &mut HeaderMap) {
-        if !self
-            .0
-            .as_ref()
-            .is_some_and(|active| active.shared.propagators.trace_context)
-        {
-            return;
-        }
-        let parent = self.traceparent().and_then(|parent| HeaderValue::try_from(parent).ok());
-        let Some(parent) = parent else { return };
-        headers.insert(TRACEPARENT, parent);
-        let state = self
-            .context()
-            .map(|context| context.trace_state().header())
-            .filter(|state| !state.is_empty());
-        if let Some(state) = state.and_then(|state| HeaderValue::try_from(state).ok()) {
-            headers.insert(TRACESTATE, state);
-        }
-    }
-
-    /// [`Span::inject`] for the metadata of a gRPC request.
-    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
-        self.inject(metadata.as_mut());
     }
 
     /// The trace id as 32 hexadecimal digits, for logs and messages. `None` when disabled.
@@ -264,6 +298,12 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
+    pub fn trace_flags(&self) -> Option<String> {
+        self.context()
+            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
@@ -281,7 +321,8 @@ impl Span {
         self.finish(Some(end));
     }
 
-    fn context(&self) -> Option<&SpanContext> {
+    /// The context of this span, whether it is sampled or not. `None` when disabled.
+    pub fn context(&self) -> Option<&SpanContext> {
         self.0
             .as_ref()
             .map(|active| active.span.span_context())
@@ -296,9 +337,10 @@ impl Span {
         let Some(mut active) = self.0.take() else { return };
         let attributes = std::mem::take(&mut active.attributes);
         active.span.set_attributes(attributes);
-        match end {
-            Some(end) => active.span.end_with_timestamp(end),
-            None => active.span.end(),
+        match (active.hold.take(), end) {
+            (Some(hold), end) => hold.take(active.span, end.unwrap_or_else(SystemTime::now)),
+            (None, Some(end)) => active.span.end_with_timestamp(end),
+            (None, None) => active.span.end(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod support;
 mod bad_input;
 mod canary;
 mod chart;
+mod collectors;
 mod conformance_command;
 mod connection;
 mod controller_manager;

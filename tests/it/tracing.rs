@@ -92,6 +92,8 @@ async fn live(stage: &Stage, names: Names, options: OperatorOptions) -> Result<L
         .await?;
     let mut operator = stage.operator(options).await?;
     let driver = names.start_driver(stage).await?;
+    // Otherwise the first attempt may be one of those that a driver starts with.
+    stage.wait_working(names.prefix).await?;
     let failure = Rule::on(PUBLISH).times(1).fail(Code::Internal, "the array restarts");
     driver.handle.script(failure);
 

@@ -130,6 +130,53 @@ fn a_claim_keeps_annotations_and_escapes_their_keys() {
     assert_eq!(patched["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
 }
 
+/// The trace context goes along in the same write, and changes nothing else of it.
+#[test]
+fn a_claim_takes_the_trace_context_along() {
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let rows = [
+        attachment(),
+        attachment().annotation("some~one/else", "kept"),
+        attachment().annotation("attacher.csi.dev/traceparent", "an older one"),
+        attachment().annotation("tracing.k8s.io/traceparent", "of somebody else"),
+    ];
+    for object in rows {
+        let world = world().pv(volume()).va(object.clone());
+        let snapshot = world.snapshot().unwrap();
+        let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
+            panic!("not CSI")
+        };
+        let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
+        let mut wanted = apply(&object.0, &write).unwrap();
+        wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
+        assert_eq!(apply(&object.0, &patch::with_trace(write, TRACE)).unwrap(), wanted);
+
+        let noted = patch::note_trace(&snapshot.attachment, TRACE);
+        let mut wanted = object.0.clone();
+        wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
+        let noted = apply(&object.0, &noted).unwrap();
+        assert_eq!(noted["metadata"]["annotations"], wanted["metadata"]["annotations"]);
+    }
+}
+
+/// Somebody who writes a trace context on an object wakes nobody, and neither do we.
+#[test]
+fn trace_contexts_are_no_change() {
+    let fingerprint = |object: super::builders::Va| {
+        let world = world().pv(volume()).va(object);
+        let snapshot = world.snapshot().unwrap();
+        let (driver, policy) = (&world.driver, crate::decide::Policy::default());
+        let observed = crate::store::observe(&snapshot, driver, &policy, crate::decide::Credentials::NotLoaded);
+        crate::decide::attachment_fingerprint(&observed)
+    };
+    for key in ["attacher.csi.dev/traceparent", "tracing.k8s.io/traceparent"] {
+        assert_eq!(
+            fingerprint(attachment()),
+            fingerprint(attachment().annotation(key, "00-1-2-01"))
+        );
+    }
+}
+
 #[test]
 fn what_an_attach_came_to_is_refused_once_the_attachment_was_changed() {
     let record = attachment_with(&[FINALIZER]);

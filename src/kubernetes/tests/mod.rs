@@ -7,7 +7,7 @@ mod throttle;
 use std::collections::BTreeMap;
 
 use super::SecretData;
-use super::requests::server;
+use super::spans::server;
 
 const CANARY: &str = "canary-7f3a";
 

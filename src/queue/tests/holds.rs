@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, advance, timeout};
 
-use super::super::{Admission, Backoff, Builder, Item, Trigger, Verdict};
+use super::super::{Admission, Backoff, Builder, Cause, Item, Trigger, Verdict};
 use super::{ATTACH, DETACH, SECOND, fail, item, limited, limits, plain_backoff, queue, settle, take};
 
 const ALMOST: Duration = Duration::from_millis(999);
@@ -240,11 +240,11 @@ async fn a_delayed_add_does_not_delay_a_ready_key() {
 #[tokio::test(start_paused = true)]
 async fn wake_runs_a_held_key_and_keeps_its_count() {
     let queue = queue();
-    assert!(!queue.wake(&"a"), "nothing to wake");
+    assert!(!queue.wake(&"a", Cause::default()), "nothing to wake");
     queue.add(item("a", 1));
-    assert!(!queue.wake(&"a"), "ready already");
+    assert!(!queue.wake(&"a", Cause::default()), "ready already");
     fail(&queue);
-    assert!(queue.wake(&"a"));
+    assert!(queue.wake(&"a", Cause::default()));
     let run = take(&queue).unwrap();
     assert_eq!(
         (run.trigger(), run.failures(), run.retry_delay()),
@@ -264,7 +264,7 @@ async fn a_wake_during_a_run_is_not_lost() {
         let queue = queue();
         queue.add(item("a", 1));
         let run = take(&queue).unwrap();
-        assert!(queue.wake(&"a"));
+        assert!(queue.wake(&"a", Cause::default()));
         run.finish(verdict);
         assert_eq!(take(&queue).map(|run| run.trigger()), trigger, "{verdict:?}");
     }
@@ -276,9 +276,9 @@ async fn wake_all_wakes_in_the_order_of_the_holds() {
     for (key, seconds) in [("c", 3), ("a", 1), ("b", 2)] {
         queue.add_after(item(key, 1), seconds * SECOND);
     }
-    assert_eq!(queue.wake_all(), 3);
+    assert_eq!(queue.wake_all(Cause::default()), 3);
     assert_eq!(super::settle_all(&queue), ["a", "b", "c"]);
-    assert_eq!(queue.wake_all(), 0);
+    assert_eq!(queue.wake_all(Cause::default()), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::super::lanes::shrink;
 use super::super::observer::NoObserver;
 use super::super::state::{Next, State};
-use super::super::{Item, Limits, Verdict};
+use super::super::{Cause, Item, Limits, Verdict};
 use super::{ATTACH, SECOND, plain_backoff};
 
 fn state() -> (State<u32>, Instant) {
@@ -58,7 +58,7 @@ fn holding_a_key_often_costs_no_more_than_holding_it_once() {
         assert_eq!((state.held().len(), state.len()), (1, 1));
         now += SECOND / 10;
         if round % 2 == 0 {
-            state.wake(&1, now);
+            state.wake(&1, Cause::default(), now);
         } else {
             state.add(Item::new(1, ATTACH, round), None, now);
         }

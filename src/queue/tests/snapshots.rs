@@ -176,12 +176,6 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
     );
 }
 
-#[test]
-fn triggers_have_names() {
-    let names = [Trigger::Event, Trigger::Retry, Trigger::Wake, Trigger::Again].map(Trigger::as_str);
-    assert_eq!(names, ["event", "retry", "wake", "again"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn stats_tell_what_keeps_ready_keys_from_running() {
     let queue = Builder::new(plain_backoff()).limits(limits([3, 0, 0], 1, 0)).build();

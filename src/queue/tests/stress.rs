@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::super::{Backoff, Builder, Item, Lane, LaneLimits, Limits, Queue, Ticket, Verdict};
+use super::super::{Backoff, Builder, Cause, Item, Lane, LaneLimits, Limits, Queue, Ticket, Verdict};
 
 const KEYS: usize = 64;
 const PRODUCERS: usize = 8;
@@ -56,8 +56,8 @@ async fn produce(world: Arc<World>, queue: Queue<usize>, seed: u64) {
             queue.add(item);
         }
         match rng.u8(0..16) {
-            0 => drop(queue.wake(&key)),
-            1 => drop(queue.wake_all()),
+            0 => drop(queue.wake(&key, Cause::default())),
+            1 => drop(queue.wake_all(Cause::default())),
             2..8 => tokio::task::yield_now().await,
             _ => {}
         }

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, advance, timeout};
 
-use super::super::{Admission, Queue, Verdict};
+use super::super::{Admission, Cause, Queue, Verdict};
 use super::{SECOND, fail, item, limited, limits, queue, settle, settle_all, take};
 
 type Handed = mpsc::UnboundedReceiver<(&'static str, Duration)>;
@@ -141,7 +141,7 @@ async fn a_paused_queue_takes_verdicts() {
     queue.pause();
     run.finish(Verdict::Failed);
     assert!(queue.is_held(&"a"));
-    assert_eq!(queue.wake_all(), 1);
+    assert_eq!(queue.wake_all(Cause::default()), 1);
     assert!(take(&queue).is_none());
     queue.resume();
     assert_eq!(settle(&queue), Some("a"));

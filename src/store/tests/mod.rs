@@ -75,6 +75,7 @@ fn route(driver: &str) -> Route {
         config: format!("config-of-{driver}").into(),
         queue: Builder::new(Backoff::default()).build(),
         forced: Forced::default(),
+        settled: Arc::new(|_, _| {}),
     }
 }
 

@@ -120,7 +120,7 @@ impl ReconcileFamilies {
         let name = "csi_attacher_reconcile_sync_mismatches_total";
         let help =
             "VolumeAttachments of which the driver listed otherwise, in all comparisons, by what would put them right";
-        let mismatched = per_driver(registry, name, help, SuffixedCounter::default);
+        let all_mismatches = per_driver(registry, name, help, SuffixedCounter::default);
         let mut counter = |name, help| {
             per_driver(
                 registry,
@@ -165,7 +165,7 @@ impl ReconcileFamilies {
             volumes,
             pages,
             mismatches,
-            mismatched,
+            mismatched: all_mismatches,
             forced,
             errors,
             last_success,

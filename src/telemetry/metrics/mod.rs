@@ -7,6 +7,7 @@
 
 mod collectors;
 mod configs;
+mod context;
 mod controllers;
 mod exposition;
 mod families;
@@ -28,12 +29,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use super::batch::SpanCounters;
 pub use super::exemplar::{ExemplarFilter, SpanIds};
 use super::names::{code_camel_case, code_upper_snake, error_type};
+use super::span_counts::SpanCounters;
 use crate::events::Reason;
 use crate::objects::InTreePlugin;
 use configs::ConfigFamilies;
+use context::ContextFamilies;
+pub use context::Extraction;
 use controllers::ControllerFamilies;
 pub use controllers::{Controller, ControllerSeries, Reconciled};
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
@@ -81,6 +84,7 @@ struct Inner {
     scrape: Mutex<()>,
     queue: QueueFamilies,
     lane: LaneFamilies,
+    context: ContextFamilies,
     operation: OperationFamilies,
     reconcile: ReconcileFamilies,
     connection: ConnectionFamilies,
@@ -118,6 +122,7 @@ impl Metrics {
         let inner = Inner {
             queue: QueueFamilies::register(&mut registry),
             lane: LaneFamilies::register(&mut registry),
+            context: ContextFamilies::register(&mut registry),
             operation: OperationFamilies::register(&mut registry),
             reconcile: ReconcileFamilies::register(&mut registry),
             connection: ConnectionFamilies::register(&mut registry),

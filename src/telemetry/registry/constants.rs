@@ -1,5 +1,6 @@
 //! Writes the constants of the registry. Part of build.rs.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::model::{Registry, ValueType};
@@ -27,7 +28,13 @@ pub fn source(registry: &Registry) -> Result<String, std::fmt::Error> {
         spans,
     )?;
     let events = registry.spans.iter().flat_map(|span| &span.events);
-    let events = events.map(|event| (&*event.constant, &*event.name, event.brief.clone()));
+    // Several spans may have the same event.
+    let events: BTreeMap<_, _> = events
+        .map(|event| (&*event.constant, (&*event.name, &event.brief)))
+        .collect();
+    let events = events
+        .into_iter()
+        .map(|(constant, (name, brief))| (constant, name, brief.clone()));
     module(&mut code, "Names of events on spans.", "event", events)?;
     let attributes = registry.attributes.iter().map(|attribute| {
         let brief = match attribute.value_type {

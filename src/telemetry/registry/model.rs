@@ -205,10 +205,10 @@ impl Registry {
                     return Err(format!("{}: there is no group {group}", span.name));
                 }
             }
-            let uses: Vec<_> = self.uses(span).collect();
+            let needs: Vec<_> = self.uses(span).collect();
             let events = span.events.iter().flat_map(|event| &event.attributes);
-            used.extend(uses.iter().copied().chain(events).map(|one| &*one.key));
-            unique(&span.name, uses.iter().map(|one| &one.key))?;
+            used.extend(needs.iter().copied().chain(events).map(|one| &*one.key));
+            unique(&span.name, needs.iter().map(|one| &one.key))?;
             for parent in &span.parents {
                 let known =
                     ["none", "remote"].contains(&&**parent) || self.spans.iter().any(|span| span.name == *parent);

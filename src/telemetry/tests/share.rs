@@ -1,7 +1,7 @@
 //! Shares of their own, in front of every sampler of the process.
 
 use super::otlp::OtlpReceiver;
-use super::{FlushOutcome, SHUTDOWN_CAP, SpanKind, pipeline};
+use super::{FlushOutcome, Identity, Opening, SHUTDOWN_CAP, SpanContext, SpanKind, pipeline};
 
 /// How many of `count` traces about different objects arrive when the process samples by `sampler` and a driver by `share`.
 /// Each is a root with a child, which go together.
@@ -16,14 +16,27 @@ async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
     ]);
     let tracer = tracer.sampling(share);
     for number in 0..count {
-        let root = tracer.root_about(&format!("uid-{number}"), "root", SpanKind::Consumer);
-        let child = root.child("child", SpanKind::Client);
-        assert_eq!(root.is_recording(), child.is_recording());
-        let again = tracer.root_about(&format!("uid-{number}"), "again", SpanKind::Consumer);
-        assert!(
-            share.is_none() || root.is_recording() == again.is_recording(),
-            "all of an object or none"
+        let identity = Identity::derive("attach", &format!("uid-{number}"), 0);
+        let chosen = tracer.samples(identity.trace_id);
+        let open = |name, parent: Option<&SpanContext>| {
+            tracer.open(Opening {
+                identity: parent.is_none().then_some(identity),
+                parent,
+                sampled: Some(chosen),
+                ..Opening::new(name, SpanKind::Consumer)
+            })
+        };
+        let root = open("root", None);
+        let context = identity.context(chosen);
+        assert_eq!(root.traceparent(), Some(crate::telemetry::w3c::traceparent(&context)));
+        let child = open("child", Some(&context));
+        assert_eq!(
+            [root.is_recording(), child.is_recording()],
+            [chosen; 2],
+            "all of a trace or none"
         );
+        assert_eq!(child.trace_id(), root.trace_id());
+        assert_eq!(tracer.samples(identity.trace_id), chosen);
     }
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
     let spans = receiver.spans();

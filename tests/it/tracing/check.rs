@@ -4,6 +4,7 @@ use csi_attacher_operator::mock::Method;
 
 use super::{Life, PUBLISH, UNPUBLISH, tree};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::support::registry;
 use crate::support::stage::PUBLISH_SECRET;
 
 const PATCH_VOLUME: &str = "/api/v1/persistentvolumes/{:name}";
@@ -36,6 +37,7 @@ pub fn check(life: &Life, receiver: &OtlpReceiver, content_type: &str) {
     for headers in receiver.requests() {
         assert_eq!(headers["content-type"], content_type);
     }
+    registry::assert_conform(&receiver.spans());
     let spans = tree::without_comparisons(receiver.spans());
     // All other spans that there are: none of Probe, GetPluginInfo and the capabilities.
     assert_eq!(tree::render(&spans), LIFE);
@@ -106,9 +108,12 @@ fn check_attempts(life: &Life, spans: &[ReceivedSpan]) {
             Attribute::I64(retries),
         )
     };
-    assert_eq!(facts(first), expected("attach", "event", 1, 0));
+    assert_eq!(facts(first), expected("attach", "add", 1, 0));
     assert_eq!(facts(second), expected("attach", "retry", 2, 1));
-    assert_eq!(facts(detach), expected("detach", "event", 1, 0));
+    assert_eq!(facts(detach), expected("detach", "delete", 1, 0));
+
+    let finalizers = [first, second, detach].map(|span| span.text("attacher.finalizer.action"));
+    assert_eq!(finalizers, ["added", "present", "removed"]);
 
     assert_eq!(first.text("error.type"), "INTERNAL");
     assert!(

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::observer::NoObserver;
 use super::super::state::{Next, State};
-use super::super::{Backoff, Group, Item, Lane, LaneLimits, Limits, Rate, Run, Verdict};
+use super::super::{Backoff, Cause, Group, Item, Lane, LaneLimits, Limits, Rate, Run, Verdict};
 use reference::Model;
 
 const KEYS: u8 = 8;
@@ -138,6 +138,7 @@ impl World {
                     lane: Lane::new(lane),
                     group,
                     fingerprint,
+                    cause: Cause::default(),
                 };
                 let due = delay.map(|millis| self.now + Duration::from_millis(millis));
                 self.model.add(&item, due, self.now);
@@ -156,8 +157,8 @@ impl World {
                     self.finish(&run, verdict);
                 }
             }
-            Op::Wake(key) => assert_eq!(self.state.wake(&key, self.now), self.model.wake(key)),
-            Op::WakeAll => assert_eq!(self.state.wake_all(self.now), self.model.wake_all()),
+            Op::Wake(key) => assert_eq!(self.state.wake(&key, Cause::default(), self.now), self.model.wake(key)),
+            Op::WakeAll => assert_eq!(self.state.wake_all(Cause::default(), self.now), self.model.wake_all()),
             Op::Forget(key) => assert_eq!(self.state.forget(&key), self.model.forget(key)),
             Op::Advance(millis) => self.now += Duration::from_millis(millis),
             Op::Limit { running, per_group } => {

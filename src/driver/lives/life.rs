@@ -1,0 +1,298 @@
+//! One life: an attach or a detach from when it was asked for until it is done, or nobody wants it any more.
+
+use jiff::Timestamp;
+use std::time::{Duration, SystemTime};
+
+use super::ids::{attach_of, derived, identity, known_epoch, leaving, parent_of};
+use super::start::Start;
+use super::{incoming, root, wall};
+use crate::api::TraceModel;
+use crate::api::validated::Tracing;
+use crate::decide::DriverFacts;
+use crate::driver::report::Operation;
+use crate::objects::Attachment;
+use crate::queue::Run;
+use crate::store::{AttacherKey, Snapshot};
+use crate::telemetry::lifecycle::EPOCHS;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::names::span;
+use crate::telemetry::trace::{Opening, Span, Tracer};
+use crate::telemetry::{Identity, SpanContext, SpanKind};
+
+pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its volume was attached";
+pub(super) const VANISHED: &str = "the VolumeAttachment vanished before the driver said that its volume is detached";
+pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum Ended {
+    /// What was to be done is done and on record.
+    Succeeded,
+    /// It failed, with this `error.type`.
+    Failed(&'static str),
+    /// There was nothing to do, or something else comes first.
+    Neither,
+}
+
+/// How a life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum Outcome {
+    Succeeded,
+    /// For this reason.
+    Aborted(&'static str),
+    /// It goes on in the next epoch.
+    Continued,
+}
+
+impl Outcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Aborted(_) => "aborted",
+            Self::Continued => "continued",
+        }
+    }
+}
+
+/// What is asked of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::driver) struct Plan {
+    pub read_only: bool,
+    pub access_mode: &'static str,
+    /// None for a volume without a filesystem.
+    pub fs_type: Option<Box<str>>,
+}
+
+/// One life.
+pub(in crate::driver) struct Life {
+    pub operation: Operation,
+    /// What is known of the attachment.
+    pub subject: Snapshot,
+    pub model: TraceModel,
+    /// The ids of its trace and root.
+    pub own: Identity,
+    pub epoch: u32,
+    /// What the root belongs to, when that is a span of somebody else.
+    pub parent: Option<SpanContext>,
+    /// What others put on the objects.
+    pub incoming: Vec<SpanContext>,
+    /// What the root is linked to.
+    pub links: Vec<SpanContext>,
+    pub sampled: bool,
+    pub started: Timestamp,
+    /// What `started` was taken from, as an attribute tells it.
+    pub source: &'static str,
+    /// How late it was seen.
+    pub lag: Duration,
+    /// Since when this process knows the epoch.
+    since: Timestamp,
+    /// Attempts of this epoch.
+    pub attempts: u32,
+    /// The attempt before.
+    pub previous: Option<SpanContext>,
+    /// `error.type` of the last failure.
+    pub failure: Option<&'static str>,
+    pub plan: Option<Plan>,
+    /// The driver said that the volume is detached.
+    pub confirmed: bool,
+    /// An attempt runs.
+    pub running: bool,
+    /// The root was exported.
+    pub closed: bool,
+}
+
+impl Life {
+    /// A life that is seen for the first time. Whether it is sampled is for the caller to say.
+    pub fn new(
+        tracer: &Tracer,
+        metrics: &Metrics,
+        run: &Run<AttacherKey>,
+        snapshot: &Snapshot,
+        facts: &DriverFacts,
+        tracing: &Tracing,
+    ) -> Self {
+        let operation = Operation::of(snapshot);
+        let attachment = &*snapshot.attachment;
+        let incoming = incoming::contexts(snapshot, tracing, Some(metrics));
+        let parent = parent_of(&incoming, tracing);
+        let adopted = parent.as_ref().map(SpanContext::trace_id);
+        let epoch = known_epoch(attachment, operation, adopted);
+        let start = Start::of(attachment, operation, run, facts, epoch);
+        let outside = incoming.iter().skip(usize::from(parent.is_some())).cloned();
+        let mut links: Vec<SpanContext> = outside.collect();
+        match operation {
+            Operation::Attach => links.extend(leaving(tracer, snapshot, adopted)),
+            Operation::Detach => links.extend(attach_of(tracer, attachment, adopted, tracing.model)),
+        }
+        Self {
+            operation,
+            subject: root::slim(snapshot),
+            model: tracing.model,
+            own: identity(operation, &attachment.uid, epoch, adopted),
+            epoch,
+            parent,
+            incoming,
+            links,
+            sampled: false,
+            started: start.at,
+            source: start.source,
+            lag: start.lag,
+            since: start.seen,
+            attempts: 0,
+            previous: None,
+            failure: None,
+            plan: None,
+            confirmed: false,
+            running: false,
+            closed: false,
+        }
+    }
+
+    /// Whether it is the life of what is to be done now.
+    pub fn is_about(&self, snapshot: &Snapshot) -> bool {
+        let same = *self.subject.attachment.uid == *snapshot.attachment.uid;
+        same && !self.closed && self.operation == Operation::of(snapshot)
+    }
+
+    /// Whether somebody else samples a trace that this one is to belong to, or to be linked to.
+    pub fn asks_to_be_sampled(&self) -> bool {
+        self.incoming.iter().any(SpanContext::is_sampled)
+    }
+
+    /// The context of the root.
+    pub fn root_context(&self) -> SpanContext {
+        let own = self.own.context(self.sampled);
+        match &self.parent {
+            None => own,
+            Some(parent) => SpanContext::new(
+                own.trace_id(),
+                own.span_id(),
+                own.trace_flags(),
+                true,
+                parent.trace_state().clone(),
+            ),
+        }
+    }
+
+    /// What others are linked to: the root or, without one, the last attempt.
+    pub fn context_for_others(&self) -> SpanContext {
+        match (self.model, &self.previous) {
+            (TraceModel::Attempt, Some(attempt)) => attempt.clone(),
+            _ => self.root_context(),
+        }
+    }
+
+    /// Whether the trace of this epoch is as large or as old as it may be.
+    pub fn is_full(&self, tracing: &Tracing, now: Timestamp) -> bool {
+        let age = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
+        self.model == TraceModel::Lifecycle
+            && self.attempts > 0
+            && self.epoch + 1 < EPOCHS
+            && (self.attempts >= tracing.max_attempts.get() || age > tracing.max_age)
+    }
+
+    /// Ends the epoch and begins the next one; both are linked with each other. Answers the new root.
+    pub fn roll_over(
+        &mut self,
+        tracer: &Tracer,
+        facts: &DriverFacts,
+        links: &[SpanContext],
+        now: Timestamp,
+        decide: impl FnOnce(&Self) -> bool,
+    ) -> Option<SpanContext> {
+        let former = self.root_context();
+        let mut next = Self {
+            epoch: self.epoch + 1,
+            own: identity(
+                self.operation,
+                &self.subject.attachment.uid,
+                self.epoch + 1,
+                self.parent.as_ref().map(SpanContext::trace_id),
+            ),
+            subject: self.subject.clone(),
+            parent: self.parent.clone(),
+            incoming: self.incoming.clone(),
+            links: vec![former],
+            previous: self.previous.clone(),
+            plan: self.plan.clone(),
+            started: now,
+            source: root::OBSERVED,
+            lag: Duration::ZERO,
+            since: now,
+            attempts: 0,
+            ..*self
+        };
+        next.sampled = decide(&next);
+        let continued = next.root_context();
+        let links: Vec<SpanContext> = links.iter().cloned().chain([continued.clone()]).collect();
+        self.export(tracer, facts, Outcome::Continued, &links, now);
+        *self = next;
+        Some(continued)
+    }
+
+    /// Opens the span of an attempt. It begins when the key was handed out, before anything was looked at.
+    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<AttacherKey>) -> Span {
+        let root = self.root_context();
+        let mut links: Vec<SpanContext> = self.previous.iter().cloned().collect();
+        let parent = match self.model {
+            TraceModel::Lifecycle => Some(&root),
+            TraceModel::Attempt => {
+                links.extend(self.links.iter().cloned());
+                self.parent.as_ref()
+            }
+        };
+        let span = tracer.open(Opening {
+            start: Some(SystemTime::from(wall(run.started()).max(self.started))),
+            parent,
+            links: &links,
+            sampled: Some(self.sampled),
+            ..Opening::new(attempt_name(self.operation), SpanKind::Consumer)
+        });
+        self.previous = span.context().cloned().or_else(|| self.previous.take());
+        self.attempts = self.attempts.saturating_add(1);
+        self.running = true;
+        span
+    }
+
+    /// Takes in how the attempt that ran ended.
+    pub fn take_in(&mut self, ended: Ended) {
+        self.running = false;
+        if let Ended::Failed(kind) = ended {
+            self.failure = Some(kind);
+        }
+    }
+
+    /// Whether the life is over, as the attachment is now; none is one that is gone.
+    pub fn outcome_after(&self, attachment: Option<&Attachment>, facts: &DriverFacts) -> Option<Outcome> {
+        let was_attached = self.subject.attachment.attached;
+        match (self.operation, attachment) {
+            (Operation::Attach, None) if was_attached => Some(Outcome::Succeeded),
+            (Operation::Attach, None) => Some(Outcome::Aborted(DELETED)),
+            (Operation::Attach, Some(now)) if now.attached => Some(Outcome::Succeeded),
+            (Operation::Attach, Some(now)) => now.deleting.map(|_| Outcome::Aborted(DELETED)),
+            (Operation::Detach, Some(now)) if now.finalizers.contains(&facts.finalizer) => None,
+            (Operation::Detach, _) if self.confirmed => Some(Outcome::Succeeded),
+            (Operation::Detach, _) => Some(Outcome::Aborted(VANISHED)),
+        }
+    }
+}
+
+pub(super) fn attempt_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Attach => span::ATTACH_ATTEMPT,
+        Operation::Detach => span::DETACH_ATTEMPT,
+    }
+}
+
+/// The span of an attempt at what was settled already: the life is over, so that it stands for itself and points to that.
+pub(super) fn repair(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot, tracing: &Tracing) -> Span {
+    let operation = Operation::of(snapshot);
+    let life = (tracing.model == TraceModel::Lifecycle).then(|| derived(tracer, snapshot, tracing));
+    let noted = attach_of(tracer, &snapshot.attachment, None, TraceModel::Attempt);
+    let links: Vec<SpanContext> = life.or(noted).into_iter().collect();
+    tracer.open(Opening {
+        start: Some(SystemTime::from(wall(run.started()))),
+        links: &links,
+        ..Opening::new(attempt_name(operation), SpanKind::Consumer)
+    })
+}

@@ -1,0 +1,62 @@
+//! Ids of spans: random, but for the one span whose ids are told beforehand.
+//!
+//! The SDK asks for ids while it builds a span, on the thread that builds it, and takes no ids otherwise. Must not outlive
+//! the building of that one span.
+
+use std::cell::Cell;
+
+use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+
+thread_local! {
+    static TOLD: Cell<Option<(TraceId, SpanId)>> = const { Cell::new(None) };
+}
+
+/// Random ids, unless [`Told`] says otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Ids(RandomIdGenerator);
+
+impl IdGenerator for Ids {
+    fn new_trace_id(&self) -> TraceId {
+        TOLD.get().map_or_else(|| self.0.new_trace_id(), |(trace, _)| trace)
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        TOLD.get().map_or_else(|| self.0.new_span_id(), |(_, span)| span)
+    }
+}
+
+/// Tells the ids of the span that is built on this thread while it lives.
+pub(super) struct Told(());
+
+impl Told {
+    pub(super) fn new(trace: TraceId, span: SpanId) -> Self {
+        TOLD.set(Some((trace, span)));
+        Self(())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        TOLD.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_told_for_one_span_and_one_thread() {
+        let ids = Ids::default();
+        let told = (TraceId::from(7_u128), SpanId::from(8_u64));
+        {
+            let _told = Told::new(told.0, told.1);
+            assert_eq!((ids.new_trace_id(), ids.new_span_id()), told);
+            let elsewhere = std::thread::scope(|scope| scope.spawn(|| ids.new_trace_id()).join().unwrap());
+            assert_ne!(elsewhere, told.0);
+        }
+        assert_ne!(ids.new_trace_id(), told.0);
+        assert_ne!(ids.new_span_id(), told.1);
+    }
+}

@@ -1,0 +1,188 @@
+//! Names and volume IDs that are not to leave the process as they are: on spans a hash stands for each of them.
+//!
+//! The hash is stable, so that all spans about one volume can still be found by it: the first 16 hexadecimal digits of the
+//! SHA-256 of the name, which `printf %s NAME | sha256sum` shows too. Secrets are none of its business: they never get here.
+
+use std::borrow::Cow;
+
+use ring::digest::{SHA256, digest};
+
+use super::attribute::AttrValue;
+use super::names::attr;
+
+/// Names shorter than this are replaced in a text only where they stand alone: a node `a` is not every `a`.
+const SHORTEST_ANYWHERE: usize = 4;
+
+/// Attributes that are a volume ID.
+const VOLUME_IDS: [&str; 1] = [attr::CSI_VOLUME_ID];
+
+/// Attributes that are a name. A node ID is one: most drivers use the name of the node.
+const NAMES: [&str; 8] = [
+    attr::VOLUME_ATTACHMENT_NAME,
+    attr::NODE_NAME,
+    attr::PERSISTENT_VOLUME_NAME,
+    attr::PERSISTENT_VOLUME_CLAIM_NAME,
+    attr::NAMESPACE_NAME,
+    attr::STORAGE_CLASS_NAME,
+    attr::CSI_NODE_ID,
+    "va",
+];
+
+/// Attributes that are a text in which such names occur.
+const TEXTS: [&str; 1] = [attr::URL_FULL];
+
+/// What stands for a name: 16 hexadecimal digits.
+pub fn hash(text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    digest
+        .as_ref()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// What is replaced on the spans of one driver, and which values are known to occur in texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redaction {
+    /// Whether volume IDs are.
+    pub volume_id: bool,
+    /// Whether names of objects and nodes are.
+    pub names: bool,
+    /// Values and what stands for them, longest first.
+    known: Vec<(Box<str>, String)>,
+}
+
+impl Redaction {
+    /// Replaces these kinds; none when there are none.
+    pub fn new(volume_id: bool, names: bool) -> Option<Self> {
+        (volume_id || names).then(|| Self {
+            volume_id,
+            names,
+            known: Vec::new(),
+        })
+    }
+
+    /// The same, which finds the volume ID and the names in texts too.
+    #[must_use]
+    pub fn knowing<'a>(&self, volume_id: Option<&'a str>, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let ids = volume_id.filter(|_| self.volume_id).into_iter();
+        let names = names.into_iter().filter(|_| self.names);
+        let mut known: Vec<&str> = ids.chain(names).filter(|value| !value.is_empty()).collect();
+        // One that contains another goes first, so that no rest is left behind.
+        known.sort_by_key(|value| (std::cmp::Reverse(value.len()), *value));
+        known.dedup();
+        let known = known.into_iter().map(|value| (value.into(), hash(value))).collect();
+        Self { known, ..*self }
+    }
+
+    /// What the attribute `key` shows.
+    pub(super) fn value<'a>(&self, key: &str, value: AttrValue<'a>) -> AttrValue<'a> {
+        let AttrValue::Str(text) = value else { return value };
+        let whole = (self.volume_id && VOLUME_IDS.contains(&key)) || (self.names && NAMES.contains(&key));
+        if whole {
+            return AttrValue::Str(Cow::Owned(hash(&text)));
+        }
+        if TEXTS.contains(&key) {
+            return AttrValue::Str(Cow::Owned(self.text(&text)));
+        }
+        AttrValue::Str(text)
+    }
+
+    /// A text, without the values that are known.
+    pub(super) fn text(&self, text: &str) -> String {
+        self.known.iter().fold(text.to_owned(), |text, (value, shown)| {
+            if value.len() >= SHORTEST_ANYWHERE {
+                text.replace(&**value, shown)
+            } else {
+                replace_alone(&text, value, shown)
+            }
+        })
+    }
+}
+
+/// Replaces `value` where neither a letter nor a digit is beside it.
+fn replace_alone(text: &str, value: &str, shown: &str) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(value) {
+        let (before, found) = rest.split_at(at);
+        let after = &found[value.len()..];
+        replaced.push_str(before);
+        let alone = !replaced.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric);
+        replaced.push_str(if alone { shown } else { value });
+        rest = after;
+    }
+    replaced.push_str(rest);
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(redaction: &Redaction, key: &str, text: &str) -> String {
+        match redaction.value(key, text.into()) {
+            AttrValue::Str(text) => text.into_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// `printf %s pvc-1 | sha256sum` and `printf %s vol-0123 | sha256sum`: documented, so that people can look for one.
+    #[test]
+    fn the_hash_stays_what_it_is() {
+        assert_eq!(hash("pvc-1"), "f2868e1aa7cab669");
+        assert_eq!(hash("vol-0123"), "f1dcc41f8f47bcb4");
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_replaced() {
+        assert_eq!(Redaction::new(false, false), None);
+        for (volume_id, names) in [(true, false), (false, true), (true, true)] {
+            let redaction = Redaction::new(volume_id, names).unwrap();
+            let either = |asked: bool| if asked { hash("x-1") } else { "x-1".to_owned() };
+            assert_eq!(shown(&redaction, attr::CSI_VOLUME_ID, "x-1"), either(volume_id));
+            for key in NAMES {
+                assert_eq!(shown(&redaction, key, "x-1"), either(names), "{key}");
+            }
+            for key in [attr::CSI_PLUGIN_NAME, attr::RPC_METHOD, attr::VOLUME_ATTACHMENT_UID] {
+                assert_eq!(shown(&redaction, key, "x-1"), "x-1", "{key}");
+            }
+            assert_eq!(redaction.value(attr::ATTEMPT, 1_i64.into()), AttrValue::I64(1));
+        }
+    }
+
+    #[test]
+    fn texts_lose_what_is_known() {
+        let all = Redaction::new(true, true)
+            .unwrap()
+            .knowing(Some("pvc-12"), ["pvc-1", "n1", "", "node-a"]);
+        let (volume, name, short) = (hash("pvc-12"), hash("pvc-1"), hash("n1"));
+        assert_eq!(
+            all.text("pvc-12 of pvc-1 on n1, not on n10 or en1; (n1)"),
+            format!("{volume} of {name} on {short}, not on n10 or en1; ({short})")
+        );
+        let url = shown(&all, attr::URL_FULL, "https://h:1/api/v1/persistentvolumes/pvc-1");
+        assert_eq!(url, format!("https://h:1/api/v1/persistentvolumes/{name}"));
+        let ids = Redaction::new(true, false).unwrap().knowing(Some("pvc-12"), ["pvc-1"]);
+        assert_eq!(ids.text("pvc-12 pvc-1"), format!("{volume} pvc-1"));
+        assert_eq!(
+            Redaction::new(false, true).unwrap().text("nothing is known"),
+            "nothing is known"
+        );
+    }
+
+    proptest! {
+        /// Whatever surrounds it, a name that is long enough is gone.
+        #[test]
+        fn no_long_name_stays(name in "[a-z][a-z0-9-]{3,12}", before in "\\PC{0,12}", after in "\\PC{0,12}") {
+            // A hash may happen to contain a short name of digits and letters up to f.
+            prop_assume!(!hash(&name).contains(&name));
+            let redaction = Redaction::new(true, true).unwrap().knowing(None, [name.as_str()]);
+            let text = redaction.text(&format!("{before}{name}{after}"));
+            prop_assert!(!text.contains(&name) || before.contains(&name[..1]) || after.contains(&name[..1]), "{}", text);
+        }
+    }
+}

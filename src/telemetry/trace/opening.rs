@@ -1,0 +1,94 @@
+//! Spans of a life that is longer than a process: with ids, parents and links that are known from elsewhere, and with the
+//! decision of their trace.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
+use opentelemetry_sdk::trace::ShouldSample as _;
+
+use super::{Span, SpanStart, Tracer};
+use crate::telemetry::lifecycle::Identity;
+use crate::telemetry::redact::Redaction;
+use crate::telemetry::share::{Share, is_sampled};
+
+/// How a span begins, where that is more than a name and a parent in this process.
+#[derive(Clone, Debug)]
+pub struct Opening<'a> {
+    /// Name of the span.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: SpanKind,
+    /// When it began; none is now.
+    pub start: Option<SystemTime>,
+    /// The span it belongs to, which may be one that was not exported yet or that another process made.
+    pub parent: Option<&'a SpanContext>,
+    /// The ids that it is to have; without, they are random. Those of the trace count only without a parent.
+    pub identity: Option<Identity>,
+    /// What it is linked to from the start.
+    pub links: &'a [SpanContext],
+    /// Whether it is sampled; none leaves it to the sampler.
+    pub sampled: Option<bool>,
+}
+
+impl Opening<'_> {
+    /// A span of this name that begins now.
+    pub const fn new(name: &'static str, kind: SpanKind) -> Self {
+        Self {
+            name,
+            kind,
+            start: None,
+            parent: None,
+            identity: None,
+            links: &[],
+            sampled: None,
+        }
+    }
+}
+
+impl Tracer {
+    /// The same tracer, whose spans and their children show hashes where `redaction` says so.
+    #[must_use]
+    pub fn redacting(&self, redaction: Option<Redaction>) -> Self {
+        Self {
+            // Nothing is to be kept from a tracer that tells nothing.
+            redaction: redaction.filter(|_| self.is_enabled()).map(Arc::new),
+            ..self.clone()
+        }
+    }
+
+    /// What its spans do not show.
+    pub fn redaction(&self) -> Option<&Redaction> {
+        self.redaction.as_deref()
+    }
+
+    /// Whether a trace of this id is sampled: the same answer for each of its spans, and in each process of the same settings.
+    pub fn samples(&self, trace_id: TraceId) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        match self.share {
+            Some(share) => share.has(trace_id),
+            None => is_sampled(
+                &shared
+                    .sampler
+                    .should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]),
+            ),
+        }
+    }
+
+    /// Starts a span of a life that is longer than a process: see [`Opening`].
+    pub fn open(&self, opening: Opening<'_>) -> Span {
+        let Some(shared) = &self.shared else { return Span(None) };
+        let start = SpanStart {
+            name: Cow::Borrowed(opening.name),
+            kind: opening.kind,
+            start: opening.start,
+            attributes: &[],
+            identity: opening.identity,
+            links: opening.links,
+            chosen: opening.sampled.or_else(|| self.share.map(Share::by_chance)),
+            redaction: self.redaction.clone(),
+        };
+        shared.start(opening.parent, start)
+    }
+}
