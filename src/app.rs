@@ -71,6 +71,8 @@ pub struct ProcessOptions {
     pub metrics_path: String,
     /// Level and form of the log.
     pub log: LogOptions,
+    /// Where traces go when the environment does not say: a TracingConfiguration.
+    pub tracing_config_file: Option<PathBuf>,
     /// Deadline of a request to the API server.
     pub kube_api_timeout: Duration,
     /// Limit of the requests to the API server, except watches; none without.
@@ -144,6 +146,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let (telemetry, guard) = Telemetry::init(&telemetry::Options {
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
+        tracing_file: options.tracing_config_file.clone(),
     })?;
     let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
@@ -319,7 +322,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
             None => shared,
         },
         metrics,
-        tracer: telemetry.tracer.clone(),
+        tracers: telemetry.tracers.clone(),
         logs: telemetry.logs.drivers(),
     }
 }

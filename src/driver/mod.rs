@@ -40,9 +40,8 @@ pub use task::DriverTask;
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
-use crate::telemetry::DriverLogs;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::trace::Tracer;
+use crate::telemetry::{DriverLogs, Tracers};
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -56,7 +55,7 @@ pub struct Context {
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
-    pub tracer: Tracer,
+    pub tracers: Tracers,
     /// Levels of the log.
     pub logs: DriverLogs,
 }

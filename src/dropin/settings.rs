@@ -212,6 +212,8 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
             format: flags.log_format.unwrap_or(Format::Text).into(),
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
         },
+        // The sidecar has no such flag; the environment is read as ever.
+        tracing_config_file: None,
         kube_api_timeout: flags.kube_api_timeout,
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,

@@ -16,7 +16,7 @@ use crate::insight::Kind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
 use crate::store::{Forced, Registration, Route};
-use crate::telemetry::Tracer;
+use crate::telemetry::Tracers;
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
@@ -61,7 +61,7 @@ impl Scene {
             events: Events::disabled(),
             requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
             metrics: metrics.clone(),
-            tracer: Tracer::disabled(),
+            tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
         };
         let settings = Settings {

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use opentelemetry::Context;
@@ -20,64 +19,27 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use super::otel_env::BatchSettings;
+use super::span_counts::{SpanCounters, SpanCounts, add};
 
 /// Shortest time between two log records about failing exports.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Where batches go. Implemented by the exporters of [`super::exporter`].
 pub(super) trait Sink: Send + 'static {
-    /// Exports one batch; the text of an error names no credential.
-    fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = Result<(), String>>;
+    /// Gets ready, and tells what stands in the way: before there is anything to export, so that it is told at the start.
+    fn prepare(&mut self) {}
+
+    /// Exports one batch.
+    fn export(&mut self, batch: Vec<SpanData>) -> impl Future<Output = Result<(), ExportError>>;
 }
 
-/// Counts of spans since the start.
-#[derive(Debug, Default)]
-pub struct SpanCounters {
-    ended: AtomicU64,
-    exported: AtomicU64,
-    export_failed: AtomicU64,
-    queue_full: AtomicU64,
-    shutdown: AtomicU64,
-    queue_length: AtomicUsize,
-    queue_capacity: AtomicUsize,
-}
-
-/// One reading of [`SpanCounters`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpanCounts {
-    /// Sampled spans that ended.
-    pub ended: u64,
-    /// Spans every exporter took.
-    pub exported: u64,
-    /// Spans an exporter failed to take.
-    pub export_failed: u64,
-    /// Spans dropped because the queue was full.
-    pub queue_full: u64,
-    /// Spans dropped because the pipeline was shut down.
-    pub shutdown: u64,
-    /// Spans in the queue now.
-    pub queue_length: usize,
-    /// Spans the queue may hold.
-    pub queue_capacity: usize,
-}
-
-impl SpanCounters {
-    /// Reads the counts; each is exact, together they are not one instant.
-    pub fn read(&self) -> SpanCounts {
-        SpanCounts {
-            ended: self.ended.load(Ordering::Relaxed),
-            exported: self.exported.load(Ordering::Relaxed),
-            export_failed: self.export_failed.load(Ordering::Relaxed),
-            queue_full: self.queue_full.load(Ordering::Relaxed),
-            shutdown: self.shutdown.load(Ordering::Relaxed),
-            queue_length: self.queue_length.load(Ordering::Relaxed),
-            queue_capacity: self.queue_capacity.load(Ordering::Relaxed),
-        }
-    }
-}
-
-fn add(counter: &AtomicU64, spans: usize) {
-    counter.fetch_add(spans as u64, Ordering::Relaxed);
+/// Why a batch was not exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ExportError {
+    /// The collector did not take it; the text names no credential.
+    Failed(String),
+    /// The sink was not ready, and has said why.
+    Told,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +57,7 @@ struct State {
 pub(super) struct Queue {
     state: Mutex<State>,
     wake: Notify,
-    /// Set once, by the first shutdown: the instant after which the thread gives up.
+    /// The instant after which the thread gives up, once the queue was closed.
     deadline: watch::Sender<Option<Instant>>,
     counters: Arc<SpanCounters>,
     settings: BatchSettings,
@@ -103,9 +65,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(settings: BatchSettings, counters: Arc<SpanCounters>) -> Arc<Self> {
-        counters
-            .queue_capacity
-            .store(settings.max_queue_size, Ordering::Relaxed);
+        counters.queue_opened(settings.max_queue_size);
         let state = Mutex::new(State::default());
         Arc::new(Self {
             state,
@@ -129,7 +89,7 @@ impl Queue {
                 return;
             }
             state.spans.push_back(span);
-            self.counters.queue_length.store(state.spans.len(), Ordering::Relaxed);
+            self.counters.queue_took(1);
             state.spans.len()
         };
         // The thread sleeps until the first span of a batch and then until the batch is full or late, so that it is
@@ -143,7 +103,7 @@ impl Queue {
         let mut state = self.state.lock();
         let size = state.spans.len().min(self.settings.max_batch_size);
         let batch = state.spans.drain(..size).collect();
-        self.counters.queue_length.store(state.spans.len(), Ordering::Relaxed);
+        self.counters.queue_gave(size);
         if state.spans.is_empty() {
             // A burst must not keep its memory for good.
             state.spans.shrink_to(self.settings.max_batch_size);
@@ -151,14 +111,16 @@ impl Queue {
         batch
     }
 
-    /// Refuses further spans and gives the thread until `deadline` for those it has. Returns at once; the first call
-    /// decides.
+    /// Refuses further spans and gives the thread until `deadline` for those it has. Returns at once; the earliest
+    /// deadline counts.
     pub(super) fn close(&self, deadline: Instant) {
         self.state.lock().closed = true;
         self.deadline.send_if_modified(|current| {
-            let first = current.is_none();
-            current.get_or_insert(deadline);
-            first
+            let sooner = current.is_none_or(|current| deadline < current);
+            if sooner {
+                *current = Some(deadline);
+            }
+            sooner
         });
         self.wake.notify_one();
     }
@@ -176,14 +138,35 @@ impl Queue {
         receiver
     }
 
+    /// Whether the thread has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.state.lock().finished
+    }
+
     fn drop_rest(&self) {
         let mut state = self.state.lock();
+        if std::mem::replace(&mut state.finished, true) {
+            return;
+        }
         state.closed = true;
-        state.finished = true;
         add(&self.counters.shutdown, state.spans.len());
+        self.counters.queue_gave(state.spans.len());
+        self.counters.queue_closed(self.settings.max_queue_size);
         state.spans = VecDeque::new();
-        self.counters.queue_length.store(0, Ordering::Relaxed);
         state.flushes.clear();
+    }
+}
+
+/// Closes a queue when nobody can end a span for it any more, and leaves its thread so long for what is in it.
+#[derive(Debug)]
+pub(super) struct KeepOpen(pub(super) Arc<Queue>);
+
+/// How long the spans of a pipeline that is not wanted any more are tried to be exported.
+pub(super) const LAST_EXPORTS: Duration = Duration::from_secs(10);
+
+impl Drop for KeepOpen {
+    fn drop(&mut self) {
+        self.0.close(Instant::now() + LAST_EXPORTS);
     }
 }
 
@@ -226,7 +209,9 @@ enum Step {
 }
 
 /// The export thread's loop; returns after [`Queue::close`] when the queue is empty or the deadline has passed.
-pub(super) async fn run(queue: Arc<Queue>, sink: impl Sink) {
+pub(super) async fn run(queue: Arc<Queue>, mut sink: impl Sink) {
+    let _rest = DropRest(&queue);
+    sink.prepare();
     let mut deadline = queue.deadline.subscribe();
     let mut log = FailureLog::default();
     let mut batch_due = None;
@@ -241,19 +226,27 @@ pub(super) async fn run(queue: Arc<Queue>, sink: impl Sink) {
                 let due = *batch_due.get_or_insert_with(|| Instant::now() + queue.settings.schedule_delay);
                 if tokio::time::timeout_at(due, queue.wake.notified()).await.is_err() {
                     batch_due = None;
-                    export(&queue, &sink, &mut deadline, &mut log).await;
+                    export(&queue, &mut sink, &mut deadline, &mut log).await;
                 }
             }
             Step::Export => {
                 batch_due = None;
-                export(&queue, &sink, &mut deadline, &mut log).await;
+                export(&queue, &mut sink, &mut deadline, &mut log).await;
             }
         }
         if deadline.borrow().is_some_and(|deadline| deadline <= Instant::now()) {
             break;
         }
     }
-    queue.drop_rest();
+}
+
+/// What is left when the loop ends, however it ends, is dropped and counted.
+struct DropRest<'a>(&'a Queue);
+
+impl Drop for DropRest<'_> {
+    fn drop(&mut self) {
+        self.0.drop_rest();
+    }
 }
 
 fn next_step(queue: &Queue) -> Step {
@@ -271,7 +264,7 @@ fn next_step(queue: &Queue) -> Step {
 
 async fn export(
     queue: &Queue,
-    sink: &impl Sink,
+    sink: &mut impl Sink,
     deadline: &mut watch::Receiver<Option<Instant>>,
     log: &mut FailureLog,
 ) {
@@ -279,9 +272,9 @@ async fn export(
     let spans = batch.len();
     let result = tokio::select! {
         result = tokio::time::timeout(queue.settings.export_timeout, sink.export(batch)) => {
-            result.unwrap_or_else(|_| Err("the export took too long".to_owned()))
+            result.unwrap_or_else(|_| Err(ExportError::Failed("the export took too long".to_owned())))
         }
-        () = passed(deadline) => Err("the process is stopping".to_owned()),
+        () = passed(deadline) => Err(ExportError::Failed("the pipeline is being stopped".to_owned())),
     };
     match result {
         Ok(()) => {
@@ -290,22 +283,28 @@ async fn export(
         }
         Err(error) => {
             add(&queue.counters.export_failed, spans);
-            log.failed(&error, &queue.counters.read());
+            if let ExportError::Failed(error) = error {
+                log.failed(&error, &queue.counters.read());
+            }
         }
     }
 }
 
 /// Resolves when a deadline was set and has passed.
 async fn passed(deadline: &mut watch::Receiver<Option<Instant>>) {
-    let set = deadline
-        .wait_for(Option::is_some)
-        .await
-        .ok()
-        .and_then(|deadline| *deadline);
-    match set {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        // The sender lives in the queue, which outlives this call.
-        None => std::future::pending().await,
+    loop {
+        let set = *deadline.borrow_and_update();
+        let due = async {
+            match set {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => return,
+            // The sender lives in the queue, which outlives this call.
+            _sooner = deadline.changed() => {}
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 use std::future::pending;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -14,13 +14,13 @@ struct TestSink {
 }
 
 impl Sink for TestSink {
-    async fn export(&self, batch: Vec<SpanData>) -> Result<(), String> {
+    async fn export(&mut self, batch: Vec<SpanData>) -> Result<(), ExportError> {
         self.batches.lock().push(batch.len());
         if self.hang.load(Ordering::SeqCst) {
             pending::<()>().await;
         }
         if self.fail.load(Ordering::SeqCst) {
-            Err("refused".to_owned())
+            Err(ExportError::Failed("refused".to_owned()))
         } else {
             Ok(())
         }

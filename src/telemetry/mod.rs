@@ -7,6 +7,8 @@
 
 pub mod attribute;
 mod batch;
+mod collector;
+mod destination;
 mod driver_logs;
 mod exemplar;
 mod exporter;
@@ -20,28 +22,33 @@ mod provider;
 pub mod redact;
 pub mod registry;
 mod share;
+mod span_counts;
 pub mod trace;
+mod tracers;
+mod tracing_file;
 pub mod w3c;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use attribute::{AttrValue, Attribute};
-pub use batch::{SpanCounters, SpanCounts};
-pub use exporter::ExporterError;
+pub use collector::ExporterError;
 pub use lifecycle::Identity;
 pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
-pub use provider::{FlushOutcome, ProviderError};
+pub use provider::ProviderError;
 pub use redact::Redaction;
+pub use span_counts::{SpanCounters, SpanCounts};
 pub use trace::{Opening, Span, Tracer};
+pub use tracers::{DriverTracer, FlushOutcome, Tracers};
+pub use tracing_file::{TracingFile, TracingFileError};
 
 use otel_env::Environment;
-use provider::Pipeline;
 
 /// Longest time [`TelemetryGuard::shutdown`] should be given.
 pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
@@ -51,6 +58,8 @@ pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
 pub struct Options {
     /// Variables that configure traces ([`otel_env::process_environment`] in production).
     pub environment: Environment,
+    /// `--tracing-config-file`.
+    pub tracing_file: Option<PathBuf>,
     /// Logging settings.
     pub log: LogOptions,
 }
@@ -58,50 +67,47 @@ pub struct Options {
 /// The three signals. A clone is a few reference counts.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Makes spans.
-    pub tracer: Tracer,
+    /// Make spans.
+    pub tracers: Tracers,
     /// Counts and measures.
     pub metrics: Metrics,
     /// Changes the log level.
     pub logs: LogHandle,
 }
 
-/// Owns the export thread. Keep it until everything that makes spans has stopped, then call
+/// Owns the export threads. Keep it until everything that makes spans has stopped, then call
 /// [`TelemetryGuard::shutdown`]; a guard that is only dropped loses the spans not exported yet.
 #[derive(Debug)]
 #[must_use = "dropping the guard stops the export of spans"]
-pub struct TelemetryGuard(Option<Pipeline>);
+pub struct TelemetryGuard(Tracers);
 
 impl Telemetry {
-    /// Installs the log subscriber and starts the trace pipeline.
+    /// Installs the log subscriber and starts the trace pipeline of the process, if there is one.
     ///
-    /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, or an exporter that cannot be built, are
-    /// logged as warnings and leave the rest working.
+    /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, a `--tracing-config-file` that cannot be used,
+    /// or an exporter that cannot be built are logged as warnings and leave the rest working.
     pub fn init(options: &Options) -> Result<(Self, TelemetryGuard), LogError> {
         let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
         let logs = logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }
-        let (tracer, metrics, guard) = start(&parsed.settings);
-        Ok((Self { tracer, metrics, logs }, guard))
+        let file = options.tracing_file.as_deref().map(TracingFile::read).transpose();
+        let file = file.unwrap_or_else(|error| {
+            tracing::warn!("{error}; the file is ignored, attaching is not affected");
+            None
+        });
+        let (tracers, metrics, guard) = start(parsed.settings, file);
+        Ok((Self { tracers, metrics, logs }, guard))
     }
 }
 
 /// Everything but the logs, which are global.
-fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
+fn start(settings: otel_env::TraceSettings, file: Option<TracingFile>) -> (Tracers, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
-    let metrics = Metrics::new(Arc::clone(&counters), metrics::ExemplarFilter::default());
-    if settings.exporters.is_empty() {
-        return (Tracer::disabled(), metrics, TelemetryGuard(None));
-    }
-    match Pipeline::start(settings, counters) {
-        Ok(pipeline) => (pipeline.tracer.clone(), metrics, TelemetryGuard(Some(pipeline))),
-        Err(error) => {
-            tracing::warn!("{error}");
-            (Tracer::disabled(), metrics, TelemetryGuard(None))
-        }
-    }
+    let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
+    let tracers = Tracers::start(settings, file, counters);
+    (tracers.clone(), metrics, TelemetryGuard(tracers))
 }
 
 /// A trace pipeline for the tests of other modules: without the logs, which are global.
@@ -110,25 +116,25 @@ pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
     let pairs = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (tracer, _metrics, guard) = start(&otel_env::parse(&pairs.collect(), "0").settings);
-    (tracer, guard)
+    let (tracers, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings, None);
+    (tracers.of(None), guard)
 }
 
 impl TelemetryGuard {
     /// Exports the spans that have ended so far; gives up after `cap`.
     pub async fn flush(&self, cap: Duration) -> FlushOutcome {
-        match &self.0 {
-            Some(pipeline) => pipeline.flush(cap).await,
-            None => FlushOutcome::Flushed,
-        }
+        self.0.flush(cap).await
     }
 
-    /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
+    /// Stops taking spans, exports those that have ended, and stops the export threads, all within `cap` (see
     /// [`SHUTDOWN_CAP`]). Only awaits, so that it is safe on any runtime.
     pub async fn shutdown(self, cap: Duration) -> FlushOutcome {
-        match self.0 {
-            Some(pipeline) => pipeline.shutdown(cap).await,
-            None => FlushOutcome::Flushed,
-        }
+        self.0.shutdown(cap).await
+    }
+}
+
+impl Drop for TelemetryGuard {
+    fn drop(&mut self) {
+        self.0.close(Duration::ZERO);
     }
 }

@@ -1,10 +1,9 @@
-//! Builds the trace pipeline: sampler, limits, resource, queue and export thread.
+//! Builds a trace pipeline: sampler, limits, resource, queue and export thread.
 //!
 //! The export thread has its own single-threaded runtime, so that neither a slow collector nor a shutdown can block the
 //! operator's runtime, whatever its kind. This module installs no global tracer provider.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
@@ -12,121 +11,55 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use thiserror::Error;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use super::batch::{self, Processor, Queue, SpanCounters, SpanCounts};
-use super::exporter::{ExporterError, Exporters};
+use super::batch::{self, KeepOpen, Processor, Queue};
+use super::collector::quietly;
+use super::exporter::{ExportPlan, Exporters};
 use super::ids::Ids;
 use super::names;
 use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
 use super::share::UnlessChosen;
+use super::span_counts::SpanCounters;
 use super::trace::Tracer;
 
-/// What a caller allows on top of the cap for the export thread to answer.
-const ANSWER_SLACK: Duration = Duration::from_millis(250);
-
-/// Why the pipeline cannot be built.
+/// Why a pipeline cannot be started.
 #[derive(Debug, Error)]
 pub enum ProviderError {
-    /// An exporter cannot be built.
-    #[error("tracing stays off: {0}")]
-    Exporter(#[from] ExporterError),
     /// The system refused a thread or a runtime.
-    #[error("tracing stays off: cannot start the export thread: {0}")]
+    #[error("cannot start the export thread for traces: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// Result of a flush or a shutdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushOutcome {
-    /// Every span that had ended was handed to the exporters.
-    Flushed,
-    /// The cap was reached first, or exports failed: this many spans were lost during the call.
-    Lost(u64),
+/// Everything that one pipeline is made from.
+#[derive(Clone, Debug)]
+pub(super) struct PipelinePlan {
+    /// Where it exports to.
+    pub export: ExportPlan,
+    /// Which traces are kept.
+    pub sampler: SamplerSettings,
+    /// Everything else that the environment says.
+    pub settings: Arc<TraceSettings>,
 }
 
-/// A running pipeline. Dropping it stops the export thread without waiting.
+/// A running pipeline. It ends by itself when its tracer and all spans of it are gone.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    pub(super) tracer: Tracer,
-    queue: Arc<Queue>,
-    counters: Arc<SpanCounters>,
-    finished: Option<oneshot::Receiver<()>>,
+    pub queue: Arc<Queue>,
+    /// Resolves when the export thread is at its end.
+    pub finished: oneshot::Receiver<()>,
 }
 
 impl Pipeline {
-    /// Builds the exporters and starts the export thread.
-    pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> Result<Self, ProviderError> {
+    /// Starts the export thread. Nothing here waits for a file or the network.
+    pub(super) fn start(plan: &PipelinePlan, counters: &Arc<SpanCounters>) -> Result<(Tracer, Self), ProviderError> {
+        let settings = &plan.settings;
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let exporters = {
-            let _inside = runtime.enter();
-            Exporters::build(&settings.exporters, &resource)
-        };
-        let exporters = match exporters {
-            Ok(exporters) => exporters,
-            Err(error) => {
-                // Dropping a runtime blocks, which a caller inside another runtime may not do.
-                runtime.shutdown_background();
-                return Err(error.into());
-            }
-        };
-        let queue = Queue::new(settings.batch, Arc::clone(&counters));
+        let exporters = Exporters::new(&plan.export, &resource);
+        let queue = Queue::new(settings.batch, Arc::clone(counters));
         let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
-        let tracer = tracer(settings, resource, Arc::clone(&queue));
-        Ok(Self {
-            tracer,
-            queue,
-            counters,
-            finished: Some(finished),
-        })
-    }
-
-    /// The counts of this pipeline, which stay readable after its end.
-    #[cfg(test)]
-    pub(super) fn counters(&self) -> Arc<SpanCounters> {
-        Arc::clone(&self.counters)
-    }
-
-    /// Exports what has ended so far; gives up after `cap`.
-    pub(super) async fn flush(&self, cap: Duration) -> FlushOutcome {
-        let before = self.counters.read();
-        let flushed = tokio::time::timeout(cap, self.queue.flushed()).await;
-        let after = self.counters.read();
-        match flushed {
-            Ok(Ok(())) => outcome(lost(&after) - lost(&before)),
-            _ => outcome(lost(&after) - lost(&before) + after.queue_length as u64),
-        }
-    }
-
-    /// Refuses new spans, exports what is queued, and stops the thread within `cap`.
-    pub(super) async fn shutdown(mut self, cap: Duration) -> FlushOutcome {
-        let before = self.counters.read();
-        self.queue.close(Instant::now() + cap.min(Duration::from_mins(1)));
-        if let Some(finished) = self.finished.take() {
-            // Neither a late nor a dead thread may hold the caller up; the counts say what became of the spans.
-            drop(tokio::time::timeout(cap + ANSWER_SLACK, finished).await);
-        }
-        let after = self.counters.read();
-        outcome(lost(&after) - lost(&before) + after.queue_length as u64)
-    }
-}
-
-impl Drop for Pipeline {
-    fn drop(&mut self) {
-        self.queue.close(Instant::now());
-    }
-}
-
-fn lost(counts: &SpanCounts) -> u64 {
-    counts.export_failed + counts.shutdown
-}
-
-fn outcome(lost: u64) -> FlushOutcome {
-    if lost == 0 {
-        FlushOutcome::Flushed
-    } else {
-        FlushOutcome::Lost(lost)
+        let tracer = tracer(settings, plan.sampler, resource, Arc::clone(&queue));
+        Ok((tracer, Self { queue, finished }))
     }
 }
 
@@ -161,10 +94,11 @@ fn resource(settings: &TraceSettings) -> Resource {
         .build()
 }
 
-fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
+fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
-    let sampler = sampler(settings.sampler);
-    let provider = SdkTracerProvider::builder()
+    let open = KeepOpen(Arc::clone(&queue));
+    let sampler = sampler(sampling);
+    let provider = quietly(SdkTracerProvider::builder)
         .with_sampler(UnlessChosen(sampler.clone()))
         .with_id_generator(Ids::default())
         .with_max_attributes_per_span(limits.attributes)
@@ -185,6 +119,7 @@ fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tr
         limits.value_length,
         settings.propagators,
         settings.conventions,
+        open,
     )
 }
 

@@ -6,7 +6,7 @@
 mod opening;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,6 +15,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
+use super::batch::KeepOpen;
 use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
@@ -45,6 +46,23 @@ struct Shared {
     value_limit: usize,
     propagators: Propagators,
     conventions: Conventions,
+    /// The pipeline is there as long as there is somebody who could end a span for it.
+    _open: KeepOpen,
+}
+
+/// A tracer that does not keep its pipeline.
+#[derive(Clone, Debug)]
+pub(super) struct WeakTracer(Weak<Shared>);
+
+impl WeakTracer {
+    /// The tracer, when anybody still has it.
+    pub fn upgrade(&self) -> Option<Tracer> {
+        let shared = Some(self.0.upgrade()?);
+        Some(Tracer {
+            shared,
+            ..Tracer::disabled()
+        })
+    }
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -85,6 +103,7 @@ impl Tracer {
         value_limit: usize,
         propagators: Propagators,
         conventions: Conventions,
+        open: KeepOpen,
     ) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
@@ -92,11 +111,17 @@ impl Tracer {
             value_limit,
             propagators,
             conventions,
+            _open: open,
         }));
         Self {
             shared,
             ..Self::disabled()
         }
+    }
+
+    /// The same without keeping its pipeline; `None` when disabled.
+    pub(super) fn downgrade(&self) -> Option<WeakTracer> {
+        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
     }
 
     /// A tracer whose spans do nothing.
@@ -317,6 +342,12 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
+    pub fn trace_flags(&self) -> Option<String> {
+        self.context()
+            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.

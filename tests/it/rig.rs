@@ -42,6 +42,14 @@ pub fn operator_options() -> OperatorOptions {
     OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
 }
 
+/// That of the shared operators: it has no collector of its own, and tells one of an AttacherConfig soon.
+fn shared_options() -> OperatorOptions {
+    operator_options()
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "50")
+        .variable("OTEL_BSP_EXPORT_TIMEOUT", "5000")
+        .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "3000")
+}
+
 /// A cluster as one test sees it, with a client of that test's runtime.
 pub struct World {
     pub cluster: Arc<ControlPlane>,
@@ -74,7 +82,7 @@ impl World {
         // On the heap, as it is large.
         let start = Box::pin(async {
             let cluster = Arc::new(ControlPlane::start(options).await?);
-            let operator = Operator::start(&cluster, operator_options()).await?;
+            let operator = Operator::start(&cluster, shared_options()).await?;
             operator.wait_ready().await?;
             Ok::<_, Error>((cluster, operator))
         });

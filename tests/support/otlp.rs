@@ -1,9 +1,10 @@
-//! An OTLP receiver inside the test process, over gRPC or HTTP, and one that accepts connections and never answers.
+//! An OTLP receiver inside the test process, over gRPC or HTTP, and some that never take anything.
 //!
 //! Self-contained, so that unit tests can include it by path as well.
 #![allow(dead_code, reason = "each test target uses another part")]
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::codec::CompressionEncoding;
 
 /// One span as it arrived, in plain types.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +107,8 @@ impl OtlpReceiver {
         let (listener, address) = bind().await;
         let (sender, received) = watch::channel(Received::default());
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let service = TraceServiceServer::new(GrpcSink(sender)).accept_compressed(CompressionEncoding::Gzip);
+        let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
         Self {
             address,
@@ -114,7 +117,57 @@ impl OtlpReceiver {
         }
     }
 
-    /// Receives OTLP as protobuf over HTTP at `/v1/traces`.
+    /// Receives OTLP over gRPC and TLS.
+    pub async fn grpc_over_tls(certificate: &str, key: &str) -> Self {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        let identity = tonic::transport::Identity::from_pem(certificate, key);
+        let tls = tonic::transport::ServerTlsConfig::new().identity(identity);
+        let mut server = tonic::transport::Server::builder().tls_config(tls).unwrap();
+        let server = server.add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        Self {
+            address,
+            received,
+            task,
+        }
+    }
+
+    /// Receives OTLP over gRPC once the gate is opened; until then it accepts connections, reads nothing and never answers.
+    pub async fn gated() -> (Self, watch::Sender<bool>) {
+        let (listener, address) = bind().await;
+        let (sender, received) = watch::channel(Received::default());
+        let (gate, open) = watch::channel(false);
+        let told = sender.clone();
+        let incoming = futures::stream::unfold((listener, open, Vec::new()), move |(listener, mut open, mut held)| {
+            let told = told.clone();
+            async move {
+                loop {
+                    let stream = tokio::select! {
+                        accepted = listener.accept() => accepted.unwrap().0,
+                        // Whoever waits for an answer comes again when the connection is gone.
+                        Ok(()) = open.changed() => { held.clear(); continue }
+                    };
+                    if *open.borrow() {
+                        return Some((Ok::<_, std::io::Error>(stream), (listener, open, held)));
+                    }
+                    told.send_modify(|received| received.requests.push(HeaderMap::new()));
+                    held.push(stream);
+                }
+            }
+        });
+        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
+        let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+        let receiver = Self {
+            address,
+            received,
+            task,
+        };
+        (receiver, gate)
+    }
+
+    /// Receives OTLP as protobuf or JSON over HTTP at `/v1/traces`.
     pub async fn http() -> Self {
         let (listener, address) = bind().await;
         let (sender, received) = watch::channel(Received::default());
@@ -154,6 +207,11 @@ impl OtlpReceiver {
     /// The endpoint for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// All spans received so far.
@@ -218,13 +276,36 @@ impl TraceService for GrpcSink {
 }
 
 async fn receive_http(State(sender): State<Sender>, headers: HeaderMap, body: Bytes) -> (StatusCode, Vec<u8>) {
-    match ExportTraceServiceRequest::decode(body) {
-        Ok(request) => {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
+    let body = if is("content-encoding", "gzip") {
+        unzip(&body)
+    } else {
+        body.to_vec()
+    };
+    let json = is("content-type", "application/json");
+    let request = if json {
+        serde_json::from_slice(&body).ok()
+    } else {
+        ExportTraceServiceRequest::decode(body.as_slice()).ok()
+    };
+    match request {
+        Some(request) => {
             store(&sender, headers, request);
-            (StatusCode::OK, ExportTraceServiceResponse::default().encode_to_vec())
+            let answer = if json {
+                b"{}".to_vec()
+            } else {
+                ExportTraceServiceResponse::default().encode_to_vec()
+            };
+            (StatusCode::OK, answer)
         }
-        Err(_) => (StatusCode::BAD_REQUEST, Vec::new()),
+        None => (StatusCode::BAD_REQUEST, Vec::new()),
     }
+}
+
+fn unzip(body: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap();
+    plain
 }
 
 fn plain(group: ResourceSpans) -> Vec<ReceivedSpan> {

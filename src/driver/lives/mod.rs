@@ -31,7 +31,7 @@ use crate::queue::Run;
 use crate::store::{AttacherKey, Rest, Snapshot};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{Span, Tracer};
-use crate::telemetry::{Redaction, SpanContext};
+use crate::telemetry::{DriverTracer, Redaction, SpanContext};
 pub(super) use life::{Ended, Plan};
 use life::{Life, Outcome};
 use recent::Recent;
@@ -50,7 +50,7 @@ pub(super) struct Lives(Arc<Inner>);
 
 struct Inner {
     facts: Arc<DriverFacts>,
-    tracer: Tracer,
+    tracer: DriverTracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
     /// By the name of the attachment.
@@ -83,7 +83,7 @@ impl Begun {
 impl Lives {
     pub fn new(
         facts: Arc<DriverFacts>,
-        tracer: Tracer,
+        tracer: DriverTracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
     ) -> Self {
@@ -103,12 +103,13 @@ impl Lives {
         }))
     }
 
-    /// The tracer with the driver's own settings, as they are now.
+    /// The tracer to the driver's collector and with its other settings, as they are now.
     pub fn tracer(&self) -> Tracer {
         let config = self.0.config.borrow();
         let redact = config.tracing.redact;
         self.0
             .tracer
+            .get(config.tracing.collector.as_ref())
             .sampling(config.tracing.samples_per_million)
             .redacting(Redaction::new(redact.volume_id, redact.names))
     }
@@ -138,7 +139,7 @@ impl Lives {
 
     /// Opens the span of an attempt, which is a part of a life unless it repairs what was settled (`repairs`).
     pub fn begin(&self, run: &Run<AttacherKey>, snapshot: &Snapshot, repairs: bool) -> Begun {
-        if !self.0.tracer.is_enabled() {
+        if !self.tracer().is_enabled() {
             return Begun::untold();
         }
         let tracer = self.tracer_about(snapshot);
@@ -298,7 +299,7 @@ impl Lives {
 
     /// What a line about an attachment names while no attempt is made: the root of its life.
     pub fn context_of(&self, snapshot: &Snapshot) -> Option<SpanContext> {
-        if !self.0.tracer.is_enabled() {
+        if !self.tracer().is_enabled() {
             return None;
         }
         let known = self.0.pending.lock().get(&snapshot.attachment.name).cloned();

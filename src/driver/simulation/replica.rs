@@ -24,7 +24,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Reflected, Store, follow_from_list};
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::{Metrics, Tracers};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -96,7 +96,7 @@ impl Replica {
             ),
             metrics,
             events: Events::disabled(),
-            tracer: Tracer::disabled(),
+            tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
         };
         let settings = world.with(|state| settings(&state.scenario, &mutant));

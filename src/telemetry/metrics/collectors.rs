@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::telemetry::batch::SpanCounters;
+use crate::telemetry::SpanCounters;
 
 /// Ticks a second in `/proc/<pid>/stat`; the kernel reports 100 to user space on every Linux architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -29,6 +29,7 @@ impl Collector for SpanCollector {
             ("export_failed", counts.export_failed),
             ("queue_full", counts.queue_full),
             ("shutdown", counts.shutdown),
+            ("filtered", counts.filtered),
         ];
         for (result, spans) in results {
             ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;

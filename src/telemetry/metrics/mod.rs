@@ -29,9 +29,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use super::batch::SpanCounters;
 pub use super::exemplar::{ExemplarFilter, SpanIds};
 use super::names::{code_camel_case, code_upper_snake, error_type};
+use super::span_counts::SpanCounters;
 use crate::events::Reason;
 use crate::objects::InTreePlugin;
 use configs::ConfigFamilies;

@@ -5,29 +5,28 @@
 //! signal (`OTEL_EXPORTER_OTLP_TRACES_*`) wins over the general one. Warnings never repeat the value of a variable that
 //! may hold a credential. This module must not read the process environment outside [`process_environment`].
 
+mod otlp;
+mod reader;
 mod semconv;
 mod settings;
+mod variables;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
+use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
+pub(super) use otlp::collector_url;
+use reader::{Reader, key_values};
 pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
-    BatchSettings, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler, SamplerSettings,
-    SpanLimitSettings, TraceSettings,
+    BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
+    SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
 };
+pub use variables::VARIABLES;
 
 /// Environment variables by name.
 pub type Environment = BTreeMap<String, String>;
-
-/// Longest time a variable may ask for; anything longer is a mistake in the unit.
-const MAX_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
-const MAX_QUEUE_SIZE: usize = 1 << 20;
 
 /// The variables of this process; names and values that are not UTF-8 are left out.
 pub fn process_environment() -> Environment {
@@ -47,19 +46,21 @@ pub struct Parsed {
 
 /// Reads the `OTEL_*` variables, and `POD_NAME`, `POD_NAMESPACE`, `POD_UID` and `NODE_NAME` for the resource.
 pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
-    let mut reader = Reader {
-        environment,
-        warnings: Vec::new(),
-    };
+    let mut reader = Reader::new(environment);
     reader.warn_about_other_signals();
+    let (switch, exporters) = reader.exporters();
     let settings = TraceSettings {
-        exporters: reader.exporters(),
+        switch,
+        exporters,
+        transport: reader.transport(),
+        headers: reader.headers(),
         sampler: reader.sampler(),
         propagators: reader.propagators(),
         limits: reader.limits(),
         batch: reader.batch(),
         resource: reader.resource(service_version),
         conventions: reader.conventions(),
+        exemplars: reader.exemplars(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {
@@ -68,82 +69,7 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
     }
 }
 
-struct Reader<'a> {
-    environment: &'a Environment,
-    warnings: Vec<String>,
-}
-
-impl<'a> Reader<'a> {
-    /// The trimmed value; empty counts as unset.
-    fn text(&self, name: &str) -> Option<&'a str> {
-        self.environment
-            .get(name)
-            .map(|value| value.trim())
-            .filter(|value| !value.is_empty())
-    }
-
-    fn warn(&mut self, name: &str, reason: impl std::fmt::Display) {
-        self.warnings.push(format!("{name} is ignored: {reason}"));
-    }
-
-    /// The first of `names` that is set and that `read` accepts; each that it refuses costs a warning.
-    fn first<T>(&mut self, names: &[&str], expected: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        for name in names {
-            let Some(value) = self.text(name) else { continue };
-            match read(value) {
-                Some(read) => return Some(read),
-                None => self.warn(name, format_args!("expected {expected}")),
-            }
-        }
-        None
-    }
-
-    fn boolean(&mut self, names: &[&str]) -> bool {
-        let read = |value: &str| match value.to_ascii_lowercase().as_str() {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
-        };
-        self.first(names, "true or false", read).unwrap_or(false)
-    }
-
-    fn milliseconds(&mut self, names: &[&str], default: u64) -> Duration {
-        let read = |value: &str| {
-            value
-                .parse()
-                .ok()
-                .filter(|number| (1..=MAX_MILLISECONDS).contains(number))
-        };
-        Duration::from_millis(
-            self.first(names, "milliseconds from 1 to one day", read)
-                .unwrap_or(default),
-        )
-    }
-
-    fn count(&mut self, names: &[&str], default: u32) -> u32 {
-        self.first(names, "a whole number from 0", |value| value.parse().ok())
-            .unwrap_or(default)
-    }
-
-    fn size(&mut self, name: &str, default: usize) -> usize {
-        let read = |value: &str| {
-            value
-                .parse()
-                .ok()
-                .filter(|number| (1..=MAX_QUEUE_SIZE).contains(number))
-        };
-        self.first(&[name], "a whole number from 1 to 1048576", read)
-            .unwrap_or(default)
-    }
-
-    fn list(&self, name: &str) -> Option<Vec<String>> {
-        let entries = self
-            .text(name)?
-            .split(',')
-            .map(|entry| entry.trim().to_ascii_lowercase());
-        Some(entries.filter(|entry| !entry.is_empty()).collect())
-    }
-
+impl Reader<'_> {
     fn warn_about_other_signals(&mut self) {
         for entry in self.list("OTEL_METRICS_EXPORTER").unwrap_or_default() {
             if !matches!(entry.as_str(), "prometheus" | "none") {
@@ -161,14 +87,14 @@ impl<'a> Reader<'a> {
         if self.text("OTEL_CONFIG_FILE").is_some() {
             self.warn(
                 "OTEL_CONFIG_FILE",
-                "declarative configuration is not supported; no part of the file applies",
+                "DECLARATIVE CONFIGURATION IS NOT SUPPORTED; no part of the file applies, the other variables do",
             );
         }
     }
 
-    fn exporters(&mut self) -> Vec<ExporterSettings> {
+    fn exporters(&mut self) -> (Switch, Vec<ExporterSettings>) {
         if self.boolean(&["OTEL_SDK_DISABLED"]) {
-            return Vec::new();
+            return (Switch::Disabled, Vec::new());
         }
         let asked = self.list("OTEL_TRACES_EXPORTER");
         let mut exporters = Vec::new();
@@ -179,13 +105,14 @@ impl<'a> Reader<'a> {
                     if otlp.is_none() && asked.is_some() {
                         self.warn(
                             "OTEL_TRACES_EXPORTER",
-                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT",
+                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT; only what --tracing-config-file or an \
+                             AttacherConfig names is used",
                         );
                     }
                     otlp.map(|settings| ExporterSettings::Otlp(Box::new(settings)))
                 }
-                "console" => Some(ExporterSettings::Console),
-                "none" => return Vec::new(),
+                "console" | "otlp/stdout" => Some(ExporterSettings::Console),
+                "none" => return (Switch::Off, Vec::new()),
                 _ => {
                     self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
                     None
@@ -193,96 +120,12 @@ impl<'a> Reader<'a> {
             };
             exporters.extend(exporter.filter(|exporter| !exporters.contains(exporter)));
         }
-        exporters
+        (Switch::On, exporters)
     }
 
-    fn otlp(&mut self) -> Option<OtlpSettings> {
-        let protocol = self.protocol();
-        let endpoint = self.endpoint(protocol)?;
-        self.compression();
-        Some(OtlpSettings {
-            protocol,
-            endpoint,
-            headers: self.headers(),
-            timeout: self.milliseconds(
-                &["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"],
-                10_000,
-            ),
-            certificate: self.file("CERTIFICATE"),
-            client_certificate: self.file("CLIENT_CERTIFICATE"),
-            client_key: self.file("CLIENT_KEY"),
-        })
-    }
-
-    fn protocol(&mut self) -> OtlpProtocol {
-        let names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-        let read = |value: &str| match value.to_ascii_lowercase().as_str() {
-            "grpc" => Some(OtlpProtocol::Grpc),
-            "http/protobuf" => Some(OtlpProtocol::HttpProtobuf),
-            _ => None,
-        };
-        self.first(&names, "grpc or http/protobuf", read)
-            .unwrap_or(OtlpProtocol::HttpProtobuf)
-    }
-
-    /// The endpoint of the signal verbatim, or the general one with the signal path added for HTTP.
-    fn endpoint(&mut self, protocol: OtlpProtocol) -> Option<String> {
-        const SIGNAL: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-        const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-        const EXPECTED: &str = "a URL such as http://collector:4318";
-        match protocol {
-            OtlpProtocol::Grpc => {
-                let insecure = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
-                let scheme = if self.boolean(&insecure) { "http" } else { "https" };
-                let read = |value: &str| {
-                    if value.contains("://") {
-                        collector_url(value)
-                    } else {
-                        collector_url(&format!("{scheme}://{value}"))
-                    }
-                };
-                self.first(&[SIGNAL, GENERAL], EXPECTED, read)
-            }
-            OtlpProtocol::HttpProtobuf => self.first(&[SIGNAL], EXPECTED, collector_url).or_else(|| {
-                let with_path = |value: &str| collector_url(&format!("{}/v1/traces", value.trim_end_matches('/')));
-                self.first(&[GENERAL], EXPECTED, with_path)
-            }),
-        }
-    }
-
-    fn compression(&mut self) {
-        let names = [
-            "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
-            "OTEL_EXPORTER_OTLP_COMPRESSION",
-        ];
-        let read = |value: &str| value.eq_ignore_ascii_case("none").then_some(());
-        self.first(&names, "none; this build does not compress", read);
-    }
-
-    fn file(&self, suffix: &str) -> Option<PathBuf> {
-        let signal = format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}");
-        let general = format!("OTEL_EXPORTER_OTLP_{suffix}");
-        self.text(&signal).or_else(|| self.text(&general)).map(PathBuf::from)
-    }
-
-    fn headers(&mut self) -> HeaderMap {
-        let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-        let read = |value: &str| {
-            let mut headers = HeaderMap::new();
-            for (key, value) in key_values(value)? {
-                let mut value = HeaderValue::from_str(&value).ok()?;
-                value.set_sensitive(true);
-                headers.insert(HeaderName::from_bytes(key.as_bytes()).ok()?, value);
-            }
-            Some(headers)
-        };
-        self.first(&names, "key=value pairs separated by commas", read)
-            .unwrap_or_default()
-    }
-
-    fn sampler(&mut self) -> SamplerSettings {
+    fn sampler(&mut self) -> Option<SamplerSettings> {
         let name = "OTEL_TRACES_SAMPLER";
-        let chosen = self.text(name).unwrap_or("parentbased_always_on").to_ascii_lowercase();
+        let chosen = self.text(name)?.to_ascii_lowercase();
         let (parent_based, root) = match chosen.strip_prefix("parentbased_") {
             Some(root) => (true, root),
             None => (false, chosen.as_str()),
@@ -293,13 +136,10 @@ impl<'a> Reader<'a> {
             "traceidratio" => RootSampler::Ratio(self.ratio()),
             _ => {
                 self.warn(name, "expected [parentbased_]always_on, always_off or traceidratio");
-                return SamplerSettings {
-                    root: RootSampler::AlwaysOn,
-                    parent_based: true,
-                };
+                return None;
             }
         };
-        SamplerSettings { root, parent_based }
+        Some(SamplerSettings { root, parent_based })
     }
 
     fn ratio(&mut self) -> f64 {
@@ -312,16 +152,23 @@ impl<'a> Reader<'a> {
         let Some(entries) = self.list("OTEL_PROPAGATORS") else {
             return Propagators { trace_context: true };
         };
-        let mut trace_context = false;
+        let (mut trace_context, mut none, mut known) = (false, false, false);
         for entry in &entries {
             match entry.as_str() {
                 "tracecontext" => trace_context = true,
                 "baggage" => {}
-                "none" => return Propagators { trace_context: false },
-                _ => self.warn("OTEL_PROPAGATORS", "expected tracecontext, baggage or none"),
+                "none" => none = true,
+                _ => {
+                    self.warn("OTEL_PROPAGATORS", "expected tracecontext, baggage or none");
+                    continue;
+                }
             }
+            known = true;
         }
-        Propagators { trace_context }
+        // A value of which nothing can be used counts as unset.
+        Propagators {
+            trace_context: !known || (trace_context && !none),
+        }
     }
 
     fn limits(&mut self) -> SpanLimitSettings {
@@ -345,10 +192,13 @@ impl<'a> Reader<'a> {
         let max_queue_size = self.size("OTEL_BSP_MAX_QUEUE_SIZE", 2048);
         let mut max_batch_size = self.size("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512.min(max_queue_size));
         if max_batch_size > max_queue_size {
-            self.warn(
-                "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
-                "larger than the queue; the queue's size is used",
-            );
+            // One that is not set is the queue's size at most, and so is one that cannot be used.
+            if self.text("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").is_some() {
+                self.warn(
+                    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+                    "larger than the queue; the queue's size is used",
+                );
+            }
             max_batch_size = max_queue_size;
         }
         BatchSettings {
@@ -386,6 +236,15 @@ impl<'a> Reader<'a> {
         resource
     }
 
+    fn exemplars(&mut self) -> ExemplarFilter {
+        self.first(
+            &["OTEL_METRICS_EXEMPLAR_FILTER"],
+            "always_on, always_off or trace_based",
+            ExemplarFilter::named,
+        )
+        .unwrap_or_default()
+    }
+
     fn sdk_log_level(&mut self) -> Option<String> {
         let read = |value: &str| {
             let value = value.to_ascii_lowercase();
@@ -393,46 +252,6 @@ impl<'a> Reader<'a> {
         };
         self.first(&["OTEL_LOG_LEVEL"], "off, error, warn, info, debug or trace", read)
     }
-}
-
-/// The URL when it names an HTTP host.
-fn collector_url(text: &str) -> Option<String> {
-    let uri: Uri = text.parse().ok()?;
-    let http = matches!(uri.scheme_str(), Some("http" | "https"));
-    (http && uri.host().is_some_and(|host| !host.is_empty())).then(|| text.to_owned())
-}
-
-/// W3C baggage syntax without properties: `key=value` pairs separated by commas, values percent-encoded. One pair that
-/// cannot be read makes the whole text unusable, as the specification asks.
-fn key_values(text: &str) -> Option<Vec<(String, String)>> {
-    let mut pairs = Vec::new();
-    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (key, value) = entry.split_once('=')?;
-        let key = percent_decode(key.trim())?;
-        if key.is_empty() {
-            return None;
-        }
-        pairs.push((key, percent_decode(value.trim())?));
-    }
-    Some(pairs)
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        rest = tail;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2)?;
-        let high = char::from(digits[0]).to_digit(16)?;
-        let low = char::from(digits[1]).to_digit(16)?;
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-        rest = tail;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

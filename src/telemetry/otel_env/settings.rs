@@ -7,14 +7,21 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::semconv::Conventions;
+use crate::telemetry::metrics::ExemplarFilter;
 
 /// Everything the environment says about traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// Where spans go; empty means tracing is off.
+    /// Whether there may be traces at all.
+    pub switch: Switch,
+    /// Where spans go; empty when the environment does not say, so that others may.
     pub exporters: Vec<ExporterSettings>,
-    /// Which traces are kept.
-    pub sampler: SamplerSettings,
+    /// How collectors are talked to.
+    pub transport: TransportSettings,
+    /// Extra headers for the collector of the process; values are marked sensitive, so that Debug hides them.
+    pub headers: HeaderMap,
+    /// Which traces are kept, when the environment says so.
+    pub sampler: Option<SamplerSettings>,
     /// What is sent along with outgoing calls.
     pub propagators: Propagators,
     /// Limits of one span.
@@ -25,8 +32,22 @@ pub struct TraceSettings {
     pub resource: BTreeMap<String, String>,
     /// Which names attributes have.
     pub conventions: Conventions,
+    /// Which observations of a metric carry the id of a trace (`OTEL_METRICS_EXEMPLAR_FILTER`).
+    pub exemplars: ExemplarFilter,
     /// Level asked for the SDK's own log records (`OTEL_LOG_LEVEL`).
     pub sdk_log_level: Option<String>,
+}
+
+/// Whether there may be traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// Yes, where somebody names a collector.
+    #[default]
+    On,
+    /// No (`OTEL_TRACES_EXPORTER=none`), whoever names a collector.
+    Off,
+    /// No (`OTEL_SDK_DISABLED=true`), but what comes in is passed on.
+    Disabled,
 }
 
 /// One destination of spans.
@@ -39,23 +60,40 @@ pub enum ExporterSettings {
 }
 
 /// Transport of OTLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OtlpProtocol {
     /// gRPC.
     Grpc,
     /// Protobuf over HTTP/1.1.
     HttpProtobuf,
+    /// JSON over HTTP/1.1.
+    HttpJson,
 }
 
-/// How to reach the collector.
-#[derive(Clone, Debug, PartialEq)]
+/// Compression of what is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// None.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+}
+
+/// Where a collector is.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpSettings {
     /// Transport.
     pub protocol: OtlpProtocol,
     /// Full URL; for HTTP it ends with the signal path.
     pub endpoint: String,
-    /// Extra headers; values are marked sensitive, so that Debug hides them.
-    pub headers: HeaderMap,
+}
+
+/// How collectors are talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransportSettings {
+    /// Compression of requests.
+    pub compression: Compression,
     /// Limit of one request.
     pub timeout: Duration,
     /// PEM file with the certificates to trust instead of the system's.

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use http::HeaderMap;
+
 use super::*;
 
 fn settings(pairs: &[(&str, &str)]) -> Parsed {
@@ -22,11 +26,17 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
     let parsed = settings(&[]);
     assert_eq!(parsed.warnings, Vec::<String>::new());
     let expected = TraceSettings {
+        switch: Switch::On,
         exporters: Vec::new(),
-        sampler: SamplerSettings {
-            root: RootSampler::AlwaysOn,
-            parent_based: true,
+        transport: TransportSettings {
+            compression: Compression::None,
+            timeout: Duration::from_secs(10),
+            certificate: None,
+            client_certificate: None,
+            client_key: None,
         },
+        headers: HeaderMap::new(),
+        sampler: None,
         propagators: Propagators { trace_context: true },
         limits: SpanLimitSettings {
             value_length: 4096,
@@ -47,6 +57,7 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             ("service.version".to_owned(), "9.9.9".to_owned()),
         ]),
         conventions: Conventions::default(),
+        exemplars: ExemplarFilter::TraceBased,
         sdk_log_level: None,
     };
     assert_eq!(parsed.settings, expected);
@@ -71,7 +82,7 @@ fn endpoint_variables(short: &str) -> Vec<(&'static str, &str)> {
 
 #[test]
 fn endpoint_and_protocol_table() {
-    use OtlpProtocol::{Grpc, HttpProtobuf};
+    use OtlpProtocol::{Grpc, HttpJson, HttpProtobuf};
     for (short, protocol, endpoint, warnings) in [
         ("G=http://c:4318", HttpProtobuf, "http://c:4318/v1/traces", 0),
         (
@@ -87,7 +98,10 @@ fn endpoint_and_protocol_table() {
         ("G=c:4317;P=grpc", Grpc, "https://c:4317", 0),
         ("G=c:4317;P=grpc;I=TRUE", Grpc, "http://c:4317", 0),
         ("G=c:4317;P=grpc;I=yes", Grpc, "https://c:4317", 1),
-        ("G=http://c;P=http/json", HttpProtobuf, "http://c/v1/traces", 1),
+        ("G=http://c;P=http/json", HttpJson, "http://c/v1/traces", 0),
+        ("S=http://c/x;P=HTTP/JSON", HttpJson, "http://c/x", 0),
+        ("G=http://c;P=thrift", HttpProtobuf, "http://c/v1/traces", 1),
+        ("G=http://c;SP=thrift;P=grpc", Grpc, "http://c", 1),
         (
             "G=http://c;P=grpc;SP=http/protobuf",
             HttpProtobuf,
@@ -127,6 +141,9 @@ fn exporter_table() {
         ("", "console", false, "c", 0),
         ("", "otlp, console ,otlp", true, "oc", 0),
         ("", "console,none", true, "", 0),
+        ("", "otlp/stdout", true, "c", 0),
+        ("", "OTLP/stdout,console", true, "c", 0),
+        ("", "none", true, "", 0),
         ("", "zipkin", true, "", 1),
         ("", "zipkin,console", true, "c", 1),
     ] {
@@ -168,16 +185,22 @@ fn sampler_table() {
         ("traceidratio", "1.5", Ratio(1.0), false, 1),
         ("traceidratio", "NaN", Ratio(1.0), false, 1),
         ("parentbased_traceidratio", "half", Ratio(1.0), true, 1),
-        ("xray", "", AlwaysOn, true, 1),
-        ("parentbased_jaeger_remote", "", AlwaysOn, true, 1),
     ] {
         let parsed = settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]);
         assert_eq!(
             parsed.settings.sampler,
-            SamplerSettings { root, parent_based },
+            Some(SamplerSettings { root, parent_based }),
             "{name} {argument}"
         );
         assert_eq!(parsed.warnings.len(), warnings, "{name} {argument}");
+    }
+    for (name, warnings) in [("", 0), ("xray", 1), ("parentbased_jaeger_remote", 1), ("on", 1)] {
+        let parsed = settings(&[("OTEL_TRACES_SAMPLER", name)]);
+        assert_eq!(
+            (parsed.settings.sampler, parsed.warnings.len()),
+            (None, warnings),
+            "{name}"
+        );
     }
 }
 
@@ -190,7 +213,9 @@ fn propagator_table() {
         ("baggage", false, 0),
         ("none", false, 0),
         ("tracecontext,none", false, 0),
-        ("b3", false, 1),
+        ("b3", true, 1),
+        ("b3,none", false, 1),
+        ("b3,baggage", false, 1),
         ("b3,jaeger,tracecontext", true, 2),
     ] {
         let parsed = settings(&[("OTEL_PROPAGATORS", value)]);
@@ -363,8 +388,8 @@ fn headers_are_decoded_and_never_shown() {
         ENDPOINT,
         ("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization={secret},x=1")),
     ]);
-    assert_eq!(otlp(&parsed).headers["authorization"], "Bearer s3cr3t-canary");
-    assert_eq!(otlp(&parsed).headers["x"], "1");
+    assert_eq!(parsed.settings.headers["authorization"], "Bearer s3cr3t-canary");
+    assert_eq!(parsed.settings.headers["x"], "1");
     assert!(!format!("{parsed:?}").contains("s3cr3t-canary"));
     let broken = settings(&[
         ENDPOINT,
@@ -378,7 +403,6 @@ fn headers_are_decoded_and_never_shown() {
 #[test]
 fn transport_details_are_read() {
     let parsed = settings(&[
-        ENDPOINT,
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2000"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca"),
@@ -388,17 +412,89 @@ fn transport_details_are_read() {
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
     ]);
     assert_eq!(parsed.warnings, Vec::<String>::new());
-    let otlp = otlp(&parsed);
+    let otlp = &parsed.settings.transport;
     assert_eq!(otlp.timeout, Duration::from_secs(2));
     assert_eq!(otlp.certificate.as_deref(), Some("/traces-ca".as_ref()));
     assert_eq!(otlp.client_certificate.as_deref(), Some("/cert".as_ref()));
     assert_eq!(otlp.client_key.as_deref(), Some("/key".as_ref()));
-    assert_eq!(
-        settings(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")])
-            .warnings
-            .len(),
-        1
+}
+
+#[test]
+fn compression_table() {
+    use Compression::{Gzip, None};
+    let (signal, general) = (
+        "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+        "OTEL_EXPORTER_OTLP_COMPRESSION",
     );
+    for (of_signal, of_all, compression, warnings) in [
+        ("", "", None, 0),
+        ("", "GZip", Gzip, 0),
+        ("none", "gzip", None, 0),
+        ("gzip", "none", Gzip, 0),
+        ("zstd", "gzip", Gzip, 1),
+        ("", "zstd", None, 1),
+    ] {
+        let parsed = settings(&[(signal, of_signal), (general, of_all)]);
+        assert_eq!(
+            (parsed.settings.transport.compression, parsed.warnings.len()),
+            (compression, warnings),
+            "{of_signal} {of_all}"
+        );
+    }
+}
+
+#[test]
+fn exemplar_filter_table() {
+    use ExemplarFilter::{AlwaysOff, AlwaysOn, TraceBased};
+    for (value, filter, warnings) in [
+        ("", TraceBased, 0),
+        ("trace_based", TraceBased, 0),
+        ("ALWAYS_ON", AlwaysOn, 0),
+        ("always_off", AlwaysOff, 0),
+        ("sometimes", TraceBased, 1),
+    ] {
+        let parsed = settings(&[("OTEL_METRICS_EXEMPLAR_FILTER", value)]);
+        assert_eq!(
+            (parsed.settings.exemplars, parsed.warnings.len()),
+            (filter, warnings),
+            "{value}"
+        );
+    }
+}
+
+/// Every variable that has a form is given one that it cannot have: one warning each, and the defaults.
+#[test]
+fn a_value_that_cannot_be_used_costs_one_warning_and_is_ignored() {
+    let free = |name: &str| {
+        let ends = ["_CERTIFICATE", "_CLIENT_KEY", "_NAME", "_NAMESPACE", "_UID"];
+        ends.iter().any(|end| name.ends_with(end))
+    };
+    for name in VARIABLES.iter().filter(|name| !free(name)) {
+        let pairs = [(*name, "\u{1f612} no%such,value=%"), ENDPOINT];
+        let first = if *name == ENDPOINT.0 { &pairs[..1] } else { &pairs[..] };
+        let (with, without) = (settings(first), settings(&first[1..]));
+        // These are asked for only where something else makes them count.
+        let unread = [
+            "OTEL_TRACES_SAMPLER_ARG",
+            "OTEL_EXPORTER_OTLP_INSECURE",
+            "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
+        ];
+        let least = usize::from(!unread.contains(name));
+        // A list has a warning for each of its two entries.
+        let most = if name.ends_with("_EXPORTER") || *name == "OTEL_PROPAGATORS" {
+            2
+        } else {
+            least
+        };
+        assert!(
+            (least..=most).contains(&with.warnings.len()),
+            "{name}: {:?}",
+            with.warnings
+        );
+        assert!(with.warnings.iter().all(|warning| warning.starts_with(name)), "{name}");
+        let exporter = *name == "OTEL_TRACES_EXPORTER";
+        assert_eq!(with.settings == without.settings, !exporter, "{name}");
+    }
 }
 
 #[test]

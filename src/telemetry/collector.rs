@@ -1,0 +1,330 @@
+//! One OTLP collector: an exporter of the SDK over gRPC or HTTP, built anew when the files of its certificates change.
+//!
+//! Everything the SDK would read from the process environment is handed over, and the headers that it reads all the same
+//! are taken out again, so that one parsed environment decides. Must be used on the export thread's runtime.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
+use opentelemetry_http::hyper::HyperClient;
+use opentelemetry_http::{Bytes, HttpClient, HttpError};
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use opentelemetry_otlp::{
+    ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+use tonic::metadata::MetadataMap;
+
+use super::batch::ExportError;
+use super::otel_env::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
+
+/// Headers of the SDK itself; all others are ours to decide.
+const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
+
+/// Why an exporter cannot be built. The texts hold file names and reasons, no contents.
+#[derive(Debug, Error)]
+pub enum ExporterError {
+    /// A TLS file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// File the environment named.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A TLS file holds no usable PEM data.
+    #[error("no usable PEM data in {path}: {source}")]
+    Pem {
+        /// File the environment named.
+        path: String,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// Certificate and key do not go together, or the system has no trusted certificates.
+    #[error("TLS settings of the collector cannot be used: {0}")]
+    Tls(String),
+    /// A client certificate without its key, or the other way round.
+    #[error("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY need each other")]
+    HalfIdentity,
+    /// The SDK refused the settings.
+    #[error(transparent)]
+    Build(#[from] ExporterBuildError),
+}
+
+/// A collector, and the exporter to it while there is one.
+pub(super) struct Collector {
+    settings: OtlpSettings,
+    transport: TransportSettings,
+    headers: HeaderMap,
+    resource: Resource,
+    exporter: Option<SpanExporter>,
+    /// The TLS files as they were when the exporter was built.
+    files: u64,
+    /// What was last said to stand in the way.
+    told: Option<String>,
+}
+
+impl Collector {
+    pub fn new(settings: OtlpSettings, transport: TransportSettings, headers: HeaderMap, resource: Resource) -> Self {
+        Self {
+            settings,
+            transport,
+            headers,
+            resource,
+            exporter: None,
+            files: 0,
+            told: None,
+        }
+    }
+
+    /// Builds the exporter when there is none, or when a file changed. One that stands is kept until the new files can be
+    /// used. What stands in the way is said once, until it is something else.
+    pub fn prepare(&mut self) {
+        let files = self.fingerprint();
+        if self.exporter.is_some() && files == self.files {
+            return;
+        }
+        match quietly(|| self.build()) {
+            Ok(exporter) => {
+                if self.exporter.is_some() || self.told.take().is_some() {
+                    tracing::info!(
+                        collector = self.name(),
+                        "the certificates for the collector of traces were read"
+                    );
+                }
+                (self.exporter, self.files, self.told) = (Some(exporter), files, None);
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.told.as_ref() != Some(&text) {
+                    let collector = self.name();
+                    let consequence = match self.exporter {
+                        Some(_) => "what was read before stays in use",
+                        None => "no spans are sent until that is mended; attaching is not affected",
+                    };
+                    tracing::warn!(
+                        collector,
+                        error = text,
+                        "cannot use the settings for the collector of traces: {consequence}"
+                    );
+                    self.told = Some(text);
+                }
+            }
+        }
+    }
+
+    /// Exports one batch.
+    pub async fn export(&mut self, batch: Vec<SpanData>) -> Result<(), ExportError> {
+        self.prepare();
+        let Some(exporter) = &self.exporter else {
+            return Err(ExportError::Told);
+        };
+        let exported = exporter.export(batch).await;
+        exported.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
+    }
+
+    /// The collector without user information and path.
+    fn name(&self) -> String {
+        let uri: Option<http::Uri> = self.settings.endpoint.parse().ok();
+        let named = uri.and_then(|uri| {
+            let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+            Some(format!("{}://{}{port}", uri.scheme_str()?, uri.host()?))
+        });
+        named.unwrap_or_else(|| "collector".to_owned())
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.settings.endpoint.starts_with("https:")
+    }
+
+    /// Another value when a TLS file has other contents, appeared or went away.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let TransportSettings {
+            certificate,
+            client_certificate,
+            client_key,
+            ..
+        } = &self.transport;
+        for path in [certificate, client_certificate, client_key].into_iter().flatten() {
+            if self.is_encrypted() {
+                let contents = std::fs::read(path).map_err(|error| error.kind());
+                contents.hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    fn build(&self) -> Result<SpanExporter, ExporterError> {
+        let mut exporter = match self.settings.protocol {
+            OtlpProtocol::Grpc => self.build_grpc()?,
+            OtlpProtocol::HttpProtobuf => self.build_http(Protocol::HttpBinary)?,
+            OtlpProtocol::HttpJson => self.build_http(Protocol::HttpJson)?,
+        };
+        exporter.set_resource(&self.resource);
+        Ok(exporter)
+    }
+
+    fn build_grpc(&self) -> Result<SpanExporter, ExporterError> {
+        let headers = self.headers.clone();
+        let ours = move |mut request: tonic::Request<()>| {
+            let mut all = std::mem::take(request.metadata_mut()).into_headers();
+            replace(&mut all, &headers);
+            *request.metadata_mut() = MetadataMap::from_headers(all);
+            Ok(request)
+        };
+        let mut builder = SpanExporter::builder()
+            .with_tonic()
+            .with_endpoint(&self.settings.endpoint)
+            .with_protocol(Protocol::Grpc)
+            .with_timeout(self.transport.timeout)
+            .with_interceptor(ours);
+        if self.transport.compression == Compression::Gzip {
+            builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
+        }
+        if self.is_encrypted() {
+            let mut tls = ClientTlsConfig::new();
+            tls = match &self.transport.certificate {
+                Some(path) => tls.ca_certificate(Certificate::from_pem(read(path)?)),
+                None => tls.with_native_roots(),
+            };
+            if let Some((certificate, key)) = identity_files(&self.transport)? {
+                tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            }
+            builder = builder.with_tls_config(tls);
+        }
+        Ok(builder.build()?)
+    }
+
+    fn build_http(&self, protocol: Protocol) -> Result<SpanExporter, ExporterError> {
+        let timeout = self.transport.timeout;
+        let mut builder = SpanExporter::builder()
+            .with_http()
+            .with_endpoint(&self.settings.endpoint)
+            .with_protocol(protocol)
+            .with_timeout(timeout);
+        if self.transport.compression == Compression::Gzip {
+            builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
+        }
+        let headers = self.headers.clone();
+        // The SDK's own client for the `hyper-client` feature knows no TLS.
+        let client: Arc<dyn HttpClient> = if self.is_encrypted() {
+            let connector = HttpsConnectorBuilder::new()
+                .with_tls_config(tls_config(&self.transport)?)
+                .https_only()
+                .enable_http1()
+                .build();
+            Arc::new(HyperClient::new(connector, timeout, None))
+        } else {
+            Arc::new(HyperClient::with_default_connector(timeout, None))
+        };
+        Ok(builder.with_http_client(Ours { client, headers }).build()?)
+    }
+}
+
+/// The SDK reads the environment too when something is built, and complains about what we have complained about.
+pub(super) fn quietly<T>(build: impl FnOnce() -> T) -> T {
+    tracing::dispatcher::with_default(&tracing::Dispatch::none(), build)
+}
+
+/// Sends the headers that we decided on.
+#[derive(Debug)]
+struct Ours {
+    client: Arc<dyn HttpClient>,
+    headers: HeaderMap,
+}
+
+#[tonic::async_trait]
+impl HttpClient for Ours {
+    async fn send_bytes(&self, mut request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
+        replace(request.headers_mut(), &self.headers);
+        self.client.send_bytes(request).await
+    }
+}
+
+/// Takes out what the SDK read from the environment, and puts in what we did: for a collector that an AttacherConfig
+/// names, nothing, as headers may hold the credentials of another one.
+fn replace(all: &mut HeaderMap, ours: &HeaderMap) {
+    let mut kept = HeaderMap::new();
+    for name in SDK_HEADERS {
+        if let Some(value) = all.get(name) {
+            kept.insert(name, value.clone());
+        }
+    }
+    for (name, value) in ours {
+        kept.insert(name, value.clone());
+    }
+    *all = kept;
+}
+
+fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterError> {
+    let tls_error = |error: rustls::Error| ExporterError::Tls(error.to_string());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(tls_error)?;
+    let builder = if let Some(path) = &settings.certificate {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(tls_error)?;
+        }
+        builder.with_root_certificates(roots)
+    } else {
+        builder
+            .with_native_roots()
+            .map_err(|error| ExporterError::Tls(error.to_string()))?
+    };
+    match identity_files(settings)? {
+        None => Ok(builder.with_no_client_auth()),
+        Some((certificate, key)) => {
+            let key_der = PrivateKeyDer::from_pem_slice(&read(key)?);
+            let key_der = key_der.map_err(|source| pem_error(key, source))?;
+            builder
+                .with_client_auth_cert(certificates(certificate)?, key_der)
+                .map_err(tls_error)
+        }
+    }
+}
+
+fn identity_files(settings: &TransportSettings) -> Result<Option<(&Path, &Path)>, ExporterError> {
+    match (settings.client_certificate.as_deref(), settings.client_key.as_deref()) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        _ => Err(ExporterError::HalfIdentity),
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ExporterError> {
+    let pem = read(path)?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|source| pem_error(path, source))?;
+    if certificates.is_empty() {
+        return Err(pem_error(path, pem::Error::NoItemsFound));
+    }
+    Ok(certificates)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
+    std::fs::read(path).map_err(|source| ExporterError::File {
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+fn pem_error(path: &Path, source: pem::Error) -> ExporterError {
+    ExporterError::Pem {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+#[path = "collector_tests.rs"]
+mod tests;

@@ -1,0 +1,281 @@
+use std::io::Write;
+use std::time::Duration;
+
+use super::*;
+use crate::telemetry::exporter::tests::span;
+
+fn transport() -> TransportSettings {
+    TransportSettings {
+        compression: Compression::None,
+        timeout: Duration::from_secs(1),
+        certificate: None,
+        client_certificate: None,
+        client_key: None,
+    }
+}
+
+fn collector(protocol: OtlpProtocol, endpoint: &str, transport: TransportSettings) -> Collector {
+    let endpoint = endpoint.to_owned();
+    let resource = Resource::builder_empty().build();
+    Collector::new(
+        OtlpSettings { protocol, endpoint },
+        transport,
+        HeaderMap::new(),
+        resource,
+    )
+}
+
+const PROTOCOLS: [OtlpProtocol; 3] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf, OtlpProtocol::HttpJson];
+
+#[tokio::test]
+async fn tls_files_are_read_for_all_transports() {
+    let build = |protocol, transport| collector(protocol, "https://127.0.0.1:1", transport).build();
+    let directory = tempfile::tempdir().unwrap();
+    let identity = rcgen::generate_simple_self_signed(vec!["collector".to_owned()]).unwrap();
+    let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    std::fs::write(&certificate, identity.cert.pem()).unwrap();
+    std::fs::write(&key, identity.signing_key.serialize_pem()).unwrap();
+    let empty = directory.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    for protocol in PROTOCOLS {
+        let good = TransportSettings {
+            certificate: Some(certificate.clone()),
+            client_certificate: Some(certificate.clone()),
+            client_key: Some(key.clone()),
+            ..transport()
+        };
+        assert!(build(protocol, good.clone()).is_ok(), "{protocol:?}");
+
+        let missing = TransportSettings {
+            certificate: Some(directory.path().join("none.pem")),
+            ..good.clone()
+        };
+        assert!(
+            matches!(build(protocol, missing), Err(ExporterError::File { .. })),
+            "{protocol:?}"
+        );
+        let half = TransportSettings {
+            client_key: None,
+            ..good.clone()
+        };
+        assert!(
+            matches!(build(protocol, half), Err(ExporterError::HalfIdentity)),
+            "{protocol:?}"
+        );
+        let no_key = TransportSettings {
+            client_key: Some(empty.clone()),
+            ..good
+        };
+        assert!(build(protocol, no_key).is_err(), "{protocol:?}");
+    }
+    let no_roots = TransportSettings {
+        certificate: Some(empty),
+        ..transport()
+    };
+    assert!(matches!(
+        build(OtlpProtocol::HttpProtobuf, no_roots),
+        Err(ExporterError::Pem { .. })
+    ));
+}
+
+/// A certificate authority that signed the certificate of `localhost`, which serves as the client's as well.
+struct Pki {
+    directory: tempfile::TempDir,
+    certificate: String,
+    key: String,
+}
+
+impl Pki {
+    fn new() -> Self {
+        let authority_key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority_certificate = authority.self_signed(&authority_key).unwrap();
+        let issuer = rcgen::Issuer::new(authority, authority_key);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let leaf = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = leaf.signed_by(&key, &issuer).unwrap().pem();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), authority_certificate.pem()).unwrap();
+        std::fs::write(directory.path().join("cert.pem"), &certificate).unwrap();
+        let key = key.serialize_pem();
+        std::fs::write(directory.path().join("key.pem"), &key).unwrap();
+        Self {
+            directory,
+            certificate,
+            key,
+        }
+    }
+
+    fn ca(&self) -> Vec<u8> {
+        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
+    }
+
+    fn transport(&self) -> TransportSettings {
+        let file = |name: &str| Some(self.directory.path().join(name));
+        TransportSettings {
+            timeout: Duration::from_secs(20),
+            certificate: file("ca.pem"),
+            client_certificate: file("cert.pem"),
+            client_key: file("key.pem"),
+            ..transport()
+        }
+    }
+}
+
+/// Answers one HTTPS request of a client with a certificate, and returns the request line.
+fn serve_one_https_request(pki: &Pki, listener: std::net::TcpListener) -> std::thread::JoinHandle<String> {
+    use std::io::{BufRead, BufReader, Read};
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pki.ca()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let chain = vec![CertificateDer::from_pem_slice(pki.certificate.as_bytes()).unwrap()];
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(pki.key.as_bytes()).unwrap())
+        .unwrap();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut reader = BufReader::new(rustls::StreamOwned::new(connection, stream));
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+            head.push(line.trim().to_ascii_lowercase());
+        }
+        let length = head
+            .iter()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .unwrap();
+        reader.read_exact(&mut vec![0; length.parse().unwrap()]).unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        reader.get_mut().write_all(answer).unwrap();
+        head.swap_remove(0)
+    })
+}
+
+#[tokio::test]
+async fn https_uses_the_configured_trust_and_identity() {
+    let pki = Pki::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = serve_one_https_request(&pki, listener);
+    let endpoint = format!("https://localhost:{port}/v1/traces");
+    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, pki.transport());
+    collector.export(vec![span()]).await.unwrap();
+    assert_eq!(server.join().unwrap(), "post /v1/traces http/1.1");
+}
+
+#[tokio::test]
+async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
+    use tonic::transport::{Server, ServerTlsConfig};
+    let pki = Pki::new();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&pki.certificate, &pki.key))
+        .client_ca_root(Certificate::from_pem(pki.ca()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    // No service is added: UNIMPLEMENTED can only come through the handshake.
+    let router = Server::builder()
+        .tls_config(tls)
+        .unwrap()
+        .add_routes(tonic::service::Routes::default());
+    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+    let server = tokio::spawn(router.serve_with_incoming(incoming));
+    let mut known = collector(OtlpProtocol::Grpc, &endpoint, pki.transport());
+    let error = known.export(vec![span()]).await.unwrap_err();
+    assert!(format!("{error:?}").contains("Unimplemented"), "{error:?}");
+    // The same without our certificate does not get through.
+    let anonymous = TransportSettings {
+        client_certificate: None,
+        client_key: None,
+        timeout: Duration::from_secs(2),
+        ..pki.transport()
+    };
+    let mut unknown = collector(OtlpProtocol::Grpc, &endpoint, anonymous);
+    let error = unknown.export(vec![span()]).await.unwrap_err();
+    assert!(!format!("{error:?}").contains("Unimplemented"), "{error:?}");
+    server.abort();
+}
+
+/// Exports one span to a server of this authority.
+async fn is_exported(collector: &mut Collector, pki: &Pki, listener: &std::net::TcpListener) -> bool {
+    let server = serve_one_https_request(pki, listener.try_clone().unwrap());
+    let exported = collector.export(vec![span()]).await;
+    exported.is_ok() && server.join().is_ok()
+}
+
+#[tokio::test]
+async fn certificates_are_read_when_they_appear_and_when_they_change() {
+    let pki = Pki::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let put = |pki: &Pki, names: &[&str]| {
+        for name in names {
+            std::fs::copy(pki.directory.path().join(name), file(name)).unwrap();
+        }
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("https://localhost:{}/v1/traces", listener.local_addr().unwrap().port());
+    let transport = TransportSettings {
+        certificate: Some(file("ca.pem")),
+        client_certificate: Some(file("cert.pem")),
+        client_key: Some(file("key.pem")),
+        ..pki.transport()
+    };
+    let mut collector = collector(OtlpProtocol::HttpProtobuf, &endpoint, transport);
+    // Nothing is there, then only a part.
+    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::Told));
+    put(&pki, &["ca.pem", "cert.pem"]);
+    assert_eq!(collector.export(vec![span()]).await, Err(ExportError::Told));
+    assert!(
+        collector.told.as_ref().unwrap().contains("key.pem"),
+        "{:?}",
+        collector.told
+    );
+    put(&pki, &["key.pem"]);
+    assert!(is_exported(&mut collector, &pki, &listener).await);
+    assert_eq!(collector.told, None);
+    // What cannot be used leaves in use what was there.
+    std::fs::write(file("ca.pem"), "half a file").unwrap();
+    assert!(is_exported(&mut collector, &pki, &listener).await);
+    assert!(
+        collector.told.as_ref().unwrap().contains("ca.pem"),
+        "{:?}",
+        collector.told
+    );
+    // Another authority, of which the one before knows nothing.
+    let renewed = Pki::new();
+    put(&renewed, &["ca.pem", "cert.pem", "key.pem"]);
+    assert!(is_exported(&mut collector, &renewed, &listener).await);
+    assert_eq!(collector.told, None);
+}
+
+#[test]
+fn only_our_headers_are_sent() {
+    let map = |pairs: &[(&'static str, &'static str)]| {
+        let pairs = pairs.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_static(name);
+            (name, http::HeaderValue::from_static(value))
+        });
+        pairs.collect::<HeaderMap>()
+    };
+    let mut all = map(&[
+        ("content-type", "x"),
+        ("authorization", "of another"),
+        ("user-agent", "sdk"),
+    ]);
+    replace(&mut all, &map(&[("x-token", "1"), ("user-agent", "ours")]));
+    assert_eq!(
+        all,
+        map(&[("content-type", "x"), ("user-agent", "ours"), ("x-token", "1")])
+    );
+}

@@ -1,0 +1,81 @@
+//! What became of the spans of all pipelines.
+//!
+//! This module must not decide anything: it only counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Counts of spans since the start, over all pipelines of the process.
+#[derive(Debug, Default)]
+pub struct SpanCounters {
+    pub(super) ended: AtomicU64,
+    pub(super) exported: AtomicU64,
+    pub(super) export_failed: AtomicU64,
+    pub(super) queue_full: AtomicU64,
+    pub(super) shutdown: AtomicU64,
+    filtered: AtomicU64,
+    queue_length: AtomicUsize,
+    queue_capacity: AtomicUsize,
+}
+
+/// One reading of [`SpanCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// Sampled spans that ended.
+    pub ended: u64,
+    /// Spans every exporter took.
+    pub exported: u64,
+    /// Spans an exporter failed to take.
+    pub export_failed: u64,
+    /// Spans dropped because the queue was full.
+    pub queue_full: u64,
+    /// Spans dropped because the pipeline was shut down.
+    pub shutdown: u64,
+    /// Spans that were recorded and left out by a rule of our own.
+    pub filtered: u64,
+    /// Spans in the queues now.
+    pub queue_length: usize,
+    /// Spans the queues may hold.
+    pub queue_capacity: usize,
+}
+
+impl SpanCounters {
+    /// Reads the counts; each is exact, together they are not one instant.
+    pub fn read(&self) -> SpanCounts {
+        SpanCounts {
+            ended: self.ended.load(Ordering::Relaxed),
+            exported: self.exported.load(Ordering::Relaxed),
+            export_failed: self.export_failed.load(Ordering::Relaxed),
+            queue_full: self.queue_full.load(Ordering::Relaxed),
+            shutdown: self.shutdown.load(Ordering::Relaxed),
+            filtered: self.filtered.load(Ordering::Relaxed),
+            queue_length: self.queue_length.load(Ordering::Relaxed),
+            queue_capacity: self.queue_capacity.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Notes spans that were recorded and that a rule leaves out, as those of a comparison that found nothing.
+    pub fn filter(&self, spans: usize) {
+        add(&self.filtered, spans);
+    }
+
+    pub(super) fn queue_took(&self, spans: usize) {
+        self.queue_length.fetch_add(spans, Ordering::Relaxed);
+    }
+
+    pub(super) fn queue_gave(&self, spans: usize) {
+        self.queue_length.fetch_sub(spans, Ordering::Relaxed);
+    }
+
+    pub(super) fn queue_opened(&self, capacity: usize) {
+        self.queue_capacity.fetch_add(capacity, Ordering::Relaxed);
+    }
+
+    pub(super) fn queue_closed(&self, capacity: usize) {
+        self.queue_capacity.fetch_sub(capacity, Ordering::Relaxed);
+    }
+}
+
+/// Counts spans.
+pub(super) fn add(counter: &AtomicU64, spans: usize) {
+    counter.fetch_add(spans as u64, Ordering::Relaxed);
+}

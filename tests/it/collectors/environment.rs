@@ -1,0 +1,127 @@
+//! What the environment and `--tracing-config-file` say, at the real operator.
+
+use std::fs;
+
+use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use serde_json::json;
+
+use super::{arrives, has, records, tracing, until_spans};
+use crate::rig::{World, operator_options};
+use crate::support::Result;
+use crate::support::otlp::OtlpReceiver;
+use crate::support::stage::stop;
+
+/// Variables that take any text, and two that decide whether others are looked at.
+const FREE: [&str; 7] = [
+    "_CERTIFICATE",
+    "_CLIENT_KEY",
+    "_NAME",
+    "_NAMESPACE",
+    "_UID",
+    "_ARG",
+    "OTEL_TRACES_EXPORTER",
+];
+
+/// One operator after another in one cluster.
+#[tokio::test]
+async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<()> {
+    let world = World::own().await?;
+    let folder = tempfile::tempdir().unwrap();
+    let [named, own] = [OtlpReceiver::grpc().await, OtlpReceiver::grpc().await];
+    crate::support::operator::install(&world.cluster).await?;
+    let driver = world.unconfigured_driver("env", |builder| builder).await?;
+    driver.configure(&tracing(&own.endpoint(), "grpc", None)).await?;
+
+    // Every variable that has a form has another one, and the file is not there: what the AttacherConfig says counts.
+    let file = folder.path().join("tracing.yaml");
+    let argument = format!("--tracing-config-file={}", file.display());
+    let mut options = operator_options().argument(argument.clone());
+    let formed = || {
+        VARIABLES
+            .iter()
+            .filter(|name| !FREE.iter().any(|end| name.ends_with(end)))
+    };
+    for name in formed() {
+        options = options.variable(name, "no=%such value");
+    }
+    let mut operator = world.operator(options).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-1").await?;
+    arrives(&own, "env-1").await;
+    for name in formed() {
+        // Asked for only with a gRPC endpoint of the environment.
+        if !name.ends_with("_INSECURE") {
+            assert_eq!(
+                records(&operator, &[&format!("{name} is ignored")]),
+                1,
+                "{name}\n{}",
+                operator.log_text()
+            );
+        }
+    }
+    assert_eq!(
+        records(&operator, &["--tracing-config-file", "tracing.yaml", "cannot be read"]),
+        1
+    );
+    stop(&mut operator).await?;
+
+    // The file comes before the AttacherConfig.
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: localhost:{}\n\
+         samplingRatePerMillion: 1000000\n",
+        named.port()
+    );
+    fs::write(&file, text).unwrap();
+    let soon = |options: crate::support::OperatorOptions| options.variable("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let mut operator = world
+        .operator(soon(operator_options().argument(argument.clone())))
+        .await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-2").await?;
+    arrives(&named, "env-2").await;
+    stop(&mut operator).await?;
+    assert!(!has(&own, "env-2"));
+
+    // OTEL_SDK_DISABLED comes before all.
+    let disabled = soon(operator_options().argument(argument)).variable("OTEL_SDK_DISABLED", "true");
+    let mut operator = world.operator(disabled).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-3").await?;
+    stop(&mut operator).await?;
+    assert!(!has(&own, "env-3") && !has(&named, "env-3"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_there_yet_costs_one_warning_and_works_when_it_is() -> Result<()> {
+    let world = World::own().await?;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let identity = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (identity.cert.pem(), identity.signing_key.serialize_pem());
+    let receiver = OtlpReceiver::grpc_over_tls(&certificate, &key).await;
+    let options = operator_options()
+        .variable(
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            format!("https://localhost:{}", receiver.port()),
+        )
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        .variable("OTEL_EXPORTER_OTLP_CERTIFICATE", file.display().to_string())
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let operator = world.operator(options).await?;
+    let driver = world.driver("uncertain", json!({})).await?;
+    for index in 0..3 {
+        let name = format!("uncertain-{index}");
+        driver.attach(&name).await?;
+    }
+    let failed = until_spans(&operator, "export_failed", |count| count > 0).await?;
+    driver.attach("uncertain-more").await?;
+    until_spans(&operator, "export_failed", |count| count > failed).await?;
+    assert_eq!(records(&operator, &["WARN", "ca.pem"]), 1, "{}", operator.log_text());
+    assert_eq!(records(&operator, &["WARN", "spans could not be exported"]), 0);
+
+    fs::write(&file, certificate).unwrap();
+    driver.attach("uncertain-after").await?;
+    arrives(&receiver, "uncertain-after").await;
+    Ok(())
+}
