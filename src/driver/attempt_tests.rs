@@ -178,6 +178,7 @@ impl Stage {
             metrics: metrics.clone(),
             tracers: Tracers::from(tracer),
             logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

@@ -481,7 +481,7 @@ fn a_value_that_cannot_be_used_costs_one_warning_and_is_ignored() {
         ];
         let least = usize::from(!unread.contains(name));
         // A list has a warning for each of its two entries.
-        let most = if name.ends_with("_EXPORTER") || *name == "OTEL_PROPAGATORS" {
+        let most = if name.ends_with("_EXPORTER") || name.ends_with("_OPT_IN") || *name == "OTEL_PROPAGATORS" {
             2
         } else {
             least
