@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	isolation ten failover listing overhead \
-	generate kubectl-docs doc deny chart programs controlplane sidecar jaeger need-rust clean
+	generate prometheus-rule kubectl-docs doc deny chart programs controlplane sidecar jaeger prometheus need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -54,7 +54,7 @@ tables: need-rust ## Play the tables of the Go sidecar's own tests, and count th
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
-integration: programs controlplane sidecar jaeger ## Run the tests on real API servers
+integration: programs controlplane sidecar jaeger prometheus ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
@@ -93,6 +93,9 @@ overhead: need-rust controlplane ## Measure what traces cost: off, on, and with 
 generate: need-rust ## Write crds/ from the Rust types, and docs/TRACES.md from the registry of spans
 	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry
 
+prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from the alerts
+	UPDATE=1 $(CARGO) test --quiet --test it prometheus_rules::the_manifest
+
 kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
 	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document
 
@@ -117,6 +120,9 @@ sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather t
 
 jaeger: ## Build Jaeger and the CSI driver that traces now rather than when they are first needed; 5 to 12 minutes
 	@tests/controlplane/build jaeger csi-traced-driver >/dev/null
+
+prometheus: ## Get Prometheus and promtool, which the tests of metrics and alerts run, now rather than when first needed
+	@tests/prometheus/fetch >/dev/null
 
 need-rust:
 	@.ci/need-rust

@@ -167,6 +167,7 @@ impl Stage {
             metrics: metrics.clone(),
             tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

@@ -98,6 +98,7 @@ impl Requests {
     /// Requests over `client` to `host` (for metrics and spans), each of which may take `deadline`.
     pub fn new(client: Client, host: impl Into<String>, deadline: Duration, metrics: Metrics) -> Self {
         let host = host.into();
+        metrics.rest_begins(&host);
         Self {
             client,
             metrics,

@@ -3,14 +3,16 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
+mod hold;
 mod opening;
 mod passing;
+mod propagation;
+mod weak;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
@@ -24,13 +26,10 @@ use super::names::attr;
 use super::otel_env::{Conventions, Propagators};
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
-use super::w3c;
+pub use hold::Hold;
 pub use opening::Opening;
 use passing::Passing;
-pub(super) use passing::WeakTracer;
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(super) use weak::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -69,6 +68,8 @@ struct Active {
     /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
+    /// Where it goes when it ends, if its trace is kept back.
+    hold: Option<Hold>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -197,6 +198,7 @@ impl Shared {
             span,
             chosen: start.chosen.is_some(),
             redaction: start.redaction,
+            hold: None,
             attributes: Vec::new(),
         };
         // An attribute of a span that nobody keeps is not worth copying.
@@ -237,7 +239,11 @@ impl Span {
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
             redaction: active.redaction.clone(),
         };
-        active.shared.start(Some(active.span.span_context()), start)
+        let mut child = active.shared.start(Some(active.span.span_context()), start);
+        if let Some(child) = child.0.as_deref_mut() {
+            child.hold.clone_from(&active.hold);
+        }
+        child
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
@@ -293,36 +299,6 @@ impl Span {
         active.span.add_event(name, attributes);
     }
 
-    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
-    pub fn traceparent(&self) -> Option<String> {
-        self.context().map(w3c::traceparent)
-    }
-
-    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
-    pub fn inject(&self, headers: &mut HeaderMap) {
-        let (propagators, context) = match (&self.0, &self.1) {
-            (Some(active), _) => (active.shared.propagators, self.context()),
-            (None, Some(passing)) => (passing.propagators, Some(&passing.context)),
-            (None, None) => return,
-        };
-        let Some(context) = context.filter(|_| propagators.trace_context) else {
-            return;
-        };
-        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
-            return;
-        };
-        headers.insert(TRACEPARENT, parent);
-        let state = context.trace_state().header();
-        if let Some(state) = HeaderValue::try_from(state).ok().filter(|state| !state.is_empty()) {
-            headers.insert(TRACESTATE, state);
-        }
-    }
-
-    /// [`Span::inject`] for the metadata of a gRPC request.
-    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
-        self.inject(metadata.as_mut());
-    }
-
     /// The trace id as 32 hexadecimal digits, for logs and messages. `None` when disabled.
     pub fn trace_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:032x}", context.trace_id()))
@@ -331,6 +307,12 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
+    pub fn trace_flags(&self) -> Option<String> {
+        self.context()
+            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
@@ -364,9 +346,10 @@ impl Span {
         let Some(mut active) = self.0.take() else { return };
         let attributes = std::mem::take(&mut active.attributes);
         active.span.set_attributes(attributes);
-        match end {
-            Some(end) => active.span.end_with_timestamp(end),
-            None => active.span.end(),
+        match (active.hold.take(), end) {
+            (Some(hold), end) => hold.take(active.span, end.unwrap_or_else(SystemTime::now)),
+            (None, Some(end)) => active.span.end_with_timestamp(end),
+            (None, None) => active.span.end(),
         }
     }
 }

@@ -65,6 +65,11 @@ fn every_value_that_a_template_uses_has_a_default_and_is_used() {
         "templates/rbac.yaml",
         "templates/deployment.yaml",
         "templates/_helpers.tpl",
+        "templates/service.yaml",
+        "templates/servicemonitor.yaml",
+        "templates/podmonitor.yaml",
+        "templates/prometheusrule.yaml",
+        "templates/dashboard.yaml",
     ];
     let text: String = templates.iter().map(|path| read(&chart(path))).collect();
     assert_eq!(

@@ -33,6 +33,8 @@ mod kubectl_docs;
 mod lease;
 mod limits;
 mod live_settings;
+mod prometheus;
+mod prometheus_rules;
 mod readme;
 mod reconcile_sync;
 mod reload;

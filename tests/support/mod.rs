@@ -23,6 +23,7 @@ pub mod jaeger;
 pub mod kubectl;
 pub mod operator;
 pub mod otlp;
+pub mod prometheus;
 pub mod proxy;
 pub mod registry;
 pub mod sidecar;

@@ -70,6 +70,16 @@ impl LeaseFamilies {
 }
 
 impl Metrics {
+    /// Requests to this host begin: what is counted of repeated ones begins at zero.
+    pub fn rest_begins(&self, host: &str) {
+        for code in ["429", "503"] {
+            for verb in ["GET", "PATCH", "POST", "PUT"] {
+                let labels = labels([("code", code), ("verb", verb), ("host", host)]);
+                drop(self.0.rest.retries.get_or_create(&labels));
+            }
+        }
+    }
+
     /// A request to the API server ended, without a status when no answer came. `verb` is the HTTP method; `ids` are those
     /// of its span.
     pub fn rest_request(

@@ -1,0 +1,80 @@
+//! What the operator does while it is scraped: enough that every family has something to show.
+
+use std::time::Duration;
+
+use csi_attacher_operator::mock::{Method, MockDriver, MockHandle, Rule};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
+use tonic::Code;
+
+use crate::support::operator::apply_config;
+use crate::support::stage::Stage;
+use crate::support::{Error, Result, Volume};
+
+/// The name of the driver.
+pub const DRIVER: &str = "metrics.csi.test";
+const NODE: &str = "metrics-node";
+
+/// A driver with an AttacherConfig of which every part is used that has a metric.
+pub struct Scene<'s> {
+    stage: &'s Stage,
+    mock: MockHandle,
+    _folder: tempfile::TempDir,
+}
+
+impl<'s> Scene<'s> {
+    /// Makes the driver known, and waits until it is worked for. Nothing is attached yet.
+    pub async fn begin(stage: &'s Stage) -> Result<Self> {
+        let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
+        let socket = folder.path().join("csi.sock");
+        let builder = MockDriver::builder(DRIVER).accept_any_volume();
+        let mock = builder
+            .start(&socket)
+            .await
+            .map_err(|error| Error::Other(error.to_string()))?;
+        let spec = json!({
+            "endpoint": format!("unix://{}", socket.display()),
+            "backoff": { "initial": "50ms", "max": "200ms", "jitterPercent": 0 },
+            "reconcileSync": { "interval": "200ms" },
+            "kubernetesApi": { "qps": 500, "burst": 500 },
+        });
+        apply_config(&stage.client, "metrics", spec).await?;
+        stage.wait_working("metrics").await?;
+        stage.fixtures.csi_node(NODE, DRIVER, "metrics-node-id").await?;
+        Ok(Self {
+            stage,
+            mock,
+            _folder: folder,
+        })
+    }
+
+    /// One volume is attached at the second try and detached at the second try, another one stays, and the driver
+    /// loses it, which is put right.
+    pub async fn play(&self) -> Result<()> {
+        let fixtures = &self.stage.fixtures;
+        for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+            let failure = Rule::on(method).times(1).fail(Code::Internal, "the array restarts");
+            self.mock.script(failure);
+        }
+        for name in ["metrics-1", "metrics-2"] {
+            fixtures.persistent_volume(&Volume::new(name, DRIVER, name)).await?;
+            fixtures.volume_attachment(name, DRIVER, name, NODE).await?;
+            fixtures.wait_for_attached(name).await?;
+        }
+        fixtures.delete::<VolumeAttachment>("metrics-1").await?;
+        fixtures.wait_for_attachment_gone("metrics-1").await?;
+        self.lose("metrics-2").await
+    }
+
+    async fn lose(&self, volume: &str) -> Result<()> {
+        let place = (volume.to_owned(), "metrics-node-id".to_owned());
+        assert!(self.mock.drift_detach(&place.0, &place.1), "it was there");
+        let back = self
+            .mock
+            .wait_for_published(move |published| published.contains(&place));
+        tokio::time::timeout(Duration::from_secs(30), back)
+            .await
+            .map(drop)
+            .map_err(|_| Error::Other(format!("{volume} is not put right")))
+    }
+}

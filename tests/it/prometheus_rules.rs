@@ -1,0 +1,196 @@
+//! The alerts that ship: promtool accepts them, each fires and keeps quiet when it should, and each has its runbook.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::prometheus::{of_repository, promtool};
+use crate::support::{Error, Result};
+
+const ALERTS: &str = "config/prometheus/alerts.yaml";
+const MANIFEST: &str = "config/prometheus/prometheusrule.yaml";
+const CASES: &str = "tests/prometheus/alerts_test.yaml";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(of_repository(path))
+        .map_err(|error| (path, error))
+        .unwrap()
+}
+
+fn parsed(path: &str) -> Value {
+    serde_yaml::from_str(&read(path))
+        .map_err(|error| (path, error))
+        .unwrap()
+}
+
+fn rules() -> Vec<Value> {
+    let groups = parsed(ALERTS)["groups"].as_array().unwrap().clone();
+    groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .collect()
+}
+
+fn names() -> BTreeSet<String> {
+    rules()
+        .iter()
+        .map(|rule| rule["alert"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn promtool_accepts_the_alerts() -> Result<()> {
+    let (content, said) = promtool(&["check", "rules", &of_repository(ALERTS).display().to_string()], "").await?;
+    assert!(content, "{said}");
+    assert!(said.contains(&format!("{} rules found", rules().len())), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_alert_fires_and_is_quiet_when_it_should() -> Result<()> {
+    let (content, said) = promtool(&["test", "rules", &of_repository(CASES).display().to_string()], "").await?;
+    assert!(content, "{said}");
+    let cases = parsed(CASES)["tests"].as_array().unwrap().clone();
+    for name in names() {
+        let of_alert = cases
+            .iter()
+            .flat_map(|case| case["alert_rule_test"].as_array().unwrap());
+        let expected: Vec<usize> = of_alert
+            .filter(|case| case["alertname"] == name.as_str())
+            .map(|case| case["exp_alerts"].as_array().unwrap().len())
+            .collect();
+        assert!(expected.contains(&0), "{name} has no quiet case");
+        assert!(expected.iter().any(|alerts| *alerts > 0), "{name} has no firing case");
+    }
+    Ok(())
+}
+
+/// What the test above is worth: with a bound that nothing reaches, the firing cases fail, and with one that everything
+/// reaches the quiet ones.
+#[tokio::test]
+async fn the_cases_notice_a_wrong_bound() -> Result<()> {
+    let failed = |error: std::io::Error| Error::Other(error.to_string());
+    for (bound, wrong, complaint) in [
+        ("> 300\n", "> 300000\n", "AttachStuck fires"),
+        ("> 300\n", "> 1\n", "AttachStuck is quiet"),
+    ] {
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let alerts = read(ALERTS);
+        assert!(alerts.contains(bound));
+        fs::write(folder.path().join("alerts.yaml"), alerts.replace(bound, wrong)).map_err(failed)?;
+        let cases = read(CASES).replace("../../config/prometheus/alerts.yaml", "alerts.yaml");
+        let file = folder.path().join("cases.yaml");
+        fs::write(&file, cases).map_err(failed)?;
+        let (content, said) = promtool(&["test", "rules", &file.display().to_string()], "").await?;
+        assert!(!content && said.contains(complaint), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_manifest_has_the_same_alerts() {
+    let alerts = read(ALERTS);
+    let groups = &alerts[alerts.find("groups:").unwrap()..];
+    let old = read(MANIFEST);
+    let head = &old[..old.find("spec:\n").unwrap() + "spec:\n".len()];
+    let indented = |line: &str| {
+        if line.is_empty() {
+            "\n".to_owned()
+        } else {
+            format!("  {line}\n")
+        }
+    };
+    let new = format!("{head}{}", groups.lines().map(indented).collect::<String>());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(of_repository(MANIFEST), &new).unwrap();
+    } else {
+        assert!(old == new, "{MANIFEST} is out of date; run `make prometheus-rule`");
+    }
+    let manifest = parsed(MANIFEST);
+    assert_eq!(manifest["kind"], "PrometheusRule");
+    assert!(std::env::var_os("UPDATE").is_some() || manifest["spec"]["groups"] == parsed(ALERTS)["groups"]);
+}
+
+#[test]
+fn the_chart_has_the_same_files() {
+    for (link, file) in [
+        ("files/alerts.yaml", ALERTS),
+        ("files/dashboard.json", "config/grafana/csi-attacher-operator.json"),
+    ] {
+        let link = format!("charts/csi-attacher-operator/{link}");
+        assert!(read(&link) == read(file), "{link} should be a link to {file}");
+    }
+}
+
+#[test]
+fn each_alert_has_its_runbook_and_the_reverse() {
+    let folder = fs::read_dir(of_repository("docs/runbooks")).unwrap();
+    let pages = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<String> = pages
+        .filter(|page| page != "README.md")
+        .map(|page| page.strip_suffix(".md").unwrap().to_owned())
+        .collect();
+    assert_eq!(pages, names());
+    let index = read("docs/runbooks/README.md");
+    for rule in rules() {
+        let name = rule["alert"].as_str().unwrap();
+        let notes = &rule["annotations"];
+        assert_eq!(notes["runbook_url"], format!("docs/runbooks/{name}.md"));
+        for note in ["summary", "description"] {
+            assert!(
+                notes[note].as_str().is_some_and(|text| !text.is_empty()),
+                "{name} has no {note}"
+            );
+        }
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(
+            ["critical", "warning", "info"].contains(&severity),
+            "{name}: {severity}"
+        );
+        assert!(index.contains(&format!("({name}.md)")), "{name} is not in the index");
+        let page = read(&format!("docs/runbooks/{name}.md"));
+        for heading in [
+            "## Symptom",
+            "## Meaning",
+            "## What to look at",
+            "## Mend",
+            "## When not to worry",
+        ] {
+            assert!(page.contains(&format!("\n{heading}\n")), "{name}.md has no {heading}");
+        }
+    }
+}
+
+/// A metric that an alert or a panel asks for, or a runbook speaks of, is one that there is.
+#[test]
+fn what_is_asked_for_is_documented() {
+    let documented = read("docs/METRICS.md");
+    let mut texts = vec![read(ALERTS), read("config/grafana/csi-attacher-operator.json")];
+    texts.extend(names().iter().map(|name| read(&format!("docs/runbooks/{name}.md"))));
+    let prefixes = [
+        "csi_attacher_",
+        "csi_sidecar_",
+        "workqueue_",
+        "rest_client_",
+        "controller_runtime_",
+        "leader_election_",
+    ];
+    let mut count = 0;
+    for text in &texts {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        for word in words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix))) {
+            let suffixes = ["_bucket", "_count", "_sum"];
+            let family = suffixes
+                .iter()
+                .find_map(|suffix| word.strip_suffix(suffix))
+                .unwrap_or(word);
+            let known = [family, word]
+                .iter()
+                .any(|name| documented.contains(&format!("| `{name}` |")));
+            assert!(known, "{word} is not in docs/METRICS.md");
+            count += 1;
+        }
+    }
+    assert!(count > 100, "only {count} names were found");
+}

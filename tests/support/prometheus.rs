@@ -1,0 +1,173 @@
+//! A real Prometheus and promtool, which `tests/prometheus/fetch` gets.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output as Ended, Stdio};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+use super::controlplane::ports;
+use super::controlplane::watchdog::{Output, Watched};
+use super::error::{Error, Result};
+
+const LIMIT: Duration = Duration::from_mins(2);
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
+}
+
+/// A path of the repository.
+pub fn of_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The folder with the two programs. The first call on a machine downloads them.
+pub async fn programs() -> Result<PathBuf> {
+    let script = of_repository("tests/prometheus/fetch");
+    let run = move || Command::new(script).stderr(Stdio::inherit()).output();
+    let ended = tokio::task::spawn_blocking(run).await.map_err(other)?.map_err(other)?;
+    if !ended.status.success() {
+        return Err(Error::Other(format!("tests/prometheus/fetch: {}", ended.status)));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&ended.stdout).trim()))
+}
+
+/// Runs promtool with these arguments and this input; whether it is content, and what it says.
+pub async fn promtool(arguments: &[&str], input: &str) -> Result<(bool, String)> {
+    let program = programs().await?.join("promtool");
+    let (arguments, input) = (
+        arguments.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        input.to_owned(),
+    );
+    let run = move || -> std::io::Result<Ended> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // It may end without reading all of it.
+            drop(stdin.write_all(input.as_bytes()));
+        }
+        child.wait_with_output()
+    };
+    let ended = tokio::task::spawn_blocking(run).await.map_err(other)?.map_err(other)?;
+    let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    Ok((ended.status.success(), said.concat()))
+}
+
+/// A GET over HTTP, with this `Accept` header; the body of a 200.
+pub async fn get(address: SocketAddr, path: &str, accept: &str) -> Result<String> {
+    let client: Client<_, Empty<&[u8]>> = Client::builder(TokioExecutor::new()).build_http();
+    let request = http::Request::get(format!("http://{address}{path}"))
+        .header(http::header::ACCEPT, accept)
+        .body(Empty::new())
+        .map_err(other)?;
+    let answer = client.request(request).await.map_err(other)?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await.map_err(other)?.to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(Error::Other(format!("GET {path}: {status}: {body}")))
+    }
+}
+
+/// A running Prometheus that scrapes one target each second, by the alerts that ship. Dropping it kills it.
+pub struct Prometheus {
+    process: Watched,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// Starts it, and waits until it answers. The scrape job is named as in the documentation.
+    pub async fn start(target: SocketAddr) -> Result<Self> {
+        let program = programs().await?.join("prometheus");
+        let folder = tempfile::tempdir().map_err(other)?;
+        let alerts = of_repository("config/prometheus/alerts.yaml");
+        let config = format!(
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{alerts:?}]\n\
+            scrape_configs:\n  - job_name: csi-attacher-operator\n    static_configs: [{{targets: [\"{target}\"]}}]\n"
+        );
+        let file = folder.path().join("prometheus.yaml");
+        fs::write(&file, config).map_err(other)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], ports::free_port()?));
+        let arguments = [
+            format!("--config.file={}", file.display()),
+            format!("--storage.tsdb.path={}", folder.path().join("data").display()),
+            format!("--web.listen-address={address}"),
+            "--enable-feature=exemplar-storage".to_owned(),
+        ];
+        let log = folder.path().join("prometheus.log");
+        let process = Watched::spawn("prometheus", &program, &arguments, &log, Output::Log)?;
+        let started = Self {
+            process,
+            address,
+            _folder: folder,
+        };
+        started
+            .wait_for("ready", async || {
+                get(started.address, "/-/ready", "*/*").await.map(Some)
+            })
+            .await?;
+        Ok(started)
+    }
+
+    /// Asks again and again until there is an answer; Prometheus tells nobody of what it scraped.
+    pub async fn wait_for<T>(&self, what: &str, ask: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+        let started = Instant::now();
+        loop {
+            let answer = ask().await;
+            match answer {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) | Err(_) if started.elapsed() < LIMIT => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Ok(None) => return Err(Error::Other(format!("{what}: not within {LIMIT:?}"))),
+                Err(error) => {
+                    let log = self.process.log_tail();
+                    return Err(Error::Other(format!("{what}: {error}; log:\n{log}")));
+                }
+            }
+        }
+    }
+
+    /// The `data` of an answer of the HTTP API; `parameters` are encoded here.
+    pub async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value> {
+        let pairs: Vec<String> = parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={}", encoded(value)))
+            .collect();
+        let body = get(self.address, &format!("/api/v1/{path}?{}", pairs.join("&")), "*/*").await?;
+        let answer: Value = serde_json::from_str(&body).map_err(other)?;
+        Ok(answer["data"].clone())
+    }
+
+    /// What a query returns now.
+    pub async fn query(&self, expression: &str) -> Result<Vec<Value>> {
+        let data = self.api("query", &[("query", expression)]).await?;
+        Ok(data["result"].as_array().cloned().unwrap_or_default())
+    }
+}
+
+/// Percent-encoded, but for letters and digits.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
