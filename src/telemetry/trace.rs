@@ -7,7 +7,6 @@ mod hold;
 mod opening;
 mod passing;
 mod propagation;
-mod weak;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use super::share::{Chosen, Share};
 pub use hold::Hold;
 pub use opening::Opening;
 use passing::Passing;
-pub(super) use weak::WeakTracer;
+pub(super) use passing::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -307,12 +306,6 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
-    }
-
-    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
-    pub fn trace_flags(&self) -> Option<String> {
-        self.context()
-            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.

@@ -13,8 +13,6 @@ mod life;
 mod recent;
 mod root;
 mod start;
-#[cfg(test)]
-mod tests;
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -56,8 +56,8 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             ("service.name".to_owned(), "csi-attacher-operator".to_owned()),
             ("service.version".to_owned(), "9.9.9".to_owned()),
         ]),
-        conventions: Conventions::default(),
         exemplars: ExemplarFilter::TraceBased,
+        conventions: Conventions::default(),
         sdk_log_level: None,
     };
     assert_eq!(parsed.settings, expected);
