@@ -118,9 +118,9 @@ impl Tracers {
         let shared = &self.0;
         let before = shared.counters.read();
         let flushes: Vec<_> = shared.queues().iter().map(|queue| queue.flushed()).collect();
-        let flushed = tokio::time::timeout(cap, join_all(flushes)).await;
+        let answers = tokio::time::timeout(cap, join_all(flushes)).await;
         let after = shared.counters.read();
-        let complete = flushed.is_ok_and(|flushed| flushed.iter().all(Result::is_ok));
+        let complete = answers.is_ok_and(|answers| answers.iter().all(Result::is_ok));
         let left = if complete { 0 } else { after.queue_length as u64 };
         outcome(lost(&after) - lost(&before) + left)
     }
