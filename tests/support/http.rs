@@ -1,5 +1,6 @@
 //! A GET over plain HTTP, as little as tests need of it.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
@@ -45,7 +46,7 @@ pub fn encode(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+            let _infallible = write!(encoded, "%{byte:02X}");
         }
     }
     encoded
