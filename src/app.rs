@@ -324,6 +324,7 @@ fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry,
         metrics,
         tracers: telemetry.tracers.clone(),
         logs: telemetry.logs.drivers(),
+        config_trace: crate::driver::ConfigTrace::default(),
     }
 }
 

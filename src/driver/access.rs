@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::Context;
+use super::config_trace::ConfigTrace;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::keys::{Good, Keys, Known};
 use super::status::Publisher;
@@ -15,7 +17,6 @@ use crate::api::condition::Reason;
 use crate::api::validated::{DriverConfig, Endpoint};
 use crate::csi::{Connection, CsiClient, Tls};
 use crate::decide::DriverFacts;
-use crate::kubernetes::Requests;
 use crate::objects::SecretReference;
 use crate::telemetry::Metrics;
 
@@ -43,26 +44,23 @@ pub(super) struct Access {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
+    trace: ConfigTrace,
     keys: Option<Keys>,
 }
 
 impl Access {
     /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
-    pub fn new(
-        name: Arc<str>,
-        config: watch::Receiver<Arc<DriverConfig>>,
-        requests: &Requests,
-        metrics: Metrics,
-    ) -> Self {
+    pub fn new(name: Arc<str>, config: watch::Receiver<Arc<DriverConfig>>, context: &Context) -> Self {
         let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
             namespace: tls.secret.namespace.as_str().into(),
             name: tls.secret.name.as_str().into(),
         });
-        let keys = secret.map(|secret| Keys::follow(requests.clone(), secret, name.clone()));
+        let keys = secret.map(|secret| Keys::follow(context.requests.clone(), secret, name.clone()));
         Self {
             name,
             config,
-            metrics,
+            metrics: context.metrics.clone(),
+            trace: context.config_trace.clone(),
             keys,
         }
     }
@@ -92,7 +90,12 @@ impl Access {
 
     async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
         let client = CsiClient::new(connection, self.metrics.clone());
-        match shake(&client, config).await {
+        let asked = self.trace.ask();
+        let answer = shake(&client, config, asked.as_deref()).await;
+        if asked.is_some() {
+            self.trace.answered(&answer);
+        }
+        match answer {
             Ok(handshake) => Ok(Reached {
                 client,
                 handshake,

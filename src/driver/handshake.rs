@@ -52,9 +52,15 @@ impl Obstacle {
     }
 }
 
-pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, Obstacle> {
+/// Asks a driver; with spans below `parent`, if there is one.
+pub(super) async fn shake(
+    client: &CsiClient,
+    config: &DriverConfig,
+    parent: Option<&Span>,
+) -> Result<Handshake, Obstacle> {
     let quiet = Span::disabled();
-    match client.probe(config.timeouts.probe, &quiet).await {
+    let parent = parent.unwrap_or(&quiet);
+    match client.probe(config.timeouts.probe, parent).await {
         Ok(true) => {}
         Ok(false) => {
             return Err(unreachable(
@@ -66,12 +72,12 @@ pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<H
     }
     let deadline = config.timeouts.identity;
     let plugin = client
-        .plugin_info(deadline, &quiet)
+        .plugin_info(deadline, parent)
         .await
         .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
     let capabilities = client
-        .capabilities(deadline, &quiet)
+        .capabilities(deadline, parent)
         .await
         .map_err(|error| failed(client, "capabilities", &error))?;
     Ok(Handshake { plugin, capabilities })

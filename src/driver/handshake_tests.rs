@@ -23,7 +23,7 @@ fn config(socket: &std::path::Path) -> DriverConfig {
 
 async fn shaken(config: &DriverConfig) -> Result<super::handshake::Handshake, Obstacle> {
     let client = CsiClient::new(Connection::new(&config.endpoint), Metrics::default());
-    tokio::time::timeout(LIMIT, shake(&client, config))
+    tokio::time::timeout(LIMIT, shake(&client, config, None))
         .await
         .expect("in time")
 }

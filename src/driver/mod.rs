@@ -10,6 +10,7 @@ mod access;
 mod announce;
 mod attempt;
 mod calls;
+mod config_trace;
 mod engine;
 mod failures;
 mod flights;
@@ -29,10 +30,12 @@ mod report;
 mod rules;
 mod secrets;
 mod status;
+mod sync_span;
 mod task;
 mod turn;
 mod undo;
 
+pub use config_trace::{Change, ConfigTrace, Seen};
 pub use engine::RELEASES_AT_ONCE;
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
@@ -58,6 +61,8 @@ pub struct Context {
     pub tracers: Tracers,
     /// Levels of the log.
     pub logs: DriverLogs,
+    /// That of the newest generation of the driver's AttacherConfig.
+    pub config_trace: ConfigTrace,
 }
 
 #[cfg(test)]

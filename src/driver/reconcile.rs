@@ -15,14 +15,13 @@ use super::announce;
 use super::engine::Work;
 use super::listing::{Limits, ListError, list};
 use super::status::LastReconcile;
+use super::sync_span::SyncSpan;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
 use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted, expectation};
 use crate::decide::{Credentials, Policy};
 use crate::store::{Cause, observe};
-use crate::telemetry::SpanKind;
 use crate::telemetry::metrics::Listed;
-use crate::telemetry::names::{attr, span};
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
 const JITTER: f64 = 0.1;
@@ -37,6 +36,8 @@ const MOST_EVENTS: usize = 20;
 /// What is kept from pass to pass.
 #[derive(Default)]
 struct Memory {
+    /// Passes so far.
+    passes: u64,
     suspects: Suspects,
     /// What was put right, until it is seen to be: name to UID and what was wanted.
     repairs: HashMap<Arc<str>, (Box<str>, Wanted)>,
@@ -95,10 +96,10 @@ async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
 
 async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Listed, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
-    let expectations = expectations(work).await;
-    let mut span = work.tracer().root(span::RECONCILE_SYNC, SpanKind::Internal, &[]);
-    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    span.set(attr::SYNC_ATTACHMENTS, expectations.len());
+    let (expectations, skipped) = expectations(work).await;
+    let mut trace = SyncSpan::begin(work, memory.passes);
+    memory.passes += 1;
+    trace.about(expectations.len(), skipped);
     let mut listing = Listing::about(expectations);
     let deadline = work.config.borrow().timeouts.list_volumes;
     let limits = Limits {
@@ -106,10 +107,10 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &mut span).await {
+    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &mut trace.span).await {
         Ok(listed) => listed,
         Err(error) => {
-            span.fail("_OTHER", &error.to_string());
+            trace.failed(&error);
             return Err(error);
         }
     };
@@ -120,10 +121,8 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         .iter()
         .filter(|expected| expected.wanted == Wanted::Here);
     let to_attach = to_attach.count();
-    span.set(attr::SYNC_VOLUMES, count(volumes));
-    span.set(attr::SYNC_MISMATCHES, count(mismatches));
+    trace.compared(&compared);
     judge(work, compared, memory);
-    span.end();
     Ok(Listed {
         pages,
         volumes,
@@ -174,13 +173,13 @@ fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
     }
 }
 
-/// What the driver should list about this driver's settled attachments.
+/// What the driver should list about this driver's settled attachments, and how many others there are.
 ///
 /// In parts, so that others get their turn: there may be tens of thousands.
-async fn expectations(work: &Work) -> Vec<Expectation> {
+async fn expectations(work: &Work) -> (Vec<Expectation>, usize) {
     let store = &work.context.store;
     let policy = Policy::default();
-    let mut expectations = Vec::new();
+    let (mut expectations, mut skipped) = (Vec::new(), 0);
     for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
         for name in names {
             let Some(snapshot) = store.attachment(name) else {
@@ -188,8 +187,10 @@ async fn expectations(work: &Work) -> Vec<Expectation> {
             };
             let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
             match expectation(&observed) {
-                Ok(expected) => expectations.extend(expected),
+                Ok(Some(expected)) => expectations.push(expected),
+                Ok(None) => skipped += 1,
                 Err(reason) => {
+                    skipped += 1;
                     let driver = &*work.facts.name;
                     debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
                 }
@@ -197,7 +198,7 @@ async fn expectations(work: &Work) -> Vec<Expectation> {
         }
         tokio::task::yield_now().await;
     }
-    expectations
+    (expectations, skipped)
 }
 
 /// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.
@@ -257,10 +258,6 @@ fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {
         }
     };
     work.publisher.reconciled(last);
-}
-
-fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {

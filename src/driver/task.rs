@@ -79,12 +79,7 @@ impl DriverTask {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
         let context = &self.context;
-        let access = Access::new(
-            self.name.clone(),
-            self.config.clone(),
-            &context.requests,
-            context.metrics.clone(),
-        );
+        let access = Access::new(self.name.clone(), self.config.clone(), context);
         loop {
             if self.stop.is_cancelled() {
                 break;

@@ -63,6 +63,7 @@ impl Scene {
             metrics: metrics.clone(),
             tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
         };
         let settings = Settings {
             interval: Duration::from_secs(30),

@@ -27,4 +27,5 @@ pub use requests::{Requests, Returned};
 pub use secret_data::SecretData;
 pub use secrets::SecretEvent;
 pub use share::{Limits as PlaceLimits, Places};
+pub use spans::end_span;
 pub use throttle::{RateLimit, Throttle};

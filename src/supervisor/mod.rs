@@ -7,6 +7,7 @@
 mod deletion;
 mod election;
 mod gauges;
+mod generations;
 mod news;
 mod numbers;
 mod plan;
@@ -37,6 +38,7 @@ use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
 use crate::store::{RECOVERED, patient};
 use election::Election;
+use generations::Outlook;
 use numbers::Numbers;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
@@ -163,6 +165,7 @@ impl Supervisor {
                     self.drivers.look();
                     self.insights.configured(self.configured());
                     self.numbers.in_use(self.generations());
+                    self.numbers.ready(self.objects.values().map(|entry| &entry.written));
                     self.keep_or_let_go().await;
                     self.write_statuses().await;
                 }
@@ -254,7 +257,11 @@ impl Supervisor {
                 Wish::Run(_) => None,
             })
             .collect();
-        for (name, step) in plan::steps(&self.drivers.configs(), &wishes) {
+        let configs = self.drivers.configs();
+        let steps = plan::steps(&configs, &wishes);
+        self.drivers
+            .observe(&self.objects, &Outlook::new(&wishes, &configs, &steps));
+        for (name, step) in steps {
             match step {
                 Step::Start(config) => self.drivers.start(&name, config),
                 Step::Reload(config) => self.drivers.reload(&name, config),
@@ -306,23 +313,33 @@ impl Supervisor {
                 waits: matches!(phase, Some(Phase::Standby { .. })),
                 ends: phase == Some(Phase::Stopped),
             };
+            let trace = drivers.generations.trace(name);
             if !entry.voice.may_speak(drivers.lead(name), word, Instant::now()) {
+                trace.quiet();
                 return None;
             }
             if wanted == entry.written {
                 entry.voice.spoke(essence);
+                trace.quiet();
                 return None;
             }
             if !entry.is_due(&wanted) {
                 return None;
             }
             Some(async move {
-                match writer.write(name, entry.object.metadata.uid.as_deref(), &wanted).await {
+                let parent = trace.parent();
+                let uid = entry.object.metadata.uid.as_deref();
+                let written = writer
+                    .write(drivers.requests(), parent.as_deref(), name, uid, &wanted)
+                    .await;
+                drop(parent);
+                match written {
                     Ok(answer) => {
                         numbers.wrote(&entry.written, &wanted, true);
                         tell(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
                         entry.voice.spoke(essence);
+                        trace.told();
                     }
                     Err(error) => {
                         numbers.wrote(&entry.written, &wanted, false);

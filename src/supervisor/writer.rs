@@ -4,12 +4,15 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 use super::status;
 use super::voice::Voice;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::kubernetes::{Requests, end_span};
+use crate::telemetry::Span;
 
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
@@ -77,17 +80,23 @@ impl Entry {
 
 /// Writes AttacherConfig status by server-side apply.
 pub(super) struct StatusWriter {
+    client: Client,
     api: Api<AttacherConfigObject>,
 }
 
 impl StatusWriter {
     pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client) }
+        Self {
+            api: Api::all(client.clone()),
+            client,
+        }
     }
 
-    /// Writes the status of the object with this UID; an error in words.
+    /// Writes the status of the object with this UID, with a span below `parent` if there is one; an error in words.
     pub async fn write(
         &self,
+        requests: &Requests,
+        parent: Option<&Span>,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
@@ -100,7 +109,23 @@ impl StatusWriter {
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let patch = Patch::Apply(&body);
-        bounded(self.api.patch_status(name, &params, &patch)).await
+        let Some(parent) = parent else {
+            return bounded(self.api.patch_status(name, &params, &patch)).await;
+        };
+        let request =
+            kube::core::Request::new(self.api.resource_url()).patch_subresource("status", name, &params, &patch);
+        let mut request = request.map_err(|error| error.to_string())?;
+        let span = requests.config_status_span(&request, parent);
+        span.inject(request.headers_mut());
+        let answer = timeout(WRITE_DEADLINE, self.client.request(request)).await;
+        let status = match &answer {
+            Ok(Ok(_)) => Some(200),
+            Ok(Err(kube::Error::Api(status))) => Some(status.code),
+            _ => None,
+        };
+        let answer = in_words(answer);
+        end_span(span, status, answer.as_ref().err().map(String::as_str));
+        answer
     }
 
     /// Sends a merge patch of the finalizers; an error in words.
@@ -114,7 +139,11 @@ impl StatusWriter {
 }
 
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match timeout(WRITE_DEADLINE, request).await {
+    in_words(timeout(WRITE_DEADLINE, request).await)
+}
+
+fn in_words<T>(answer: Result<kube::Result<T>, Elapsed>) -> Result<T, String> {
+    match answer {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),

@@ -6,6 +6,7 @@
 //! counted once more as exported, failed or dropped, or is still in the queue or in flight.
 //! This module must not know how spans are exported.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
@@ -170,6 +171,20 @@ impl Drop for KeepOpen {
     }
 }
 
+thread_local! {
+    /// Whether the spans that end now are left out. The SDK tells of the end on the thread that ends a span, and there is
+    /// nothing on a span by which it could be known otherwise.
+    static LEFT_OUT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends spans without exporting them; they are counted.
+pub(super) fn leaving_out<T>(end: impl FnOnce() -> T) -> T {
+    LEFT_OUT.set(true);
+    let ended = end();
+    LEFT_OUT.set(false);
+    ended
+}
+
 /// The SDK's side of the queue.
 #[derive(Debug)]
 pub(super) struct Processor(pub(super) Arc<Queue>);
@@ -178,7 +193,9 @@ impl SpanProcessor for Processor {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if span.span_context.is_sampled() {
+        if LEFT_OUT.get() {
+            self.0.counters.filter(1);
+        } else if span.span_context.is_sampled() {
             self.0.push(span);
         }
     }

@@ -3,13 +3,15 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
+mod hold;
 mod opening;
+mod passing;
+mod propagation;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
@@ -23,11 +25,10 @@ use super::names::attr;
 use super::otel_env::{Conventions, Propagators};
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
-use super::w3c;
+pub use hold::Hold;
 pub use opening::Opening;
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+use passing::Passing;
+pub(super) use passing::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Tracer {
     share: Option<Share>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
+    /// That what comes in is passed on though nothing is told.
+    passing: Option<Propagators>,
 }
 
 #[derive(Debug)]
@@ -50,27 +53,12 @@ struct Shared {
     _open: KeepOpen,
 }
 
-/// A tracer that does not keep its pipeline.
-#[derive(Clone, Debug)]
-pub(super) struct WeakTracer(Weak<Shared>);
-
-impl WeakTracer {
-    /// The tracer, when anybody still has it.
-    pub fn upgrade(&self) -> Option<Tracer> {
-        let shared = Some(self.0.upgrade()?);
-        Some(Tracer {
-            shared,
-            ..Tracer::disabled()
-        })
-    }
-}
-
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
 ///
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>);
+pub struct Span(Option<Box<Active>>, Option<Box<Passing>>);
 
 #[derive(Debug)]
 struct Active {
@@ -79,6 +67,8 @@ struct Active {
     /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
+    /// Where it goes when it ends, if its trace is kept back.
+    hold: Option<Hold>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -119,17 +109,13 @@ impl Tracer {
         }
     }
 
-    /// The same without keeping its pipeline; `None` when disabled.
-    pub(super) fn downgrade(&self) -> Option<WeakTracer> {
-        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
-    }
-
     /// A tracer whose spans do nothing.
     pub const fn disabled() -> Self {
         Self {
             shared: None,
             share: None,
             redaction: None,
+            passing: None,
         }
     }
 
@@ -170,7 +156,9 @@ impl Tracer {
         start: Option<SystemTime>,
         attributes: &[Attribute<'_>],
     ) -> Span {
-        let Some(shared) = &self.shared else { return Span(None) };
+        let Some(shared) = &self.shared else {
+            return Span(None, None);
+        };
         let start = SpanStart {
             name,
             kind,
@@ -209,20 +197,21 @@ impl Shared {
             span,
             chosen: start.chosen.is_some(),
             redaction: start.redaction,
+            hold: None,
             attributes: Vec::new(),
         };
         // An attribute of a span that nobody keeps is not worth copying.
         if active.span.is_recording() {
             active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
         }
-        Span(Some(Box::new(active)))
+        Span(Some(Box::new(active)), None)
     }
 }
 
 impl Span {
     /// A span that does nothing, and whose children do nothing.
     pub const fn disabled() -> Self {
-        Self(None)
+        Self(None, None)
     }
 
     /// Starts a child of this span.
@@ -236,7 +225,9 @@ impl Span {
     }
 
     fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
-        let Some(active) = &self.0 else { return Self(None) };
+        let Some(active) = &self.0 else {
+            return Self(None, self.1.clone());
+        };
         let start = SpanStart {
             name: name.into(),
             kind,
@@ -247,7 +238,11 @@ impl Span {
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
             redaction: active.redaction.clone(),
         };
-        active.shared.start(Some(active.span.span_context()), start)
+        let mut child = active.shared.start(Some(active.span.span_context()), start);
+        if let Some(child) = child.0.as_deref_mut() {
+            child.hold.clone_from(&active.hold);
+        }
+        child
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
@@ -303,37 +298,6 @@ impl Span {
         active.span.add_event(name, attributes);
     }
 
-    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
-    pub fn traceparent(&self) -> Option<String> {
-        self.context().map(w3c::traceparent)
-    }
-
-    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
-    pub fn inject(&self, headers: &mut HeaderMap) {
-        if !self
-            .0
-            .as_ref()
-            .is_some_and(|active| active.shared.propagators.trace_context)
-        {
-            return;
-        }
-        let parent = self.traceparent().and_then(|parent| HeaderValue::try_from(parent).ok());
-        let Some(parent) = parent else { return };
-        headers.insert(TRACEPARENT, parent);
-        let state = self
-            .context()
-            .map(|context| context.trace_state().header())
-            .filter(|state| !state.is_empty());
-        if let Some(state) = state.and_then(|state| HeaderValue::try_from(state).ok()) {
-            headers.insert(TRACESTATE, state);
-        }
-    }
-
-    /// [`Span::inject`] for the metadata of a gRPC request.
-    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
-        self.inject(metadata.as_mut());
-    }
-
     /// The trace id as 32 hexadecimal digits, for logs and messages. `None` when disabled.
     pub fn trace_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:032x}", context.trace_id()))
@@ -342,12 +306,6 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
-    }
-
-    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
-    pub fn trace_flags(&self) -> Option<String> {
-        self.context()
-            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled.
@@ -381,9 +339,10 @@ impl Span {
         let Some(mut active) = self.0.take() else { return };
         let attributes = std::mem::take(&mut active.attributes);
         active.span.set_attributes(attributes);
-        match end {
-            Some(end) => active.span.end_with_timestamp(end),
-            None => active.span.end(),
+        match (active.hold.take(), end) {
+            (Some(hold), end) => hold.take(active.span, end.unwrap_or_else(SystemTime::now)),
+            (None, Some(end)) => active.span.end_with_timestamp(end),
+            (None, None) => active.span.end(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A GET over plain HTTP, as little as tests need of it.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
@@ -46,8 +45,12 @@ pub fn encode(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            let _infallible = write!(encoded, "%{byte:02X}");
+            encoded.extend(['%', hexadecimal(byte >> 4), hexadecimal(byte & 15)]);
         }
     }
     encoded
+}
+
+fn hexadecimal(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).map_or('0', |digit| digit.to_ascii_uppercase())
 }

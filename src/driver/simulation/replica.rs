@@ -98,6 +98,7 @@ impl Replica {
             events: Events::disabled(),
             tracers: Tracers::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
         };
         let settings = world.with(|state| settings(&state.scenario, &mutant));
         Self {

@@ -31,6 +31,7 @@ fn drivers() -> Drivers {
         metrics,
         tracers: Tracers::disabled(),
         logs: crate::telemetry::DriverLogs::default(),
+        config_trace: crate::driver::ConfigTrace::default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! `OTEL_SEMCONV_STABILITY_OPT_IN` and `OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN`: which names attributes have, and where
 //! failed calls are told.
 
-use super::Reader;
+use super::reader::Reader;
 
 /// Which conventions spans follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,41 @@
+//! A span in the requests that are made for it.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::Span;
+use crate::telemetry::w3c;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+impl Span {
+    /// The W3C `traceparent` of this span, whether it is sampled or not. `None` when disabled.
+    pub fn traceparent(&self) -> Option<String> {
+        self.context().map(w3c::traceparent)
+    }
+
+    /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        let (propagators, context) = match (&self.0, &self.1) {
+            (Some(active), _) => (active.shared.propagators, self.context()),
+            (None, Some(passing)) => (passing.propagators, Some(&passing.context)),
+            (None, None) => return,
+        };
+        let Some(context) = context.filter(|_| propagators.trace_context) else {
+            return;
+        };
+        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
+            return;
+        };
+        headers.insert(TRACEPARENT, parent);
+        let state = context.trace_state().header();
+        if let Some(state) = HeaderValue::try_from(state).ok().filter(|state| !state.is_empty()) {
+            headers.insert(TRACESTATE, state);
+        }
+    }
+
+    /// [`Span::inject`] for the metadata of a gRPC request.
+    pub fn inject_metadata(&self, metadata: &mut tonic::metadata::MetadataMap) {
+        self.inject(metadata.as_mut());
+    }
+}
