@@ -127,8 +127,8 @@ impl Collector {
         let Some(exporter) = &self.exporter else {
             return Err(ExportError::Told);
         };
-        let exported = exporter.export(batch).await;
-        exported.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
+        let result = exporter.export(batch).await;
+        result.map_err(|error| ExportError::Failed(format!("{}: {error}", self.name())))
     }
 
     /// The collector without user information and path.

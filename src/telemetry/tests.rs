@@ -375,6 +375,8 @@ async fn values_are_cut_and_limits_kept() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.endpoint()),
         ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"),
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2"),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1"),
+        ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "1"),
     ]);
     let mut root = tracer.root(
         "one",
@@ -382,6 +384,8 @@ async fn values_are_cut_and_limits_kept() {
         &[("a", "123456".into()), ("b", "\u{1b}[31m".into())],
     );
     root.set("c", "dropped");
+    root.event("kept", &[("a", "1".into()), ("b", "dropped".into())]);
+    root.event("dropped", &[]);
     root.fail("ignored by the count limit", "long description");
     root.end();
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
@@ -389,4 +393,6 @@ async fn values_are_cut_and_limits_kept() {
     let expected = BTreeMap::from([("a".to_owned(), "12345".into()), ("b".to_owned(), "[31m".into())]);
     assert_eq!(spans[0].attributes, expected);
     assert_eq!(spans[0].status_message, "long ");
+    let event = BTreeMap::from([("a".to_owned(), "1".into())]);
+    assert_eq!(spans[0].events, [("kept".to_owned(), event)]);
 }

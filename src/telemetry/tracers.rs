@@ -85,7 +85,8 @@ impl Tracers {
             return tracer.clone();
         }
         let (exporters, headers) = match destination(&shared.settings, shared.file.as_ref(), collector) {
-            Destination::Off | Destination::PassOn => return Tracer::disabled(),
+            Destination::Off => return Tracer::disabled(),
+            Destination::PassOn => return Tracer::passing_on(shared.settings.propagators),
             Destination::Process(exporters) => (exporters, shared.settings.headers.clone()),
             Destination::Own(otlp) => (vec![ExporterSettings::Otlp(Box::new(otlp))], http::HeaderMap::new()),
         };
@@ -117,9 +118,9 @@ impl Tracers {
         let shared = &self.0;
         let before = shared.counters.read();
         let flushes: Vec<_> = shared.queues().iter().map(|queue| queue.flushed()).collect();
-        let flushed = tokio::time::timeout(cap, join_all(flushes)).await;
+        let answers = tokio::time::timeout(cap, join_all(flushes)).await;
         let after = shared.counters.read();
-        let complete = flushed.is_ok_and(|flushed| flushed.iter().all(Result::is_ok));
+        let complete = answers.is_ok_and(|answers| answers.iter().all(Result::is_ok));
         let left = if complete { 0 } else { after.queue_length as u64 };
         outcome(lost(&after) - lost(&before) + left)
     }

@@ -159,12 +159,12 @@ impl OtlpReceiver {
         });
         let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(GrpcSink(sender)));
         let task = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
-        let receiver = Self {
+        let gated = Self {
             address,
             received,
             task,
         };
-        (receiver, gate)
+        (gated, gate)
     }
 
     /// Receives OTLP as protobuf or JSON over HTTP at `/v1/traces`.

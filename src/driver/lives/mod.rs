@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
+use super::config_trace::ConfigTrace;
 use super::report::Operation;
 use crate::api::TraceModel;
 use crate::api::validated::DriverConfig;
@@ -53,6 +54,7 @@ struct Inner {
     tracer: DriverTracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
+    config_trace: ConfigTrace,
     /// By the name of the attachment.
     pending: Mutex<HashMap<Arc<str>, Handle>>,
     /// How many there are, to be read without the lock.
@@ -86,12 +88,14 @@ impl Lives {
         tracer: DriverTracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
+        config_trace: ConfigTrace,
     ) -> Self {
         Self(Arc::new(Inner {
             facts,
             tracer,
             metrics,
             config,
+            config_trace,
             pending: Mutex::default(),
             count: AtomicUsize::new(0),
             detached: Mutex::default(),
@@ -139,11 +143,11 @@ impl Lives {
 
     /// Opens the span of an attempt, which is a part of a life unless it repairs what was settled (`repairs`).
     pub fn begin(&self, run: &Run<AttacherKey>, snapshot: &Snapshot, repairs: bool) -> Begun {
-        if !self.tracer().is_enabled() {
-            return Begun::untold();
-        }
         let tracer = self.tracer_about(snapshot);
         let settings = self.0.config.borrow().clone();
+        if !tracer.is_enabled() {
+            return self.untold(&tracer, snapshot, &settings);
+        }
         if repairs {
             let span = life::repair(&tracer, run, snapshot, &settings.tracing);
             return Begun {
@@ -189,6 +193,9 @@ impl Lives {
         }
         let mut life = Life::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
         life.links.extend(self.predecessors(&life));
+        let (generation, of_config) = self.0.config_trace.newest();
+        life.generation = generation;
+        life.links.extend(of_config);
         life.sampled = self.decide(tracer, &life);
         let handle = Arc::new(Mutex::new(life));
         let mut pending = self.0.pending.lock();
@@ -294,6 +301,20 @@ impl Lives {
         if pending.get(&name).is_some_and(|known| Arc::ptr_eq(known, handle)) {
             pending.remove(&name);
             self.0.count.store(pending.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Tells nothing; but where only our own telemetry is off (OTEL_SDK_DISABLED), the context that came in goes on to the
+    /// driver and to the API server, as through any other program on its way.
+    fn untold(&self, tracer: &Tracer, snapshot: &Snapshot, settings: &DriverConfig) -> Begun {
+        if !tracer.passes_on() {
+            return Begun::untold();
+        }
+        let found = incoming::contexts(snapshot, &settings.tracing, Some(&self.0.metrics));
+        let span = found.into_iter().next().map(|context| tracer.pass_on(context));
+        Begun {
+            span: span.unwrap_or_default(),
+            ..Begun::untold()
         }
     }
 
