@@ -34,12 +34,11 @@ const TEXTS: [&str; 1] = [attr::URL_FULL];
 /// What stands for a name: 16 hexadecimal digits.
 pub fn hash(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
-    digest
-        .as_ref()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut half = [0; 8];
+    for (to, from) in half.iter_mut().zip(digest.as_ref()) {
+        *to = *from;
+    }
+    format!("{:016x}", u64::from_be_bytes(half))
 }
 
 /// What is replaced on the spans of one driver, and which values are known to occur in texts.

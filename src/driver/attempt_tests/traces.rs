@@ -58,11 +58,10 @@ impl Told {
                 tokio::task::yield_now().await;
             }
         };
-        let found = tokio::time::timeout(LIMIT, wait).await;
-        match found {
-            Ok(spans) => spans,
-            Err(_) => panic!("only these spans came: {:#?}", self.receiver.spans()),
-        }
+        let Ok(spans) = tokio::time::timeout(LIMIT, wait).await else {
+            panic!("only these spans came: {:#?}", self.receiver.spans())
+        };
+        spans
     }
 }
 
@@ -99,10 +98,10 @@ impl Stage {
     }
 
     /// Changes an attachment as somebody else would, and shows the cache.
-    fn change(&self, name: &str, patch: &Value) {
+    fn change(&self, name: &str, change: &Value) {
         let path = format!("{ATTACHMENTS}{name}");
         let mut object = self.api.get(&path).unwrap();
-        json_patch::merge(&mut object, patch);
+        json_patch::merge(&mut object, change);
         self.api.put(path, object);
         self.watch();
     }

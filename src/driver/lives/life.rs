@@ -64,6 +64,7 @@ pub(in crate::driver) struct Plan {
 }
 
 /// One life.
+#[allow(clippy::struct_excessive_bools, reason = "each says something else of it")]
 pub(in crate::driver) struct Life {
     pub operation: Operation,
     /// What is known of the attachment.
@@ -202,7 +203,7 @@ impl Life {
         links: &[SpanContext],
         now: Timestamp,
         decide: impl FnOnce(&Self) -> bool,
-    ) -> Option<SpanContext> {
+    ) -> SpanContext {
         let former = self.root_context();
         let mut next = Self {
             epoch: self.epoch + 1,
@@ -230,7 +231,7 @@ impl Life {
         let links: Vec<SpanContext> = links.iter().cloned().chain([continued.clone()]).collect();
         self.export(tracer, facts, Outcome::Continued, &links, now);
         *self = next;
-        Some(continued)
+        continued
     }
 
     /// Opens the span of an attempt. It begins when the key was handed out, before anything was looked at.

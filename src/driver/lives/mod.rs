@@ -163,7 +163,7 @@ impl Lives {
                 let links = self.predecessors(&life);
                 life.roll_over(&tracer, &self.0.facts, &links, now, |life| self.decide(&tracer, life))
             });
-            (life.attempt(&tracer, run), rolled.flatten())
+            (life.attempt(&tracer, run), rolled)
         };
         if Operation::of(snapshot) == Operation::Detach {
             self.remember_detach(snapshot, &handle);

@@ -57,7 +57,7 @@ async fn a_context_of_somebody_else_is_the_parent_where_that_is_allowed() {
     let (stage, _) = attached(&told, AnnotationMode::Parent, &annotations, &json!({})).await;
     // The next process reads it from the object.
     let after = joined(stage.kill(), &told, |spec| {
-        spec.tracing.annotation_mode = AnnotationMode::Parent
+        spec.tracing.annotation_mode = AnnotationMode::Parent;
     })
     .await;
     after.watch();
