@@ -120,7 +120,8 @@ async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
         .fixtures
         .volume_attachment(&name, &names.driver(), &name, &node)
         .await?;
-    let missing = Attribute::Str("secret_missing".to_owned());
+    // The sample lets the operator read one Secret, and this is another.
+    let missing = Attribute::Str("secret_forbidden".to_owned());
     receiver
         .wait_until(LIMIT, |spans| {
             named(spans, "VolumeAttachment.attach.attempt")
