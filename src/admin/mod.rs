@@ -88,9 +88,11 @@ fn leases_response(leases: Option<&LeaseHealth>) -> Response {
     }
 }
 
-/// OpenMetrics for a scraper that names it, the classic text format for everybody else.
+/// OpenMetrics for a scraper that names it and does not prefer plain text, the classic text format for everybody else.
 fn metrics_response(metrics: &Metrics, headers: &HeaderMap) -> Response {
-    let (content_type, body) = if accepts(headers, "application/openmetrics-text") {
+    let openmetrics = weight(headers, "application/openmetrics-text");
+    let wanted = openmetrics.filter(|weight| *weight > 0.0);
+    let (content_type, body) = if wanted.is_some_and(|weight| weight >= wanted_plain(headers)) {
         (OPENMETRICS_CONTENT_TYPE, metrics.encode_openmetrics())
     } else {
         (PROMETHEUS_CONTENT_TYPE, metrics.encode_prometheus())
@@ -148,19 +150,32 @@ fn health_json(healthy: bool, listed: &[&CheckReport]) -> String {
     serde_json::json!({"status": if healthy { "ok" } else { "failed" }, "checks": checks}).to_string()
 }
 
+/// How much the classic text format is wanted; not at all when it is not named.
+fn wanted_plain(headers: &HeaderMap) -> f32 {
+    weight(headers, "text/plain").unwrap_or_default()
+}
+
 /// Whether a media type is named in `Accept`; a wildcard does not name it.
 fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
-    headers
-        .get_all(header::ACCEPT)
-        .iter()
+    weight(headers, media_type).is_some()
+}
+
+/// The greatest quality value (RFC 9110, 12.4.2) that `Accept` gives to a media type by name; one that cannot be read counts
+/// as 1, as if it were not there.
+fn weight(headers: &HeaderMap, media_type: &str) -> Option<f32> {
+    let values = headers.get_all(header::ACCEPT).iter();
+    let ranges = values
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|range| {
-            range
-                .split(';')
-                .next()
-                .is_some_and(|named| named.trim().eq_ignore_ascii_case(media_type))
-        })
+        .flat_map(|value| value.split(','));
+    let weights = ranges.filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        if !parts.next()?.eq_ignore_ascii_case(media_type) {
+            return None;
+        }
+        let quality = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        Some(quality.and_then(|text| text.parse().ok()).unwrap_or(1.0))
+    });
+    weights.max_by(f32::total_cmp)
 }
 
 #[cfg(test)]

@@ -142,6 +142,20 @@ async fn metrics_are_negotiated_at_the_configured_path() {
             "{head}"
         );
         assert!(body.ends_with("# EOF\n"));
+        for (accept, openmetrics) in [
+            ("application/openmetrics-text;q=0.2,text/plain;q=0.5", false),
+            (
+                "text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1",
+                true,
+            ),
+            ("application/openmetrics-text;q=0", false),
+            ("Application/OpenMetrics-Text, text/plain", true),
+            ("application/openmetrics-text;q=much", true),
+            ("*/*", false),
+        ] {
+            let (_, _, body) = server.request("GET", &target, accept).await;
+            assert_eq!(body.ends_with("# EOF\n"), openmetrics, "{accept}");
+        }
         assert_eq!(server.get("/unknown").await.0, 404);
         assert_eq!(server.request("POST", &target, "*/*").await.0, 405);
         let (status, _, body) = server.request("HEAD", "/livez", "*/*").await;

@@ -165,6 +165,7 @@ impl Supervisor {
                     self.drivers.look();
                     self.insights.configured(self.configured());
                     self.numbers.in_use(self.generations());
+                    self.numbers.ready(self.objects.values().map(|entry| &entry.written));
                     self.keep_or_let_go().await;
                     self.write_statuses().await;
                 }

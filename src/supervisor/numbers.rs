@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use super::plan::Problem;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionType, Reason};
@@ -14,14 +16,19 @@ pub(super) struct Numbers {
     metrics: Metrics,
     /// The drivers whose AttacherConfig's generation is shown.
     shown: BTreeSet<String>,
+    /// The reasons of the condition Ready that are shown.
+    reasons: BTreeSet<Reason>,
 }
 
 impl Numbers {
     pub fn new(metrics: Metrics) -> Self {
         // Objects are compared with what runs one comparison after another.
         metrics.controller(Controller::AttacherConfig).at_most(1);
-        let shown = BTreeSet::new();
-        Self { metrics, shown }
+        Self {
+            metrics,
+            shown: BTreeSet::new(),
+            reasons: BTreeSet::new(),
+        }
     }
 
     /// A comparison of the objects with what runs ended; these are the objects that could not be used before it and now.
@@ -51,6 +58,19 @@ impl Numbers {
         }
     }
 
+    /// Shows how many AttacherConfigs are ready, or why they are not. Counted from what is written on the objects, which is
+    /// the same for all replicas.
+    pub fn ready<'a>(&mut self, statuses: impl Iterator<Item = &'a AttacherConfigStatus>) {
+        let mut counts: BTreeMap<Reason, usize> = self.reasons.iter().map(|reason| (*reason, 0)).collect();
+        for reason in statuses.filter_map(|status| reason_of(status, ConditionType::Ready)) {
+            *counts.entry(reason).or_default() += 1;
+        }
+        for (reason, count) in &counts {
+            self.metrics.configs(*reason, *count);
+        }
+        self.reasons = counts.into_keys().collect();
+    }
+
     /// Shows the generations in use, by driver. What is not among them any more is gone.
     pub fn in_use(&mut self, generations: BTreeMap<String, i64>) {
         for driver in self.shown.iter().filter(|driver| !generations.contains_key(*driver)) {
@@ -65,8 +85,14 @@ impl Numbers {
 
 /// Why a status says that only a person can help, if it does.
 fn stalled(status: &AttacherConfigStatus) -> Option<Reason> {
-    let of_type = |kind: ConditionType| status.conditions.iter().find(move |found| found.type_ == kind.as_str());
-    let found = of_type(ConditionType::Stalled).filter(|found| found.status == "True")?;
+    let is_stalled = |found: &Condition| found.type_ == ConditionType::Stalled.as_str() && found.status == "True";
+    let stalled = status.conditions.iter().any(is_stalled);
+    reason_of(status, ConditionType::Stalled).filter(|_| stalled)
+}
+
+/// The reason of a condition, if it is there and the reason is one of ours.
+fn reason_of(status: &AttacherConfigStatus, kind: ConditionType) -> Option<Reason> {
+    let found = status.conditions.iter().find(|found| found.type_ == kind.as_str())?;
     Reason::ALL
         .iter()
         .copied()

@@ -83,8 +83,8 @@ impl EncodeLabelSet for ExemplarLabels {
 mod tests {
     use super::*;
 
-    fn ids(sampled: bool) -> Option<SpanIds> {
-        Some(SpanIds::new(TraceId::from(1_u128), SpanId::from(2_u64), sampled))
+    fn ids(sampled: bool) -> SpanIds {
+        SpanIds::new(TraceId::from(1_u128), SpanId::from(2_u64), sampled)
     }
 
     #[test]
@@ -95,8 +95,8 @@ mod tests {
             ("Always_Off", false, false),
         ] {
             let filter = ExemplarFilter::named(word).unwrap();
-            assert_eq!(filter.pass(ids(true)).is_some(), sampled, "{word}");
-            assert_eq!(filter.pass(ids(false)).is_some(), other, "{word}");
+            assert_eq!(filter.pass(Some(ids(true))).is_some(), sampled, "{word}");
+            assert_eq!(filter.pass(Some(ids(false))).is_some(), other, "{word}");
             assert!(filter.pass(None).is_none(), "{word}");
         }
         assert_eq!(ExemplarFilter::named("sometimes"), None);

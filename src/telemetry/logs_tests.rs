@@ -45,6 +45,8 @@ fn json_has_the_fields_of_the_event_at_the_top() {
         tracing::warn!(
             trace_id = "4bf9",
             span_id = "00f0",
+            trace_flags = "01",
+            event.name = "rpc.client.call.exception",
             attempt = 3,
             driver = "a\"b\n",
             "attach failed"
@@ -57,19 +59,30 @@ fn json_has_the_fields_of_the_event_at_the_top() {
     assert_eq!(object["message"], "attach failed");
     assert_eq!(object["trace_id"], "4bf9");
     assert_eq!(object["span_id"], "00f0");
+    assert_eq!(object["trace_flags"], "01");
+    assert_eq!(object["event.name"], "rpc.client.call.exception");
     assert_eq!(object["attempt"], 3);
     assert_eq!(object["driver"], "a\"b\n");
     assert_eq!(object["target"], module_path!());
     assert!(object["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
-    assert_eq!(object.len(), 8, "{text}");
+    assert_eq!(object.len(), 10, "{text}");
 }
 
 #[test]
 fn text_is_one_plain_line() {
     let text = logged(LogFormat::Text, "info", None, |_| {
-        tracing::info!(attempt = 3, "attached");
+        tracing::info!(
+            trace_id = "4bf9",
+            span_id = "00f0",
+            trace_flags = "01",
+            attempt = 3,
+            "attached"
+        );
     });
     assert_eq!(text.lines().count(), 1);
+    for pair in ["trace_id=\"4bf9\"", "span_id=\"00f0\"", "trace_flags=\"01\""] {
+        assert!(text.contains(pair), "{text}");
+    }
     assert!(
         text.contains("INFO") && text.contains("attached") && text.contains("attempt=3"),
         "{text}"

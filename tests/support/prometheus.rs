@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};
 use super::error::{Error, Result};
+use super::http::encode;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -95,8 +96,9 @@ impl Prometheus {
         let folder = tempfile::tempdir().map_err(other)?;
         let alerts = of_repository("config/prometheus/alerts.yaml");
         let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{alerts:?}]\n\
-            scrape_configs:\n  - job_name: csi-attacher-operator\n    static_configs: [{{targets: [\"{target}\"]}}]\n"
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [\"{}\"]\n\
+            scrape_configs:\n  - job_name: csi-attacher-operator\n    static_configs: [{{targets: [\"{target}\"]}}]\n",
+            alerts.display()
         );
         let file = folder.path().join("prometheus.yaml");
         fs::write(&file, config).map_err(other)?;
@@ -145,7 +147,7 @@ impl Prometheus {
     pub async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value> {
         let pairs: Vec<String> = parameters
             .iter()
-            .map(|(key, value)| format!("{key}={}", encoded(value)))
+            .map(|(key, value)| format!("{key}={}", encode(value)))
             .collect();
         let body = get(self.address, &format!("/api/v1/{path}?{}", pairs.join("&")), "*/*").await?;
         let answer: Value = serde_json::from_str(&body).map_err(other)?;
@@ -157,17 +159,4 @@ impl Prometheus {
         let data = self.api("query", &[("query", expression)]).await?;
         Ok(data["result"].as_array().cloned().unwrap_or_default())
     }
-}
-
-/// Percent-encoded, but for letters and digits.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
 }

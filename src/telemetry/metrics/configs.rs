@@ -5,9 +5,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Metrics;
 use super::families::per_driver;
 use super::family::{DriverFamily, Labels, labels, of_driver};
+use super::{Metrics, to_i64};
 use crate::api::condition::Reason;
 
 /// Why an AttacherConfig cannot be used until a person changes something.
@@ -24,6 +24,7 @@ const REFUSALS: [Reason; 6] = [
 pub(super) struct ConfigFamilies {
     pub(super) observed: DriverFamily<Gauge>,
     pub(super) errors: Family<Labels, Counter>,
+    pub(super) ready: Family<Labels, Gauge>,
 }
 
 impl ConfigFamilies {
@@ -41,7 +42,17 @@ impl ConfigFamilies {
         for reason in REFUSALS {
             drop(errors.get_or_create(&labels([("reason", reason.as_str())])));
         }
-        Self { observed, errors }
+        let ready = Family::<Labels, Gauge>::default();
+        let help = "AttacherConfigs by the reason of their condition Ready";
+        registry.register("csi_attacher_attacherconfigs", help, ready.clone());
+        for reason in [Reason::Running, Reason::DriverUnreachable] {
+            drop(ready.get_or_create(&labels([("reason", reason.as_str())])));
+        }
+        Self {
+            observed,
+            errors,
+            ready,
+        }
     }
 }
 
@@ -51,6 +62,12 @@ impl Metrics {
         self.0.configs.observed.with(driver, of_driver(driver, []), |gauge| {
             gauge.set(generation);
         });
+    }
+
+    /// So many AttacherConfigs have a condition Ready with this reason.
+    pub fn configs(&self, reason: Reason, count: usize) {
+        let labels = labels([("reason", reason.as_str())]);
+        self.0.configs.ready.get_or_create(&labels).set(to_i64(count));
     }
 
     /// No AttacherConfig is for the driver any more.

@@ -54,7 +54,7 @@ pub enum Reconciled {
     RequeueAfter,
 }
 
-/// The families.
+/// The series of all controllers.
 pub(super) struct ControllerFamilies {
     series: [ControllerSeries; 3],
 }
@@ -121,76 +121,106 @@ impl ControllerSeries {
     }
 }
 
+/// The families as they are registered.
+struct Families {
+    reconciles: Family<Labels, Counter>,
+    errors: Family<Labels, Counter>,
+    terminal: Family<Labels, Counter>,
+    panics: Family<Labels, Counter>,
+    timeouts: Family<Labels, Counter>,
+    active: Family<Labels, Gauge>,
+    most: Family<Labels, Gauge>,
+    seconds: Family<Labels, Histogram, fn() -> Histogram>,
+}
+
+impl Families {
+    fn register(registry: &mut Registry) -> Self {
+        let new: fn() -> Histogram = || Histogram::new(SECONDS);
+        let families = Self {
+            reconciles: Family::default(),
+            errors: Family::default(),
+            terminal: Family::default(),
+            panics: Family::default(),
+            timeouts: Family::default(),
+            active: Family::default(),
+            most: Family::default(),
+            seconds: Family::new_with_constructor(new),
+        };
+        for (name, help, family) in [
+            (
+                "controller_runtime_reconcile",
+                "Total number of reconciliations per controller and result",
+                &families.reconciles,
+            ),
+            (
+                "controller_runtime_reconcile_errors",
+                "Total number of reconciliation errors per controller",
+                &families.errors,
+            ),
+            (
+                "controller_runtime_terminal_reconcile_errors",
+                "Total number of terminal reconciliation errors per controller: what only a change of the object mends",
+                &families.terminal,
+            ),
+            (
+                "controller_runtime_reconcile_panics",
+                "Total number of reconciliation panics per controller",
+                &families.panics,
+            ),
+            (
+                "controller_runtime_reconcile_timeouts",
+                "Total number of reconciliations per controller that gave up waiting for an answer",
+                &families.timeouts,
+            ),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        families.register_others(registry);
+        families
+    }
+
+    fn register_others(&self, registry: &mut Registry) {
+        let help = "Number of reconciliations under way per controller";
+        registry.register("controller_runtime_active_workers", help, self.active.clone());
+        let help = "Most reconciliations under way at once per controller, over all drivers; 0 is no limit";
+        registry.register("controller_runtime_max_concurrent_reconciles", help, self.most.clone());
+        let help = "Length of time per reconciliation per controller";
+        registry.register("controller_runtime_reconcile_time_seconds", help, self.seconds.clone());
+    }
+
+    /// The series of a controller, which begin here.
+    fn series(&self, controller: Controller) -> ControllerSeries {
+        let of = labels([("controller", controller.as_str())]);
+        let ended = |result| {
+            let labels = labels([("controller", controller.as_str()), ("result", result)]);
+            self.reconciles.get_or_create(&labels).clone()
+        };
+        ControllerSeries {
+            success: ended("success"),
+            error: ended("error"),
+            requeue: ended("requeue"),
+            requeue_after: ended("requeue_after"),
+            errors: self.errors.get_or_create(&of).clone(),
+            terminal: self.terminal.get_or_create(&of).clone(),
+            panics: self.panics.get_or_create(&of).clone(),
+            timeouts: self.timeouts.get_or_create(&of).clone(),
+            seconds: self.seconds.get_or_create(&of).clone(),
+            active: self.active.get_or_create(&of).clone(),
+            most: self.most.get_or_create(&of).clone(),
+        }
+    }
+}
+
 impl ControllerFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let mut counter = |name, help| {
-            let family = Family::<Labels, Counter>::default();
-            registry.register(name, help, family.clone());
-            family
-        };
-        let reconciles = counter(
-            "controller_runtime_reconcile",
-            "Total number of reconciliations per controller and result",
-        );
-        let errors = counter(
-            "controller_runtime_reconcile_errors",
-            "Total number of reconciliation errors per controller",
-        );
-        let terminal = counter(
-            "controller_runtime_terminal_reconcile_errors",
-            "Total number of terminal reconciliation errors per controller: what only a change of the object mends",
-        );
-        let panics = counter(
-            "controller_runtime_reconcile_panics",
-            "Total number of reconciliation panics per controller",
-        );
-        let timeouts = counter(
-            "controller_runtime_reconcile_timeouts",
-            "Total number of reconciliations per controller that gave up waiting for an answer",
-        );
-        let mut gauge = |name, help| {
-            let family = Family::<Labels, Gauge>::default();
-            registry.register(name, help, family.clone());
-            family
-        };
-        let active = gauge(
-            "controller_runtime_active_workers",
-            "Number of reconciliations under way per controller",
-        );
-        let most = gauge(
-            "controller_runtime_max_concurrent_reconciles",
-            "Most reconciliations under way at once per controller, over all drivers; 0 is no limit",
-        );
-        let new: fn() -> Histogram = || Histogram::new(SECONDS);
-        let seconds = Family::<Labels, Histogram, fn() -> Histogram>::new_with_constructor(new);
-        let help = "Length of time per reconciliation per controller";
-        registry.register("controller_runtime_reconcile_time_seconds", help, seconds.clone());
-        let series = |controller: Controller| {
-            let of = || labels([("controller", controller.as_str())]);
-            let ended = |result| {
-                let labels = labels([("controller", controller.as_str()), ("result", result)]);
-                reconciles.get_or_create(&labels).clone()
-            };
-            ControllerSeries {
-                success: ended("success"),
-                error: ended("error"),
-                requeue: ended("requeue"),
-                requeue_after: ended("requeue_after"),
-                errors: errors.get_or_create(&of()).clone(),
-                terminal: terminal.get_or_create(&of()).clone(),
-                panics: panics.get_or_create(&of()).clone(),
-                timeouts: timeouts.get_or_create(&of()).clone(),
-                seconds: seconds.get_or_create(&of()).clone(),
-                active: active.get_or_create(&of()).clone(),
-                most: most.get_or_create(&of()).clone(),
-            }
-        };
+        let families = Families::register(registry);
+        let controllers = [
+            Controller::AttacherConfig,
+            Controller::VolumeAttachment,
+            Controller::PersistentVolume,
+        ];
         Self {
-            series: [
-                series(Controller::AttacherConfig),
-                series(Controller::VolumeAttachment),
-                series(Controller::PersistentVolume),
-            ],
+            series: controllers.map(|controller| families.series(controller)),
         }
     }
 }

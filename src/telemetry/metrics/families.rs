@@ -113,66 +113,63 @@ pub(super) struct ReconcileFamilies {
 
 impl ReconcileFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let mut counter = |name, help| per_driver(registry, name, help, Counter::default);
-        let passes = counter(
-            "csi_attacher_reconcile_sync_passes",
-            "Comparisons of the attachments with what the driver lists",
-        );
-        let forced = counter(
-            "csi_attacher_reconcile_sync_forced",
-            "Attaches and detaches that were made once more because the driver listed the volume otherwise twice in a row",
-        );
-        let errors = counter(
-            "csi_attacher_reconcile_sync_errors",
-            "Comparisons that did not come to their end, by gRPC status code or by what was wrong with the pages",
-        );
-        let mut gauge = |name, help| per_driver(registry, name, help, Gauge::default);
-        let volumes = gauge(
-            "csi_attacher_reconcile_sync_volumes",
-            "Volumes that the driver listed in the last comparison",
-        );
-        let pages = gauge(
-            "csi_attacher_reconcile_sync_pages",
-            "Pages of ListVolumes that the last comparison took",
-        );
-        let mismatches = gauge(
-            "csi_attacher_reconcile_sync_mismatches",
-            "VolumeAttachments of which the driver listed otherwise in the last comparison",
-        );
-        let mismatched = per_driver(
-            registry,
-            "csi_attacher_reconcile_sync_mismatches_total",
-            "VolumeAttachments of which the driver listed otherwise, in all comparisons, by what would put them right",
-            SuffixedCounter::default,
-        );
         let name = "csi_attacher_reconcile_sync_seconds";
         let seconds = per_driver(registry, name, "How long a comparison took", || {
             Histogram::new(CSI_SECONDS)
         });
-        let name = "csi_attacher_reconcile_sync_last_success_timestamp_seconds";
-        let last_success = per_driver(
-            registry,
-            name,
-            "When the last comparison came to its end",
-            FloatGauge::default,
-        );
-        let interval = per_driver(
-            registry,
-            "csi_attacher_reconcile_sync_interval_seconds",
-            "How often comparisons are made, from the end of one to the next",
-            FloatGauge::default,
-        );
+        let name = "csi_attacher_reconcile_sync_mismatches_total";
+        let help =
+            "VolumeAttachments of which the driver listed otherwise, in all comparisons, by what would put them right";
+        let all_mismatches = per_driver(registry, name, help, SuffixedCounter::default);
+        let mut counter = |name, help| {
+            per_driver(
+                registry,
+                &format!("csi_attacher_reconcile_sync_{name}"),
+                help,
+                Counter::default,
+            )
+        };
+        let passes = counter("passes", "Comparisons of the attachments with what the driver lists");
+        let help = "Attaches and detaches that were made once more because the driver listed the volume otherwise twice in a row";
+        let forced = counter("forced", help);
+        let help =
+            "Comparisons that did not come to their end, by gRPC status code or by what was wrong with the pages";
+        let errors = counter("errors", help);
+        let mut gauge = |name, help| {
+            per_driver(
+                registry,
+                &format!("csi_attacher_reconcile_sync_{name}"),
+                help,
+                Gauge::default,
+            )
+        };
+        let volumes = gauge("volumes", "Volumes that the driver listed in the last comparison");
+        let pages = gauge("pages", "Pages of ListVolumes that the last comparison took");
+        let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
+        let mismatches = gauge("mismatches", help);
+        let mut seconds_gauge = |name, help| {
+            per_driver(
+                registry,
+                &format!("csi_attacher_reconcile_sync_{name}"),
+                help,
+                FloatGauge::default,
+            )
+        };
+        let help = "When the last comparison came to its end";
+        let last_success = seconds_gauge("last_success_timestamp_seconds", help);
+        let help = "How often comparisons are made, from the end of one to the next";
+        let interval = seconds_gauge("interval_seconds", help);
         Self {
-            interval,
             passes,
             seconds,
             volumes,
             pages,
             mismatches,
-            mismatched,
+            mismatched: all_mismatches,
             forced,
             errors,
             last_success,
+            interval,
         }
     }
 

@@ -1,0 +1,148 @@
+//! Exemplars, beginnings and ends of series, controllers.
+
+use opentelemetry::trace::{SpanId, TraceId};
+
+use super::*;
+
+fn ids(sampled: bool) -> SpanIds {
+    SpanIds::new(TraceId::from(0xab_u128), SpanId::from(0xcd_u64), sampled)
+}
+
+#[test]
+fn a_bucket_names_the_span_of_its_last_value() {
+    let metrics = Metrics::default();
+    let second = Duration::from_secs(1);
+    metrics.csi_call("d", PUBLISH, Code::Ok, second, false, Some(ids(true)));
+    metrics.operation_ended("d", "attach", "succeeded", second, 1, Some(ids(true)));
+    metrics.rest_request("GET", "h", Some(StatusCode::OK), second, Some(ids(true)));
+    let text = metrics.encode_openmetrics();
+    let exemplar = format!(" # {{trace_id=\"{:032x}\",span_id=\"{:016x}\"}} 1.0 ", 0xab, 0xcd);
+    for name in [
+        "csi_sidecar_operations_seconds",
+        "csi_attacher_operation_e2e_seconds",
+        "rest_client_request_duration_seconds",
+    ] {
+        let of = |line: &&str| line.starts_with(&format!("{name}_bucket{{le=\"1.0\"")) && line.contains(&exemplar);
+        assert_eq!(text.lines().filter(of).count(), 1, "{name} in {text}");
+        let all = text
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(" # {"));
+        assert_eq!(all.count(), 1, "{name} in {text}");
+    }
+    assert!(!metrics.encode_prometheus().contains(" # {"));
+}
+
+#[test]
+fn a_span_that_is_not_sampled_is_named_only_when_asked_for() {
+    for (filter, sampled, shown) in [
+        (ExemplarFilter::TraceBased, false, false),
+        (ExemplarFilter::TraceBased, true, true),
+        (ExemplarFilter::AlwaysOn, false, true),
+        (ExemplarFilter::AlwaysOff, true, false),
+    ] {
+        let metrics = Metrics::new(Arc::default(), filter);
+        metrics.csi_call("d", PUBLISH, Code::Ok, Duration::ZERO, false, Some(ids(sampled)));
+        assert_eq!(metrics.encode_openmetrics().contains("trace_id="), shown, "{filter:?}");
+    }
+}
+
+#[test]
+fn what_a_driver_counts_begins_at_zero() {
+    let metrics = Metrics::default();
+    metrics.driver_begins("d");
+    metrics.reconcile_sync_begins("d");
+    drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
+    metrics.leading("l", false);
+    for line in [
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DEADLINE_EXCEEDED\"} 0",
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"pv_not_found\"} 0",
+        "csi_attacher_events_total{driver_name=\"d\",reason=\"AttachStuck\",outcome=\"written\"} 0",
+        "csi_attacher_operation_e2e_seconds_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 0",
+        "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 0",
+        "csi_attacher_reconcile_sync_mismatches_total{driver_name=\"d\",direction=\"attach\"} 0",
+        "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 0",
+        "workqueue_retries_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
+        "leader_election_slowpath_total{name=\"l\"} 0",
+        "controller_runtime_reconcile_total{controller=\"volumeattachment\",result=\"error\"} 0",
+    ] {
+        assert_lines(&metrics, line, &[line]);
+    }
+}
+
+#[test]
+fn controllers_have_the_names_of_controller_runtime() {
+    let metrics = Metrics::default();
+    let controller = metrics.controller(Controller::VolumeAttachment);
+    for outcome in [
+        Reconciled::Success,
+        Reconciled::Error,
+        Reconciled::TerminalError,
+        Reconciled::Requeue,
+        Reconciled::RequeueAfter,
+        Reconciled::Success,
+    ] {
+        controller.reconciled(outcome);
+    }
+    controller.panicked();
+    controller.timed_out();
+    controller.took(Duration::from_millis(7));
+    controller.under_way(3);
+    controller.under_way(-1);
+    controller.at_most(20);
+    let of = "{controller=\"volumeattachment\"";
+    for (name, value) in [
+        ("controller_runtime_reconcile_total", "success 2"),
+        ("controller_runtime_reconcile_total", "error 3"),
+        ("controller_runtime_reconcile_total", "requeue 1"),
+        ("controller_runtime_reconcile_total", "requeue_after 1"),
+        ("controller_runtime_reconcile_errors_total", "3"),
+        ("controller_runtime_terminal_reconcile_errors_total", "1"),
+        ("controller_runtime_reconcile_panics_total", "1"),
+        ("controller_runtime_reconcile_timeouts_total", "1"),
+        ("controller_runtime_reconcile_time_seconds_count", "1"),
+        ("controller_runtime_active_workers", "2"),
+        ("controller_runtime_max_concurrent_reconciles", "20"),
+    ] {
+        let line = match value.split_once(' ') {
+            Some((result, value)) => format!("{name}{of},result=\"{result}\"}} {value}"),
+            None => format!("{name}{of}}} {value}"),
+        };
+        assert_lines(&metrics, &line, &[&line]);
+    }
+    assert_eq!(bounds(&metrics, "controller_runtime_reconcile_time_seconds").len(), 41);
+}
+
+#[test]
+fn what_a_comparison_found_is_not_shown_for_ever() {
+    let metrics = Metrics::default();
+    record_everything(&metrics, "d");
+    metrics.reconcile_sync_rests("d");
+    let old = [
+        "pages{",
+        "volumes{",
+        "mismatches{",
+        "last_success_timestamp_seconds{",
+        "interval_seconds{",
+    ];
+    for name in old.map(|name| format!("csi_attacher_reconcile_sync_{name}")) {
+        assert_lines(&metrics, &name, &[]);
+    }
+    assert_eq!(
+        lines(&metrics, "csi_attacher_reconcile_sync_mismatches_total{").len(),
+        2
+    );
+}
+
+#[test]
+fn callbacks_run_before_each_scrape() {
+    let metrics = Metrics::default();
+    let scrapes = std::sync::atomic::AtomicUsize::new(0);
+    metrics.on_scrape(Box::new(move |metrics| {
+        let number = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        metrics.volume_attachments("d", "pending", number);
+    }));
+    for number in 1..=3 {
+        let expected = format!("csi_attacher_volumeattachments{{driver_name=\"d\",state=\"pending\"}} {number}");
+        assert_lines(&metrics, "csi_attacher_volumeattachments{", &[&expected]);
+    }
+}
