@@ -3,6 +3,7 @@
 mod context;
 mod endings;
 mod lives;
+mod quiet;
 
 use super::*;
 use crate::mock::Rule;

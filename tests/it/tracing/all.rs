@@ -96,7 +96,7 @@ async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
         "endpoint": format!("unix://{}", driver.socket),
         "backoff": { "initial": "100ms", "max": "1s", "jitterPercent": 0 },
         "reconcileSync": { "interval": "200ms", "maxEntries": 1 },
-        "kubernetesAPI": { "qps": 2, "burst": 1 },
+        "kubernetesApi": { "qps": 2, "burst": 1 },
     });
     apply_config(&stage.client, names.prefix, settings).await?;
     let sync = "VolumeAttachment.reconcile_sync";
@@ -120,7 +120,8 @@ async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
         .fixtures
         .volume_attachment(&name, &names.driver(), &name, &node)
         .await?;
-    let missing = Attribute::Str("secret_missing".to_owned());
+    // The sample lets the operator read one Secret, and this is another.
+    let missing = Attribute::Str("secret_forbidden".to_owned());
     receiver
         .wait_until(LIMIT, |spans| {
             named(spans, "VolumeAttachment.attach.attempt")
