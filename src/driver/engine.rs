@@ -118,7 +118,8 @@ impl Engine {
             .build();
         let forced = Forced::default();
         let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
-        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
+        let of_config = context.config_trace.clone();
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
         let told = lives.clone();
         let route = Route {
             forced: forced.clone(),

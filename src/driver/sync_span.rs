@@ -7,10 +7,9 @@ use tokio::time::Instant;
 use super::engine::Work;
 use super::listing::ListError;
 use crate::decide::reconcile::{Compared, Expectation, Wanted};
-use crate::telemetry::lifecycle::Identity;
 use crate::telemetry::names::{attr, code_upper_snake, error_type, event, span};
 use crate::telemetry::trace::Hold;
-use crate::telemetry::{Span, SpanKind, Tracer};
+use crate::telemetry::{Span, SpanKind};
 
 /// Of so many comparisons of a driver one is sent whatever it found; the first is.
 const ONE_OF: u64 = 60;
@@ -18,10 +17,10 @@ const ONE_OF: u64 = 60;
 const MOST_MISMATCHES: usize = 32;
 
 /// The span of a comparison that is under way.
-pub(super) struct SyncSpan {
+pub(super) struct SyncSpan<'w> {
+    work: &'w Work,
     pub span: Span,
     hold: Hold,
-    tracer: Tracer,
     began: Instant,
     /// What takes longer than one call may take is worth a look.
     patience: Duration,
@@ -29,19 +28,18 @@ pub(super) struct SyncSpan {
     sample: bool,
 }
 
-impl SyncSpan {
+impl<'w> SyncSpan<'w> {
     /// That of the comparison which so many went before.
-    pub fn begin(work: &Work, before: u64) -> Self {
-        let tracer = work.tracer();
-        let (mut span, hold) = tracer.held_root(span::RECONCILE_SYNC, SpanKind::Internal);
+    pub fn begin(work: &'w Work, before: u64) -> Self {
+        let (mut span, hold) = work.tracer().held_root(span::RECONCILE_SYNC, SpanKind::Internal);
         span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
         for key in [attr::SYNC_PAGES, attr::SYNC_VOLUMES, attr::SYNC_MISMATCHES] {
             span.set(key, 0i64);
         }
         Self {
+            work,
             span,
             hold,
-            tracer,
             began: Instant::now(),
             patience: work.config.borrow().timeouts.list_volumes,
             sample: before.is_multiple_of(ONE_OF),
@@ -89,8 +87,11 @@ impl SyncSpan {
                 (attr::MISMATCH_ACTUAL, found.into()),
             ],
         );
-        let life = Identity::derive("attach", &expected.uid, 0);
-        self.span.link(&life.context(self.tracer.samples(life.trace_id)));
+        let known = self.work.context.store.attachment(&expected.name);
+        let life = known.and_then(|known| self.work.lives.context_of(&known));
+        if let Some(life) = life {
+            self.span.link(&life);
+        }
     }
 
     fn end(self, send: bool) {

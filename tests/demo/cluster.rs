@@ -96,6 +96,11 @@ impl Cluster {
         self.own.is_none()
     }
 
+    /// Whether its API server traces what the operator asks for.
+    pub fn is_traced(&self) -> bool {
+        self.is_traced
+    }
+
     /// A folder for files of this run, removed at its end.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -145,6 +145,9 @@ impl Running {
         say.line(
             "csi-attacher-operator is ready, under its ServiceAccount and with the rights of config/rbac.yaml only",
         );
+        if cluster.is_traced() {
+            say.line("It is also in group system:monitoring: the API server continues the traces of that group only");
+        }
         Ok(Self { drivers, operator })
     }
 

@@ -1,5 +1,6 @@
 //! The traces of attach and detach, as a collector gets them from the real operator.
 
+mod all;
 mod check;
 mod tree;
 

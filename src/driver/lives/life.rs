@@ -72,6 +72,8 @@ pub(in crate::driver) struct Life {
     /// The ids of its trace and root.
     pub own: Identity,
     pub epoch: u32,
+    /// That of the AttacherConfig, if there is one.
+    pub generation: Option<i64>,
     /// What the root belongs to, when that is a span of somebody else.
     pub parent: Option<SpanContext>,
     /// What others put on the objects.
@@ -130,6 +132,7 @@ impl Life {
             model: tracing.model,
             own: identity(operation, &attachment.uid, epoch, adopted),
             epoch,
+            generation: None,
             parent,
             incoming,
             links,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
+use super::config_trace::ConfigTrace;
 use super::report::Operation;
 use crate::api::TraceModel;
 use crate::api::validated::DriverConfig;
@@ -53,6 +54,7 @@ struct Inner {
     tracer: DriverTracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
+    config_trace: ConfigTrace,
     /// By the name of the attachment.
     pending: Mutex<HashMap<Arc<str>, Handle>>,
     /// How many there are, to be read without the lock.
@@ -86,12 +88,14 @@ impl Lives {
         tracer: DriverTracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
+        config_trace: ConfigTrace,
     ) -> Self {
         Self(Arc::new(Inner {
             facts,
             tracer,
             metrics,
             config,
+            config_trace,
             pending: Mutex::default(),
             count: AtomicUsize::new(0),
             detached: Mutex::default(),
@@ -189,6 +193,9 @@ impl Lives {
         }
         let mut life = Life::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
         life.links.extend(self.predecessors(&life));
+        let (generation, of_config) = self.0.config_trace.newest();
+        life.generation = generation;
+        life.links.extend(of_config);
         life.sampled = self.decide(tracer, &life);
         let handle = Arc::new(Mutex::new(life));
         let mut pending = self.0.pending.lock();

@@ -1,5 +1,5 @@
-// Command csi-traced-driver is a CSI driver without storage that traces its calls with otelgrpc, as the drivers that
-// people run do: https://opentelemetry.io is what both ends of a call share.
+// Command csi-traced-driver is a CSI driver without storage that traces its calls with otelgrpc, as the drivers do that
+// trace at all.
 //
 // It answers what an attacher asks for and nothing else. It runs until it is killed; whoever starts it removes the
 // socket.

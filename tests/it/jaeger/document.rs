@@ -113,7 +113,7 @@ async fn the_document_shows_a_slow_attach_as_jaeger_has_it() -> Result<()> {
 async fn assert_found(scene: &Scene, document: &str, trace: &Trace) -> Result<()> {
     let rows = document
         .lines()
-        .filter(|line| line.starts_with("| ") && line.contains("="))
+        .filter(|line| line.starts_with("| ") && line.contains('='))
         .map(|line| {
             let quoted = line.split('`').skip(1).step_by(2);
             let tags: Vec<(&str, &str)> = quoted.filter_map(|text| text.split_once('=')).collect();

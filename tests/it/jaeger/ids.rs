@@ -86,12 +86,12 @@ async fn check_exemplar(operator: &Operator, names: &Names, trace: &Trace) -> Re
     let examples: Vec<&str> = calls.filter(|line| line.contains(&id)).collect();
     assert!(!examples.is_empty(), "{metrics}");
     let calls = trace.named(PUBLISH);
-    let named = |line: &&str| {
+    let is_example = |line: &&str| {
         calls
             .iter()
             .any(|call| line.contains(&format!("span_id=\"{}\"", call.id)))
     };
-    assert!(examples.iter().all(named), "{examples:#?} {}", tree::render(trace));
+    assert!(examples.iter().all(is_example), "{examples:#?} {}", tree::render(trace));
     Ok(())
 }
 

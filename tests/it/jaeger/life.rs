@@ -88,12 +88,12 @@ async fn t3_kill_between_attempts_continues_the_trace() -> Result<()> {
 async fn t4_failover_between_attempts_continues_the_trace() -> Result<()> {
     let scene = Scene::enter().await?;
     let names = Names { short: "jaeger-t4" };
-    let named = |identity: &str| scene.options().argument(format!("--identity={identity}"));
-    let first = scene.trusted_operator(named("one")).await?;
+    let replica = |identity: &str| scene.options().argument(format!("--identity={identity}"));
+    let first = scene.trusted_operator(replica("one")).await?;
     let driver = scene.stage.driver(failing(&names, 2), names.short).await?;
     apply_config(&scene.stage.client, names.short, spec(&driver.socket, NEVER)).await?;
     wait_condition(&scene.stage.client, names.short, "Ready", "True", None).await?;
-    let _second = scene.trusted_operator(named("two")).await?;
+    let _second = scene.trusted_operator(replica("two")).await?;
     let made = scene.run_pod(&names).await?;
     let before = one_attempt(&scene, &made).await?;
 

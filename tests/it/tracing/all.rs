@@ -1,0 +1,216 @@
+//! T1: everything that the registry declares is really sent, and nothing else.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{Method, Rule};
+use serde_json::json;
+use tonic::Code;
+
+use super::{LIMIT, Names, live, traced};
+use crate::support::operator::apply_config;
+use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::support::registry::{DEFAULT_CONVENTION, assert_conform, unseen};
+use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
+use crate::support::{Result, Volume};
+
+/// What is not provoked here: part of the span's name, the attribute or event, and why.
+const NOT_HERE: &[(&str, &str, &str)] = &[
+    ("", "rpc.status_code", "the schema is not newer than 1.44"),
+    (
+        "csi.v1",
+        "server.port",
+        "a unix socket has none; tests of the CSI client see it",
+    ),
+    (
+        "csi.v1",
+        "network.peer.port",
+        "a unix socket has none; tests of the CSI client see it",
+    ),
+    (
+        "Identity",
+        "error.type",
+        "a driver that does not answer is one that is not there",
+    ),
+    ("Identity", "exception", "needs OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"),
+    ("Controller", "exception", "needs OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"),
+    ("GetCapabilities", "error.type", "as any other call"),
+    ("Unpublish", "error.type", "as any other call"),
+    (
+        "Identity",
+        "container.csi.plugin.name",
+        "the driver has not told its name yet",
+    ),
+    (
+        "GetCapabilities",
+        "container.csi.plugin.name",
+        "the driver has not told its name yet",
+    ),
+    (
+        "",
+        "attacher.migrated",
+        "needs an in-tree volume; tests with the attach/detach controller have some",
+    ),
+    (
+        "",
+        "attacher.volume.inline",
+        "needs an in-line volume, which the API server refuses for CSI",
+    ),
+    (
+        "{http",
+        "http.request.resend_count",
+        "needs an API server that fails; tests of requests see it",
+    ),
+    (
+        "release",
+        "error.type",
+        "needs an API server that refuses to remove a finalizer",
+    ),
+    ("release", "attacher.retry.delay", "the same"),
+    (
+        "VolumeAttachment.detach",
+        "error.type",
+        "a detach that failed looks like an attach that did",
+    ),
+    ("VolumeAttachment.detach", "attacher.retry.delay", "the same"),
+];
+
+fn is_excused(missing: &str) -> bool {
+    let (span, what) = missing.rsplit_once(' ').unwrap_or((missing, ""));
+    NOT_HERE
+        .iter()
+        .any(|(part, excused, _)| span.contains(part) && what == *excused)
+}
+
+fn named<'s>(spans: &'s [ReceivedSpan], name: &'s str) -> impl Iterator<Item = &'s ReceivedSpan> {
+    spans.iter().filter(move |span| span.name == name)
+}
+
+/// Comparisons that find something and that fail, attaches that fail for want of a Secret, settings that cannot be used.
+async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Result<()> {
+    let mut operator = stage.operator(traced(receiver, "grpc")).await?;
+    let driver = names.start_driver(stage).await?;
+    stage.wait_working(names.prefix).await?;
+    names.attach(stage, "here").await?;
+    let fail = Rule::on(Method::ListVolumes).times(1);
+    driver.handle.script(fail.fail(Code::Unavailable, "the array restarts"));
+    let settings = json!({
+        "endpoint": format!("unix://{}", driver.socket),
+        "backoff": { "initial": "100ms", "max": "1s", "jitterPercent": 0 },
+        "reconcileSync": { "interval": "200ms", "maxEntries": 1 },
+        "kubernetesAPI": { "qps": 2, "burst": 1 },
+    });
+    apply_config(&stage.client, names.prefix, settings).await?;
+    let sync = "VolumeAttachment.reconcile_sync";
+    receiver
+        .wait_until(LIMIT, |spans| named(spans, sync).any(|span| span.failed))
+        .await;
+    driver.handle.drift_detach(&names.of("here"), &names.of("node-id"));
+    receiver
+        .wait_until(LIMIT, |spans| {
+            let forced = Attribute::Str("force_sync".to_owned());
+            named(spans, "VolumeAttachment.attach.attempt").any(|span| span.attributes["attacher.trigger"] == forced)
+        })
+        .await;
+
+    let (namespace, _) = PUBLISH_SECRET;
+    let waits =
+        Volume::new(&names.of("waits"), &names.driver(), &names.of("waits")).publish_secret(namespace, "nowhere");
+    stage.fixtures.persistent_volume(&waits).await?;
+    let (name, node) = (names.of("waits"), names.of("node"));
+    stage
+        .fixtures
+        .volume_attachment(&name, &names.driver(), &name, &node)
+        .await?;
+    let missing = Attribute::Str("secret_missing".to_owned());
+    receiver
+        .wait_until(LIMIT, |spans| {
+            named(spans, "VolumeAttachment.attach.attempt")
+                .any(|span| span.attributes.get("error.type") == Some(&missing))
+        })
+        .await;
+    let nobody = json!({ "endpoint": format!("unix://{}-nobody", driver.socket) });
+    apply_config(&stage.client, &names.of("nobody"), nobody).await?;
+    stage.fixtures.delete::<AttacherConfig>(names.prefix).await?;
+    receiver
+        .wait_until(LIMIT, |spans| {
+            let configs: Vec<_> = named(spans, "AttacherConfig.reconcile").collect();
+            let removed = Attribute::Str("removed".to_owned());
+            configs.iter().any(|span| span.failed)
+                && configs
+                    .iter()
+                    .any(|span| span.attributes["attacher.config.change"] == removed)
+                && named(spans, "VolumeAttachment.attach").any(|span| span.failed)
+        })
+        .await;
+    stop(&mut operator).await
+}
+
+#[tokio::test]
+async fn t1_every_span_and_attribute_of_the_registry_is_seen() -> Result<()> {
+    let stage = Stage::enter().await?;
+    let receiver = OtlpReceiver::grpc().await;
+    let life = Names { prefix: "trace-all" };
+    live(&stage, life, traced(&receiver, "grpc")).await?;
+    trouble(
+        &stage,
+        &Names {
+            prefix: "trace-trouble",
+        },
+        &receiver,
+    )
+    .await?;
+
+    let spans = receiver.spans();
+    assert_conform(&spans);
+    let missing: Vec<_> = unseen(&spans, DEFAULT_CONVENTION)
+        .into_iter()
+        .filter(|missing| !is_excused(missing))
+        .collect();
+    assert!(missing.is_empty(), "declared and never seen: {missing:#?}");
+    check_configs(&spans);
+    check_comparisons(&spans);
+    Ok(())
+}
+
+/// One trace for each generation, with what it caused.
+fn check_configs(spans: &[ReceivedSpan]) {
+    let mut seen = Vec::new();
+    for span in named(spans, "AttacherConfig.reconcile") {
+        let (name, generation) = (
+            span.text("attacher.config.name"),
+            &span.attributes["attacher.config.generation"],
+        );
+        let change = span.text("attacher.config.change");
+        assert!(!seen.contains(&(name, generation, change)), "twice: {span:?}");
+        seen.push((name, generation, change));
+        let children: Vec<_> = spans
+            .iter()
+            .filter(|other| other.trace_id == span.trace_id && other.parent_span_id.as_ref() == Some(&span.span_id))
+            .collect();
+        let asked = children
+            .iter()
+            .filter(|child| child.name == "csi.v1.Identity/Probe")
+            .count();
+        let starts = matches!(span.attributes["attacher.drivers.started"], Attribute::I64(1));
+        assert_eq!(asked, usize::from(starts), "{span:?}");
+    }
+    let changes: Vec<_> = seen.iter().map(|(.., change)| *change).collect();
+    for change in ["added", "updated", "removed"] {
+        assert!(changes.contains(&change), "{change}: {changes:?}");
+    }
+}
+
+/// The mismatch is told, with a link to the life of the VolumeAttachment.
+fn check_comparisons(spans: &[ReceivedSpan]) {
+    let attach = named(spans, "VolumeAttachment.attach.attempt")
+        .find(|span| span.text("k8s.volumeattachment.name") == "trace-trouble-here")
+        .expect("it was attached");
+    let found = named(spans, "VolumeAttachment.reconcile_sync").find(|span| !span.events.is_empty());
+    let found = found.expect("a comparison found the mismatch");
+    let (name, attributes) = &found.events[0];
+    assert_eq!(name, "mismatch");
+    assert_eq!(attributes["va"], "trace-trouble-here".into());
+    assert_eq!(attributes["expected"], "attached".into());
+    assert_eq!(attributes["actual"], "detached".into());
+    let linked = found.links.iter().any(|(trace_id, _)| *trace_id == attach.trace_id);
+    assert!(linked, "{found:#?}");
+}
