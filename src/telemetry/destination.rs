@@ -116,6 +116,9 @@ mod tests {
         }
     }
 
+    /// Variables, whether there is a file and a collector of the AttacherConfig, and where spans go.
+    type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, &'a str);
+
     #[test]
     fn the_first_that_says_something_counts() {
         let file = TracingFile {
@@ -128,7 +131,6 @@ mod tests {
         };
         let (disabled, none) = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"));
         let (console, otlp) = (("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_EXPORTER", "otlp"));
-        type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, &'a str);
         let cases: &[Case<'_>] = &[
             (&[], false, false, "off"),
             (&[], false, true, "http://config:4317"),

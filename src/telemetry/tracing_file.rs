@@ -183,11 +183,17 @@ mod tests {
         assert!(TracingFile::parse(&beta).is_ok());
     }
 
+    fn written(folder: &Path, text: &str) -> std::path::PathBuf {
+        let path = folder.join("tracing.yaml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
     #[test]
-    fn bad_files_are_told_by_file_field_and_mend() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tracing.yaml");
-        let missing = TracingFile::read(&path).unwrap_err().to_string();
+    fn a_missing_file_is_told() {
+        let missing = TracingFile::read(Path::new("none/tracing.yaml"))
+            .unwrap_err()
+            .to_string();
         for word in [
             "--tracing-config-file",
             "tracing.yaml",
@@ -196,6 +202,11 @@ mod tests {
         ] {
             assert!(missing.contains(word), "{missing}");
         }
+    }
+
+    #[test]
+    fn bad_files_are_told_by_file_field_and_mend() {
+        let folder = tempfile::tempdir().unwrap();
         for (text, field, mend) in [
             (String::new(), "the document", MEND_DOCUMENT),
             ("just words".to_owned(), "the document", MEND_DOCUMENT),
@@ -245,8 +256,9 @@ mod tests {
                 MEND_DOCUMENT,
             ),
         ] {
-            std::fs::write(&path, &text).unwrap();
-            let error = TracingFile::read(&path).unwrap_err().to_string();
+            let error = TracingFile::read(&written(folder.path(), &text))
+                .unwrap_err()
+                .to_string();
             for word in ["--tracing-config-file", "tracing.yaml", field, mend] {
                 assert!(error.contains(word), "{text:?}: {error}");
             }

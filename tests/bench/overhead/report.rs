@@ -86,6 +86,35 @@ impl Report {
         }
         writeln!(formatter)
     }
+
+    /// What comes after the columns: whether spans arrived again, and spans without an operator.
+    fn alone(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recovered = self.of(Collector::Holds).filter_map(|turn| turn.recovered);
+        let (back, all) = recovered.fold((0, 0), |(back, all), recovered| {
+            (back + usize::from(recovered), all + 1)
+        });
+        writeln!(
+            formatter,
+            "spans arrive again after the collector came back: {back} of {all} times"
+        )?;
+        let Micro {
+            disabled,
+            enabled,
+            resident: [full, all],
+        } = self.micro;
+        writeln!(formatter, "one attempt of 5 spans, tracing off: {disabled:?} (< 1 us)")?;
+        writeln!(
+            formatter,
+            "one attempt of 5 spans, collector answers nothing: {enabled:?}"
+        )?;
+        writeln!(
+            formatter,
+            "RSS of a process with {} and {SPANS} spans that nobody takes: {:.1} and {:.1} MiB",
+            SPANS / 10,
+            full as f64 / 1024.0,
+            all as f64 / 1024.0
+        )
+    }
 }
 
 impl fmt::Display for Report {
@@ -128,30 +157,6 @@ impl fmt::Display for Report {
         {
             self.row(formatter, what, 0, |turn| turn.spans[index] as f64)?;
         }
-        let recovered = self.of(Collector::Holds).filter_map(|turn| turn.recovered);
-        let (back, all) = recovered.fold((0, 0), |(back, all), recovered| {
-            (back + usize::from(recovered), all + 1)
-        });
-        writeln!(
-            formatter,
-            "spans arrive again after the collector came back: {back} of {all} times"
-        )?;
-        let Micro {
-            disabled,
-            enabled,
-            resident: [full, all],
-        } = self.micro;
-        writeln!(formatter, "one attempt of 5 spans, tracing off: {disabled:?} (< 1 us)")?;
-        writeln!(
-            formatter,
-            "one attempt of 5 spans, collector answers nothing: {enabled:?}"
-        )?;
-        writeln!(
-            formatter,
-            "RSS of a process with {} and {SPANS} spans that nobody takes: {:.1} and {:.1} MiB",
-            SPANS / 10,
-            full as f64 / 1024.0,
-            all as f64 / 1024.0
-        )
+        self.alone(formatter)
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{arrives, has, records, tracing, until_spans};
-use crate::rig::{World, operator_options};
+use crate::rig::{Driver, World, operator_options};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 use crate::support::{Error, Result};
@@ -35,10 +35,36 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     let driver = world.unconfigured_driver("env", |builder| builder).await?;
     driver.configure(&tracing(&own.endpoint(), "grpc", None)).await?;
 
-    // Every variable that has a form has another one, and the file is not there: what the AttacherConfig says counts.
     let file = folder.path().join("tracing.yaml");
     let argument = format!("--tracing-config-file={}", file.display());
-    let mut options = operator_options().argument(argument.clone());
+    nothing_can_be_used(&driver, &argument, &own).await?;
+
+    // The file comes before the AttacherConfig.
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: localhost:{}\n\
+         samplingRatePerMillion: 1000000\n",
+        named.port()
+    );
+    fs::write(&file, text).unwrap();
+    let options = operator_options().argument(argument.clone());
+    let mut operator = world
+        .operator(options.variable("OTEL_BSP_SCHEDULE_DELAY", "20"))
+        .await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-2").await?;
+    arrives(&named, "env-2").await;
+    stop(&mut operator).await?;
+    assert!(!has(&own, "env-2"));
+
+    // OTEL_SDK_DISABLED comes before all.
+    what_comes_in_is_passed_on(&driver, &argument).await?;
+    assert!(!has(&own, "env-3") && !has(&named, "env-3"));
+    Ok(())
+}
+
+/// Every variable that has a form has another one, and the file is not there: what the AttacherConfig says counts.
+async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str, own: &OtlpReceiver) -> Result<()> {
+    let mut options = operator_options().argument(argument);
     let formed = || {
         VARIABLES
             .iter()
@@ -47,10 +73,10 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     for name in formed() {
         options = options.variable(name, "no=%such value");
     }
-    let mut operator = world.operator(options).await?;
+    let mut operator = driver.world.operator(options).await?;
     driver.wait("Ready", "True", None).await?;
     driver.attach("env-1").await?;
-    arrives(&own, "env-1").await;
+    arrives(own, "env-1").await;
     for name in formed() {
         // Asked for only with a gRPC endpoint of the environment.
         if !name.ends_with("_INSECURE") {
@@ -67,26 +93,15 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
         1
     );
     stop(&mut operator).await?;
+    Ok(())
+}
 
-    // The file comes before the AttacherConfig.
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: localhost:{}\n\
-         samplingRatePerMillion: 1000000\n",
-        named.port()
-    );
-    fs::write(&file, text).unwrap();
-    let soon = |options: crate::support::OperatorOptions| options.variable("OTEL_BSP_SCHEDULE_DELAY", "20");
-    let mut operator = world
-        .operator(soon(operator_options().argument(argument.clone())))
-        .await?;
-    driver.wait("Ready", "True", None).await?;
-    driver.attach("env-2").await?;
-    arrives(&named, "env-2").await;
-    stop(&mut operator).await?;
-    assert!(!has(&own, "env-2"));
-
-    // OTEL_SDK_DISABLED comes before all.
-    let disabled = soon(operator_options().argument(argument)).variable("OTEL_SDK_DISABLED", "true");
+/// Nothing is told while the SDK is disabled, but a context that came in goes on.
+async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Result<()> {
+    let world = driver.world;
+    let disabled = operator_options()
+        .argument(argument)
+        .variable("OTEL_SDK_DISABLED", "true");
     let mut operator = world.operator(disabled).await?;
     driver.wait("Ready", "True", None).await?;
     // What comes in is passed on all the same.
@@ -103,7 +118,6 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
     assert_eq!(publish.traceparent.as_deref(), Some(parent));
     stop(&mut operator).await?;
-    assert!(!has(&own, "env-3") && !has(&named, "env-3"));
     Ok(())
 }
 
