@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	isolation ten failover listing overhead \
-	generate prometheus-rule kubectl-docs doc deny chart programs controlplane sidecar jaeger prometheus need-rust clean
+	generate prometheus-rule kubectl-docs trace-docs doc deny chart programs controlplane sidecar jaeger prometheus need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -98,6 +98,9 @@ prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from t
 
 kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
 	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document
+
+trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md anew, from a real Jaeger
+	UPDATE=1 $(CARGO) test --quiet --test it jaeger::document::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps

@@ -21,7 +21,7 @@ mod tests;
 
 pub use attacher_config::{
     AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
-    TraceModel,
+    Redaction, TraceModel,
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
 mod lanes;
+mod traces;
 
 use super::engine::Engine;
 use super::status::Publisher;
@@ -26,7 +27,7 @@ use crate::kubernetes::{Requests, connect};
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer, Tracers};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -136,6 +137,7 @@ struct Stage {
     driver: MockHandle,
     store: Store,
     engine: Engine,
+    metrics: Metrics,
     _settings: watch::Sender<Arc<DriverConfig>>,
     _folder: tempfile::TempDir,
 }
@@ -152,8 +154,17 @@ impl Stage {
 
     /// With a driver of this name and other settings than those of a bare AttacherConfig.
     async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
+        Self::telling(Arc::new(api), name, Tracer::disabled(), edit).await
+    }
+
+    /// With an API server that others may use too, and traces.
+    async fn telling(
+        api: Arc<Api>,
+        name: &'static str,
+        tracer: Tracer,
+        edit: impl FnOnce(&mut AttacherConfigSpec),
+    ) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
-        let api = Arc::new(api);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let router = axum::Router::new().fallback(serve).with_state(api.clone());
@@ -165,7 +176,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::disabled(),
+            tracers: Tracers::from(tracer),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };
@@ -179,7 +190,7 @@ impl Stage {
         let mut spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
         edit(&mut spec);
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
-        let client = CsiClient::new(Connection::new(&settings.endpoint), metrics).named(name.into());
+        let client = CsiClient::new(Connection::new(&settings.endpoint), metrics.clone()).named(name.into());
         let (settings, seen) = watch::channel(settings);
         let publish_unpublish = true;
         let facts = DriverFacts::new(
@@ -199,6 +210,7 @@ impl Stage {
             driver,
             store,
             engine,
+            metrics,
             _settings: settings,
             _folder: folder,
         }
@@ -214,6 +226,10 @@ impl Stage {
             object["spec"] = json!({"accessModes": ["ReadWriteOnce"], "gcePersistentDisk": {"pdName": "d"}});
         }
         json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        self.put_volume(object);
+    }
+
+    fn put_volume(&self, object: Value) {
         let object = self.api.put(format!("{VOLUMES}pv1"), object);
         self.store
             .apply_volume(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());

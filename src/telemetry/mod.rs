@@ -29,7 +29,7 @@ mod tracing_file;
 pub mod w3c;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::*;
 use crate::telemetry::names::{attr, span};
 
 #[path = "../../tests/support/otlp.rs"]
-pub mod otlp;
+pub(crate) mod otlp;
 mod share;
 
 use otlp::{OtlpReceiver, ReceivedSpan};

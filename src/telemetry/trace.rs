@@ -5,8 +5,8 @@
 
 mod hold;
 mod opening;
+mod passing;
 mod propagation;
-mod weak;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use super::redact::Redaction;
 use super::share::{Chosen, Share};
 pub use hold::Hold;
 pub use opening::Opening;
-pub(super) use weak::WeakTracer;
+use passing::Passing;
+pub(super) use passing::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Tracer {
     share: Option<Share>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
+    /// That what comes in is passed on though nothing is told.
+    passing: Option<Propagators>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,7 @@ struct Shared {
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>);
+pub struct Span(Option<Box<Active>>, Option<Box<Passing>>);
 
 #[derive(Debug)]
 struct Active {
@@ -112,6 +115,7 @@ impl Tracer {
             shared: None,
             share: None,
             redaction: None,
+            passing: None,
         }
     }
 
@@ -152,7 +156,9 @@ impl Tracer {
         start: Option<SystemTime>,
         attributes: &[Attribute<'_>],
     ) -> Span {
-        let Some(shared) = &self.shared else { return Span(None) };
+        let Some(shared) = &self.shared else {
+            return Span(None, None);
+        };
         let start = SpanStart {
             name,
             kind,
@@ -198,14 +204,14 @@ impl Shared {
         if active.span.is_recording() {
             active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
         }
-        Span(Some(Box::new(active)))
+        Span(Some(Box::new(active)), None)
     }
 }
 
 impl Span {
     /// A span that does nothing, and whose children do nothing.
     pub const fn disabled() -> Self {
-        Self(None)
+        Self(None, None)
     }
 
     /// Starts a child of this span.
@@ -219,7 +225,9 @@ impl Span {
     }
 
     fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
-        let Some(active) = &self.0 else { return Self(None) };
+        let Some(active) = &self.0 else {
+            return Self(None, self.1.clone());
+        };
         let start = SpanStart {
             name: name.into(),
             kind,
@@ -298,12 +306,6 @@ impl Span {
     /// The span id as 16 hexadecimal digits. `None` when disabled.
     pub fn span_id(&self) -> Option<String> {
         self.context().map(|context| format!("{:016x}", context.span_id()))
-    }
-
-    /// The trace flags as 2 hexadecimal digits. `None` when disabled.
-    pub fn trace_flags(&self) -> Option<String> {
-        self.context()
-            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
     }
 
     /// The ids of this span, for a measurement that is made in it. `None` when disabled. One that may never be sent counts

@@ -85,7 +85,8 @@ impl Tracers {
             return tracer.clone();
         }
         let (exporters, headers) = match destination(&shared.settings, shared.file.as_ref(), collector) {
-            Destination::Off | Destination::PassOn => return Tracer::disabled(),
+            Destination::Off => return Tracer::disabled(),
+            Destination::PassOn => return Tracer::passing_on(shared.settings.propagators),
             Destination::Process(exporters) => (exporters, shared.settings.headers.clone()),
             Destination::Own(otlp) => (vec![ExporterSettings::Otlp(Box::new(otlp))], http::HeaderMap::new()),
         };

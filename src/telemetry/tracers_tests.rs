@@ -4,8 +4,8 @@ use opentelemetry::trace::SpanKind;
 
 use super::*;
 use crate::api::attacher_config::TracingProtocol;
-use crate::telemetry::otel_env;
 use crate::telemetry::tests::otlp::OtlpReceiver;
+use crate::telemetry::{otel_env, w3c};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -149,5 +149,33 @@ async fn what_is_switched_off_stays_off() {
         let tracer = DriverTracer::new(tracers.clone()).get(Some(&collector));
         assert!(!tracer.is_enabled(), "{variable:?}");
         assert_eq!(tracers.running(), 0, "{variable:?}");
+        assert_eq!(tracer.passes_on(), variable.0 == "OTEL_SDK_DISABLED");
     }
+}
+
+#[tokio::test]
+async fn what_came_in_goes_on_while_the_sdk_is_disabled() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let context = || w3c::parse(PARENT, Some("vendor=1")).unwrap().context;
+    for (propagators, passed) in [("", true), ("tracecontext", true), ("none", false)] {
+        let tracers = tracers(&[("OTEL_SDK_DISABLED", "true"), ("OTEL_PROPAGATORS", propagators)]);
+        let span = tracers.of(None).pass_on(context());
+        // Nothing of it is ours to tell of.
+        assert_eq!(
+            (span.is_recording(), span.traceparent(), span.trace_id()),
+            (false, None, None)
+        );
+        let mut headers = http::HeaderMap::new();
+        span.child("call", SpanKind::Client).inject(&mut headers);
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let expected = passed.then_some((PARENT, "vendor=1"));
+        assert_eq!(
+            header("traceparent").zip(header("tracestate")),
+            expected,
+            "{propagators}"
+        );
+    }
+    let mut headers = http::HeaderMap::new();
+    Tracer::disabled().pass_on(context()).inject(&mut headers);
+    assert!(headers.is_empty());
 }

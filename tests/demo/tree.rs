@@ -136,6 +136,8 @@ mod tests {
             parent_span_id: parent.map(str::to_owned),
             attributes: BTreeMap::new(),
             events: Vec::new(),
+            links: Vec::new(),
+            trace_state: String::new(),
             failed: false,
             status_message: String::new(),
             start_unix_nano: times.0 * 1_000_000,

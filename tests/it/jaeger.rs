@@ -3,6 +3,7 @@
 
 mod check;
 mod config;
+mod document;
 mod driver;
 mod ids;
 mod life;
@@ -12,12 +13,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use csi_attacher_operator::mock::{Method, MockDriver, MockDriverBuilder, Rule};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
 use tokio::sync::{Mutex, OnceCell};
 use tonic::Code;
 
 use crate::support::controlplane::Tracing;
 use crate::support::operator::IDENTITY;
+use crate::support::wait::wait_for;
 use crate::support::{
     ControlPlane, Error, Fixtures, Jaeger, Operator, OperatorOptions, Options, Result, Stage, Volume,
 };
@@ -122,15 +126,33 @@ impl Scene {
     /// Makes node, driver and volume, and a pod that uses it, and waits for the VolumeAttachment that the attach/detach
     /// controller makes for it.
     async fn run_pod(&self, names: &Names) -> Result<VolumeAttachment> {
-        let (fixtures, driver, volume, node) = (self.fixtures(), names.driver(), names.volume(), names.node());
-        fixtures.csi_driver(&driver, true).await?;
-        fixtures.node(&node).await?;
-        fixtures.csi_node(&node, &driver, &names.of("node-id")).await?;
-        let shape = Volume::new(&volume, &driver, &names.of("handle"));
-        let claim = names.of("claim");
-        fixtures.bound_claim(&shape, NAMESPACE, &claim).await?;
-        fixtures.pod(NAMESPACE, &names.of("pod"), &node, &[&claim]).await?;
-        fixtures.wait_for_attachment_of(&volume, &node).await
+        let volume = Volume::new(&names.volume(), &names.driver(), &names.of("handle"));
+        self.run_pod_with(&volume, &names.node(), &names.of("claim"), &names.of("pod"))
+            .await
+    }
+
+    async fn run_pod_with(&self, volume: &Volume, node: &str, claim: &str, pod: &str) -> Result<VolumeAttachment> {
+        let fixtures = self.fixtures();
+        fixtures.csi_driver(&volume.driver, true).await?;
+        fixtures.node(node).await?;
+        fixtures.csi_node(node, &volume.driver, &format!("{node}-id")).await?;
+        fixtures.bound_claim(volume, NAMESPACE, claim).await?;
+        // What other controllers write later could meet a write of the operator, which would be tried again.
+        let volumes = Api::<PersistentVolume>::all(self.stage.client.clone());
+        wait_for(volumes, &volume.name, "is settled", LIMIT, |volume| {
+            let is_bound = |volume: &PersistentVolume| {
+                let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+                phase == Some("Bound")
+            };
+            let is_protected = |volume: &PersistentVolume| {
+                let mut finalizers = volume.metadata.finalizers.iter().flatten();
+                finalizers.any(|finalizer| finalizer == "kubernetes.io/pv-protection")
+            };
+            volume.is_some_and(|volume| is_bound(volume) && is_protected(volume))
+        })
+        .await?;
+        fixtures.pod(NAMESPACE, pod, node, &[claim]).await?;
+        fixtures.wait_for_attachment_of(&volume.name, node).await
     }
 }
 

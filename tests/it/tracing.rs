@@ -180,9 +180,9 @@ async fn a_restart_traces_no_settled_volume() -> Result<()> {
     stop(&mut second).await?;
 
     let spans = tree::without_comparisons(receiver.spans());
-    let attempts = tree::roots(&spans);
-    assert_eq!(attempts.len(), 1, "{attempts:#?}");
-    assert_eq!(attempts[0].text("k8s.volumeattachment.name"), names.of("late"));
+    let lives = tree::roots(&spans);
+    assert_eq!(lives.len(), 1, "{lives:#?}");
+    assert_eq!(lives[0].text("k8s.volumeattachment.name"), names.of("late"));
     assert_eq!(driver.handle.calls_of(PUBLISH).len(), settled.len() + 1);
     Ok(())
 }

@@ -13,11 +13,22 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Status and body of a GET of this URL.
 pub async fn get(url: &str) -> Result<(u16, String)> {
+    get_as(url, "*/*").await
+}
+
+/// As [`get`], for a body of this media type.
+pub async fn get_as(url: &str, accept: &str) -> Result<(u16, String)> {
     let other = |error: String| Error::Other(format!("GET {url}: {error}"));
-    let uri = url.parse().map_err(|error| other(format!("{error}")))?;
+    let request = http::Request::get(url)
+        .header(http::header::ACCEPT, accept)
+        .body(Empty::new())
+        .map_err(|error| other(error.to_string()))?;
     let client: Client<_, Empty<&[u8]>> = Client::builder(TokioExecutor::new()).build_http();
     let answer = async {
-        let answer = client.get(uri).await.map_err(|error| other(error.to_string()))?;
+        let answer = client
+            .request(request)
+            .await
+            .map_err(|error| other(error.to_string()))?;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await;
         let body = body.map_err(|error| other(error.to_string()))?.to_bytes();

@@ -38,6 +38,10 @@ pub struct ReceivedSpan {
     pub attributes: BTreeMap<String, Attribute>,
     /// Names and attributes of the events, in order.
     pub events: Vec<(String, BTreeMap<String, Attribute>)>,
+    /// Trace and span id of what it is linked to, in order.
+    pub links: Vec<(String, String)>,
+    /// W3C `tracestate`.
+    pub trace_state: String,
     /// Whether the status is Error.
     pub failed: bool,
     pub status_message: String,
@@ -330,6 +334,12 @@ fn plain_span(span: Span, scope: String, resource: BTreeMap<String, Attribute>) 
             .into_iter()
             .map(|event| (event.name, attributes(event.attributes)))
             .collect(),
+        links: span
+            .links
+            .iter()
+            .map(|link| (hex(&link.trace_id), hex(&link.span_id)))
+            .collect(),
+        trace_state: span.trace_state,
         failed: status.code() == SpanStatus::Error,
         status_message: status.message,
         start_unix_nano: span.start_time_unix_nano,

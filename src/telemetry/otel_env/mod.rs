@@ -59,8 +59,8 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         limits: reader.limits(),
         batch: reader.batch(),
         resource: reader.resource(service_version),
-        conventions: reader.conventions(),
         exemplars: reader.exemplars(),
+        conventions: reader.conventions(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {

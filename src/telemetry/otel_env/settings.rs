@@ -30,10 +30,10 @@ pub struct TraceSettings {
     pub batch: BatchSettings,
     /// Attributes of the resource, the later ones of the environment already merged in.
     pub resource: BTreeMap<String, String>,
-    /// Which names attributes have.
-    pub conventions: Conventions,
     /// Which observations of a metric carry the id of a trace (`OTEL_METRICS_EXEMPLAR_FILTER`).
     pub exemplars: ExemplarFilter,
+    /// Which names attributes have.
+    pub conventions: Conventions,
     /// Level asked for the SDK's own log records (`OTEL_LOG_LEVEL`).
     pub sdk_log_level: Option<String>,
 }

@@ -56,8 +56,8 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             ("service.name".to_owned(), "csi-attacher-operator".to_owned()),
             ("service.version".to_owned(), "9.9.9".to_owned()),
         ]),
-        conventions: Conventions::default(),
         exemplars: ExemplarFilter::TraceBased,
+        conventions: Conventions::default(),
         sdk_log_level: None,
     };
     assert_eq!(parsed.settings, expected);
@@ -481,11 +481,10 @@ fn a_value_that_cannot_be_used_costs_one_warning_and_is_ignored() {
         ];
         let least = usize::from(!unread.contains(name));
         // A list has a warning for each of its two entries.
-        let most = if name.ends_with("_EXPORTER") || name.ends_with("_OPT_IN") || *name == "OTEL_PROPAGATORS" {
-            2
-        } else {
-            least
-        };
+        let is_list = ["_EXPORTER", "_OPT_IN", "_PROPAGATORS"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        let most = if is_list { 2 } else { least };
         assert!(
             (least..=most).contains(&with.warnings.len()),
             "{name}: {:?}",
@@ -521,4 +520,56 @@ fn what_cannot_be_honoured_is_said() {
             .as_deref(),
         Some("debug")
     );
+}
+
+/// The document has a row for each variable, and for no other.
+#[test]
+fn the_document_tells_of_every_variable_in_order() {
+    let document = include_str!("../../../docs/TELEMETRY-ENVIRONMENT.md");
+    let rows = document.lines().filter_map(|line| {
+        let name = line.strip_prefix("| `")?.split_once('`')?.0;
+        name.chars().all(|c| c.is_ascii_uppercase() || c == '_').then_some(name)
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), VARIABLES);
+    let defaults = settings(&[]).settings;
+    for (name, default) in [
+        (
+            "OTEL_EXPORTER_OTLP_TIMEOUT",
+            defaults.transport.timeout.as_millis().to_string(),
+        ),
+        (
+            "OTEL_BSP_SCHEDULE_DELAY",
+            defaults.batch.schedule_delay.as_millis().to_string(),
+        ),
+        (
+            "OTEL_BSP_EXPORT_TIMEOUT",
+            defaults.batch.export_timeout.as_millis().to_string(),
+        ),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", defaults.batch.max_queue_size.to_string()),
+        (
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+            defaults.batch.max_batch_size.to_string(),
+        ),
+        (
+            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            defaults.limits.value_length.to_string(),
+        ),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", defaults.limits.attributes.to_string()),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", defaults.limits.events.to_string()),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", defaults.limits.links.to_string()),
+        (
+            "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+            defaults.limits.event_attributes.to_string(),
+        ),
+        (
+            "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
+            defaults.limits.link_attributes.to_string(),
+        ),
+        ("OTEL_SERVICE_NAME", defaults.resource["service.name"].clone()),
+    ] {
+        assert!(
+            document.contains(&format!("| `{name}` | {default} |")),
+            "{name} {default}"
+        );
+    }
 }

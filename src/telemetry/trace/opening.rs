@@ -78,7 +78,9 @@ impl Tracer {
 
     /// Starts a span of a life that is longer than a process: see [`Opening`].
     pub fn open(&self, opening: Opening<'_>) -> Span {
-        let Some(shared) = &self.shared else { return Span(None) };
+        let Some(shared) = &self.shared else {
+            return Span(None, None);
+        };
         let start = SpanStart {
             name: Cow::Borrowed(opening.name),
             kind: opening.kind,

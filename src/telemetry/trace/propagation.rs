@@ -16,21 +16,20 @@ impl Span {
 
     /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
     pub fn inject(&self, headers: &mut HeaderMap) {
-        if !self
-            .0
-            .as_ref()
-            .is_some_and(|active| active.shared.propagators.trace_context)
-        {
+        let (propagators, context) = match (&self.0, &self.1) {
+            (Some(active), _) => (active.shared.propagators, self.context()),
+            (None, Some(passing)) => (passing.propagators, Some(&passing.context)),
+            (None, None) => return,
+        };
+        let Some(context) = context.filter(|_| propagators.trace_context) else {
             return;
-        }
-        let parent = self.traceparent().and_then(|parent| HeaderValue::try_from(parent).ok());
-        let Some(parent) = parent else { return };
+        };
+        let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {
+            return;
+        };
         headers.insert(TRACEPARENT, parent);
-        let state = self
-            .context()
-            .map(|context| context.trace_state().header())
-            .filter(|state| !state.is_empty());
-        if let Some(state) = state.and_then(|state| HeaderValue::try_from(state).ok()) {
+        let state = context.trace_state().header();
+        if let Some(state) = HeaderValue::try_from(state).ok().filter(|state| !state.is_empty()) {
             headers.insert(TRACESTATE, state);
         }
     }

@@ -2,14 +2,17 @@
 
 use std::fs;
 
+use csi_attacher_operator::mock::Method;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{arrives, has, records, tracing, until_spans};
 use crate::rig::{World, operator_options};
-use crate::support::Result;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
+use crate::support::{Error, Result};
 
 /// Variables that take any text, and two that decide whether others are looked at.
 const FREE: [&str; 7] = [
@@ -86,7 +89,19 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     let disabled = soon(operator_options().argument(argument)).variable("OTEL_SDK_DISABLED", "true");
     let mut operator = world.operator(disabled).await?;
     driver.wait("Ready", "True", None).await?;
-    driver.attach("env-3").await?;
+    // What comes in is passed on all the same.
+    world.fixtures.persistent_volume(&driver.volume("env-3")).await?;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let note = json!({"metadata": {"annotations": {"tracing.k8s.io/traceparent": parent}}});
+    let volumes = world.fixtures.cluster::<PersistentVolume>();
+    let patched = volumes
+        .patch("env-3", &PatchParams::default(), &Patch::Merge(note))
+        .await;
+    patched.map_err(|error| Error::Other(error.to_string()))?;
+    driver.attachment("env-3", "env-3").await?;
+    world.fixtures.wait_for_attached("env-3").await?;
+    let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
+    assert_eq!(publish.traceparent.as_deref(), Some(parent));
     stop(&mut operator).await?;
     assert!(!has(&own, "env-3") && !has(&named, "env-3"));
     Ok(())

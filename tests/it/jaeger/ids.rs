@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use serde_json::Value;
 
-use super::{APISERVER, ATTEMPT, LIMIT, Names, ROOT, SERVICE, Scene, TRACEPARENT, failing, told_context};
+use super::{APISERVER, ATTEMPT, LIMIT, Names, PUBLISH, ROOT, SERVICE, Scene, TRACEPARENT, failing, told_context};
+use crate::support::http::get_as;
 use crate::support::jaeger::{Trace, tree};
 use crate::support::wait::{wait_for, wait_for_any};
 use crate::support::{Operator, Result};
 
 #[tokio::test]
-async fn t9_log_annotation_status_and_event_name_the_trace_in_jaeger() -> Result<()> {
+async fn t9_log_annotation_status_event_and_exemplar_name_the_trace_in_jaeger() -> Result<()> {
     let scene = Scene::enter().await?;
     let names = Names { short: "jaeger-t9" };
     let operator = Operator::start(scene.stage.cluster, scene.options()).await?;
@@ -28,6 +29,7 @@ async fn t9_log_annotation_status_and_event_name_the_trace_in_jaeger() -> Result
     assert_eq!(trace.roots()[0].id, root);
 
     check_log(&operator, &name, &trace);
+    check_exemplar(&operator, &names, &trace).await?;
     let configs = Api::<AttacherConfig>::all(scene.stage.client.clone());
     let told = |config: Option<&AttacherConfig>| {
         let json = serde_json::to_value(config).unwrap_or_default();
@@ -68,6 +70,29 @@ fn check_log(operator: &Operator, attachment: &str, trace: &Trace) {
         failures[0],
         tree::render(trace)
     );
+}
+
+/// The duration of a call has the call as its example.
+async fn check_exemplar(operator: &Operator, names: &Names, trace: &Trace) -> Result<()> {
+    let url = format!("http://{}/metrics", operator.http());
+    let (_, metrics) = get_as(&url, "application/openmetrics-text; version=1.0.0").await?;
+    let driver = format!("driver_name=\"{}\"", names.driver());
+    let id = format!("trace_id=\"{}\"", trace.id);
+    let calls = metrics.lines().filter(|line| {
+        line.starts_with("csi_sidecar_operations_seconds_bucket")
+            && line.contains(&driver)
+            && line.contains("/csi.v1.Controller/ControllerPublishVolume")
+    });
+    let examples: Vec<&str> = calls.filter(|line| line.contains(&id)).collect();
+    assert!(!examples.is_empty(), "{metrics}");
+    let calls = trace.named(PUBLISH);
+    let named = |line: &&str| {
+        calls
+            .iter()
+            .any(|call| line.contains(&format!("span_id=\"{}\"", call.id)))
+    };
+    assert!(examples.iter().all(named), "{examples:#?} {}", tree::render(trace));
+    Ok(())
 }
 
 #[tokio::test]

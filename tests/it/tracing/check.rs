@@ -13,21 +13,23 @@ const PATCH_STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/{:name}/st
 const GET_SECRET: &str = "/api/v1/namespaces/{:namespace}/secrets/{:name}";
 
 /// What the spans of the whole life of one volume look like, when the first call to attach it fails.
-const LIFE: [&str; 4] = [
-    "CONSUMER VolumeAttachment.attach.attempt INTERNAL\
-     \n  CLIENT PATCH /api/v1/persistentvolumes/{:name}\
-     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
-     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}\
-     \n  CLIENT csi.v1.Controller/ControllerPublishVolume INTERNAL\
-     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
-    "CONSUMER VolumeAttachment.attach.attempt\
-     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
-     \n  CLIENT csi.v1.Controller/ControllerPublishVolume\
-     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
-    "CONSUMER VolumeAttachment.detach.attempt\
-     \n  CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
-     \n  CLIENT csi.v1.Controller/ControllerUnpublishVolume\
-     \n  CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}",
+const LIFE: [&str; 3] = [
+    "INTERNAL VolumeAttachment.attach\
+     \n  CONSUMER VolumeAttachment.attach.attempt INTERNAL\
+     \n    CLIENT PATCH /api/v1/persistentvolumes/{:name}\
+     \n    CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n    CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}\
+     \n    CLIENT csi.v1.Controller/ControllerPublishVolume INTERNAL\
+     \n    CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status\
+     \n  CONSUMER VolumeAttachment.attach.attempt\
+     \n    CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n    CLIENT csi.v1.Controller/ControllerPublishVolume\
+     \n    CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
+    "INTERNAL VolumeAttachment.detach\
+     \n  CONSUMER VolumeAttachment.detach.attempt\
+     \n    CLIENT GET /api/v1/namespaces/{:namespace}/secrets/{:name}\
+     \n    CLIENT csi.v1.Controller/ControllerUnpublishVolume\
+     \n    CLIENT PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}",
     "CONSUMER PersistentVolume.release\
      \n  CLIENT PATCH /api/v1/persistentvolumes/{:name}",
 ];
@@ -45,6 +47,7 @@ pub fn check(life: &Life, receiver: &OtlpReceiver, content_type: &str) {
         check_resource(span);
         check_times(span, &spans);
     }
+    check_lives(life, &spans);
     check_attempts(life, &spans);
     check_csi_calls(life, &spans);
     check_api_requests(life, &spans);
@@ -71,22 +74,61 @@ fn check_times(span: &ReceivedSpan, spans: &[ReceivedSpan]) {
     }
 }
 
+/// The roots: each tells what became of it, and points to what it follows on.
+fn check_lives(life: &Life, spans: &[ReceivedSpan]) {
+    let roots = tree::roots(spans);
+    let [attach, detach, release] = roots.as_slice() else {
+        panic!("{roots:#?}")
+    };
+    for (span, attempts) in [(attach, 2), (detach, 1)] {
+        check_names(life, span);
+        // However many attempts failed, it ended well.
+        assert!(!span.failed && span.status_message.is_empty(), "{span:?}");
+        assert_eq!(span.text("attacher.outcome"), "succeeded");
+        assert_eq!(span.attributes["attacher.attempts"], Attribute::I64(attempts));
+        assert_eq!(span.attributes["attacher.epoch"], Attribute::I64(0));
+        assert!(matches!(span.text("attacher.start.source"), "creation" | "observed"));
+        assert!(seconds(span, "attacher.observe_lag") >= 0.0);
+    }
+    assert_eq!(attach.text("attacher.operation"), "attach");
+    assert_eq!(attach.text("attacher.csi.node_id"), life.names.of("node-id"));
+    assert_eq!(attach.text("attacher.volume.fs_type"), "ext4");
+    assert_eq!(detach.text("attacher.operation"), "detach");
+    let ids = |span: &ReceivedSpan| vec![(span.trace_id.clone(), span.span_id.clone())];
+    assert_eq!(detach.links, ids(attach));
+    assert_eq!(release.links, ids(detach));
+}
+
+fn check_names(life: &Life, span: &ReceivedSpan) {
+    let names = &life.names;
+    assert_eq!(span.text("container.csi.plugin.name"), names.driver());
+    assert_eq!(span.text("container.csi.volume.id"), names.of("handle"));
+    assert_eq!(span.text("k8s.volumeattachment.name"), names.of("va"));
+    assert_eq!(span.text("k8s.volumeattachment.uid"), life.attachment_uid);
+    assert_eq!(span.text("k8s.node.name"), names.of("node"));
+    assert_eq!(span.text("k8s.persistentvolume.name"), names.of("pv"));
+    assert_eq!(span.text("k8s.persistentvolumeclaim.name"), names.of("claim"));
+    assert_eq!(span.text("k8s.namespace.name"), "default");
+    assert_eq!(span.text("k8s.storageclass.name"), "gold");
+}
+
 fn check_attempts(life: &Life, spans: &[ReceivedSpan]) {
     let names = &life.names;
-    let attempts = tree::roots(spans);
+    let attempts = tree::in_order(spans).into_iter();
+    let attempts: Vec<_> = attempts
+        .filter(|span| format!("{:?}", span.kind) == "Consumer")
+        .collect();
     let [first, second, detach, release] = attempts.as_slice() else {
         panic!("{attempts:#?}")
     };
+    // Each attempt points to the one before.
+    let before = (first.trace_id.clone(), first.span_id.clone());
+    assert_eq!(
+        [&first.links, &second.links, &detach.links],
+        [&vec![], &vec![before], &vec![]]
+    );
     for span in [first, second, detach] {
-        assert_eq!(span.text("container.csi.plugin.name"), names.driver());
-        assert_eq!(span.text("container.csi.volume.id"), names.of("handle"));
-        assert_eq!(span.text("k8s.volumeattachment.name"), names.of("va"));
-        assert_eq!(span.text("k8s.volumeattachment.uid"), life.attachment_uid);
-        assert_eq!(span.text("k8s.node.name"), names.of("node"));
-        assert_eq!(span.text("k8s.persistentvolume.name"), names.of("pv"));
-        assert_eq!(span.text("k8s.persistentvolumeclaim.name"), names.of("claim"));
-        assert_eq!(span.text("k8s.namespace.name"), "default");
-        assert_eq!(span.text("k8s.storageclass.name"), "gold");
+        check_names(life, span);
         assert_eq!(span.text("attacher.queue.name"), "csi-attacher-va");
         assert!((0.0..30.0).contains(&seconds(span, "attacher.queue.wait")));
     }

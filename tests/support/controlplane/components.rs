@@ -192,7 +192,14 @@ impl Installation {
     }
 
     fn spawn(&self, name: &'static str, program: &Path, args: &[String], output: Output) -> Result<Watched> {
-        Watched::spawn(name, program, args, &self.folder.join(format!("{name}.log")), output)
+        let log = self.folder.join(format!("{name}.log"));
+        if self.options.tracing.is_none() {
+            return Watched::spawn(name, program, args, &log, output);
+        }
+        // Who waits for spans need not wait the five seconds for which components collect them.
+        let mut command = vec!["OTEL_BSP_SCHEDULE_DELAY=200".to_owned(), path(program).to_string()];
+        command.extend_from_slice(args);
+        Watched::spawn(name, Path::new("/usr/bin/env"), &command, &log, output)
     }
 
     fn etcd_args(&self) -> Vec<String> {

@@ -10,26 +10,28 @@ const OWN: &str = "csi-attacher-operator";
 const TREE: usize = 70;
 const LINE: usize = 32;
 /// What is said below a span, in this order; the rest would hide what matters.
-const SHOWN: [&str; 16] = [
+const OF_ROOT: [&str; 8] = [
     "attacher.outcome",
     "attacher.attempts",
     "container.csi.plugin.name",
     "container.csi.volume.id",
     "k8s.node.name",
+    "k8s.persistentvolume.name",
     "k8s.persistentvolumeclaim.name",
+    "k8s.namespace.name",
+];
+const OF_ATTEMPT: [&str; 7] = [
     "attacher.attempt",
     "attacher.trigger",
     "attacher.queue.wait",
     "attacher.permit.wait",
     "attacher.retry.delay",
-    "rpc.response.status_code",
-    "http.response.status_code",
     "error.type",
-    "otel.status_description",
-    "attacher.csi.node_id",
+    STATUS,
 ];
-/// Of these kinds of spans the attributes are told; of the others, which are requests, only what went wrong.
-const TOLD: &str = "VolumeAttachment.";
+/// Of a request only what went wrong.
+const OF_REQUEST: [&str; 2] = ["error.type", STATUS];
+const STATUS: &str = "otel.status_description";
 
 /// The whole trace.
 pub fn render(trace: &Trace) -> String {
@@ -154,15 +156,22 @@ fn below(trace: &Trace, span: &Span) -> usize {
 }
 
 fn told(span: &Span) -> Vec<String> {
-    if span.service != OWN || !(span.name.starts_with(TOLD) || span.failed()) {
-        return Vec::new();
-    }
-    let pairs: Vec<String> = SHOWN
-        .iter()
-        .filter(|key| span.tags.contains_key(**key))
-        .map(|key| format!("{}={}", key.trim_start_matches("otel."), short(&span.text(key))))
+    let keys: &[&str] = match span.name.as_str() {
+        _ if span.service != OWN => &[],
+        name if name.ends_with(".attempt") => &OF_ATTEMPT,
+        name if name.starts_with("VolumeAttachment.") => &OF_ROOT,
+        _ if span.failed() => &OF_REQUEST,
+        _ => &[],
+    };
+    let pairs = keys.iter().filter(|key| span.tags.contains_key(**key));
+    let pairs: Vec<String> = pairs
+        .map(|key| match *key {
+            STATUS => format!("\"{}\"", span.text(key)),
+            key => format!("{key}={}", short(&span.text(key))),
+        })
         .collect();
-    pairs.chunks(3).map(|pairs| pairs.join(" ")).collect()
+    let lines = pairs.chunks(3).map(|pairs| pairs.join("  "));
+    lines.collect()
 }
 
 /// Seconds with more digits than anybody reads are cut.

@@ -1,0 +1,159 @@
+//! The traces of lives: what comes out, exactly once, whatever happens on the way.
+
+mod context;
+mod endings;
+mod lives;
+
+use super::*;
+use crate::mock::Rule;
+use crate::telemetry::tests::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
+use crate::telemetry::{TelemetryGuard, pipeline};
+
+const PUBLISH: Call = Call::ControllerPublishVolume;
+const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
+const OWN: &str = "attacher.csi.dev/traceparent";
+const SHARED: &str = "tracing.k8s.io/traceparent";
+
+/// Where spans go, and the tracer of one process.
+struct Told {
+    receiver: OtlpReceiver,
+    tracer: Tracer,
+    guard: TelemetryGuard,
+}
+
+impl Told {
+    async fn sampled(sampler: &str) -> Self {
+        let receiver = OtlpReceiver::http().await;
+        let endpoint = receiver.endpoint();
+        let (tracer, guard) = pipeline(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_TRACES_SAMPLER", sampler),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "100000"),
+        ]);
+        Self {
+            receiver,
+            tracer,
+            guard,
+        }
+    }
+
+    async fn always() -> Self {
+        Self::sampled("always_on").await
+    }
+
+    /// Everything that has ended by now.
+    async fn spans(&self) -> Vec<ReceivedSpan> {
+        self.guard.flush(LIMIT).await;
+        self.receiver.spans()
+    }
+
+    async fn until(&self, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
+        let wait = async {
+            loop {
+                let spans = self.spans().await;
+                if enough(&spans) {
+                    return spans;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let found = tokio::time::timeout(LIMIT, wait).await;
+        match found {
+            Ok(spans) => spans,
+            Err(_) => panic!("only these spans came: {:#?}", self.receiver.spans()),
+        }
+    }
+}
+
+/// A stage that tells, with failures that are tried again at once and other settings.
+async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
+    joined(Arc::default(), told, edit).await
+}
+
+/// The same, over the objects of another one: as another replica sees them, or the next process.
+async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
+    let stage = Stage::telling(api, DRIVER, told.tracer.clone(), |spec| {
+        spec.backoff.initial = "1ms".parse().unwrap();
+        spec.backoff.max = "2ms".parse().unwrap();
+        edit(spec);
+    })
+    .await;
+    stage.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id1")]));
+    stage
+}
+
+impl Stage {
+    /// Shows the cache what the API server has.
+    fn watch(&self) {
+        let objects: Vec<(String, Value)> = self.api.objects.lock().clone().into_iter().collect();
+        for (path, object) in objects {
+            if path.starts_with(VOLUMES) {
+                let wire: PersistentVolumeWire = serde_json::from_value(object).unwrap();
+                self.store.apply_volume(wire.into());
+            } else {
+                let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
+                self.store.apply_attachment(wire.into());
+            }
+        }
+    }
+
+    /// Changes an attachment as somebody else would, and shows the cache.
+    fn change(&self, name: &str, patch: &Value) {
+        let path = format!("{ATTACHMENTS}{name}");
+        let mut object = self.api.get(&path).unwrap();
+        json_patch::merge(&mut object, patch);
+        self.api.put(path, object);
+        self.watch();
+    }
+
+    fn delete(&self, name: &str) {
+        self.change(name, &json!({"metadata": {"deletionTimestamp": whole_second()}}));
+    }
+
+    async fn attached(&self, name: &str) {
+        self.api.until(|api| Self::is_attached(api, name)).await;
+    }
+
+    async fn gone(&self, name: &str) {
+        let path = format!("{ATTACHMENTS}{name}");
+        self.api.until(|api| api.get(&path).is_none()).await;
+    }
+
+    fn annotation(&self, name: &str, key: &str) -> Option<String> {
+        let object = self.api.get(&format!("{ATTACHMENTS}{name}"))?;
+        object["metadata"]["annotations"][key].as_str().map(str::to_owned)
+    }
+
+    /// The end of the process, without a word.
+    fn kill(self) -> Arc<Api> {
+        self.api.clone()
+    }
+}
+
+/// The time stamp that the API server would put on an object now.
+fn whole_second() -> String {
+    let now = crate::clock::now();
+    jiff::Timestamp::from_second(now.as_second()).unwrap().to_string()
+}
+
+fn named<'s>(spans: &'s [ReceivedSpan], name: &str) -> Vec<&'s ReceivedSpan> {
+    let mut found: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
+    found.sort_by_key(|span| span.start_unix_nano);
+    found
+}
+
+fn only<'s>(spans: &'s [ReceivedSpan], name: &str) -> &'s ReceivedSpan {
+    match named(spans, name).as_slice() {
+        [span] => span,
+        other => panic!("not exactly one {name}: {other:#?}"),
+    }
+}
+
+fn ids(span: &ReceivedSpan) -> (String, String) {
+    (span.trace_id.clone(), span.span_id.clone())
+}
+
+fn traceparent(span: &ReceivedSpan) -> String {
+    format!("00-{}-{}-01", span.trace_id, span.span_id)
+}

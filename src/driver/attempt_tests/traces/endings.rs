@@ -1,0 +1,182 @@
+//! How lives end that come to nothing, and which do not end at all.
+
+use tonic::Code;
+
+use super::*;
+
+const ATTACH: &str = "VolumeAttachment.attach";
+const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
+const DETACH: &str = "VolumeAttachment.detach";
+
+fn assert_aborted(root: &ReceivedSpan, kind: &str, why: &str) {
+    assert_eq!(root.text("attacher.outcome"), "aborted");
+    assert!(root.failed && root.status_message.contains(why), "{root:#?}");
+    assert_eq!(root.text("error.type"), kind);
+}
+
+/// What failed once is not tried again in this test.
+fn patient(spec: &mut AttacherConfigSpec) {
+    spec.backoff.initial = "1h".parse().unwrap();
+    spec.backoff.max = "1h".parse().unwrap();
+}
+
+/// As the watch tells of the end of an object.
+fn removed(stage: &Stage, name: &str) {
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}{name}"));
+    let target = Target::Attachment(name.into());
+    stage.store.bury(&target, &format!("{name}-uid"));
+}
+
+#[tokio::test]
+async fn an_attachment_that_goes_while_it_waits_is_aborted() {
+    let told = Told::always().await;
+    let stage = stage(&told, patient).await;
+    // There is no such volume, so that nothing holds the attachment.
+    stage.attachment("va", "n1", &json!({"creationTimestamp": "2026-01-01T00:00:00Z"}));
+    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    assert_eq!(stage.engine.lives().len(), 1);
+    removed(&stage, "va");
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let root = only(&spans, ATTACH);
+    assert_aborted(root, "pv_not_found", "was deleted before");
+    assert_eq!(root.text("attacher.start.source"), "creation");
+    assert!(matches!(root.attributes["attacher.observe_lag"], Attribute::F64(lag) if lag > 1.0));
+    assert_eq!(stage.engine.lives().len(), 0);
+}
+
+#[tokio::test]
+async fn an_attachment_that_goes_during_an_attempt_is_aborted_once() {
+    let told = Told::always().await;
+    let stage = stage(&told, |_| {}).await;
+    let slow = Rule::on(PUBLISH).delay(Duration::from_millis(300));
+    stage.driver.script(slow.fail(Code::Internal, "too late"));
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    let called = stage.driver.wait_for_call(|call| call.method == PUBLISH);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+    removed(&stage, "va");
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    assert_aborted(only(&spans, ATTACH), "INTERNAL", "was deleted before");
+    assert_eq!(stage.engine.lives().len(), 0);
+}
+
+#[tokio::test]
+async fn an_attach_that_turns_into_a_detach_is_aborted() {
+    let told = Told::always().await;
+    let stage = stage(&told, |_| {}).await;
+    stage.driver.script(Rule::on(PUBLISH).fail(Code::Internal, "never"));
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    told.until(|spans| named(spans, ATTEMPT).len() >= 2).await;
+    stage.delete("va");
+    stage.gone("va").await;
+    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
+    assert_aborted(attach, "INTERNAL", "was deleted before");
+    assert_eq!(
+        (detach.text("attacher.outcome"), &detach.links),
+        ("succeeded", &vec![ids(attach)])
+    );
+}
+
+#[tokio::test]
+async fn one_that_takes_the_place_of_another_begins_a_life_of_its_own() {
+    let told = Told::always().await;
+    let stage = stage(&told, patient).await;
+    stage.attachment("va", "n1", &json!({}));
+    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    // The watch missed the end of the first.
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({"uid": "another"}));
+    stage.attached("va").await;
+    let spans = told.until(|spans| named(spans, ATTACH).len() == 2).await;
+    let outcomes: Vec<_> = spans
+        .iter()
+        .filter(|span| span.name == ATTACH)
+        .map(|span| span.text("attacher.outcome"))
+        .collect();
+    assert_eq!(outcomes, ["aborted", "succeeded"]);
+}
+
+#[tokio::test]
+async fn a_detach_whose_finalizer_somebody_took_is_aborted() {
+    let told = Told::always().await;
+    let stage = stage(&told, patient).await;
+    stage.driver.script(Rule::on(UNPUBLISH).fail(Code::Internal, "never"));
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    stage.attached("va").await;
+    stage.delete("va");
+    told.until(|spans| !named(spans, "VolumeAttachment.detach.attempt").is_empty())
+        .await;
+    removed(&stage, "va");
+    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
+    assert_aborted(only(&spans, DETACH), "INTERNAL", "vanished before");
+}
+
+#[tokio::test]
+async fn only_the_end_of_the_config_ends_what_is_pending() {
+    let told = Told::always().await;
+    let first = stage(&told, |_| {}).await;
+    first.driver.script(Rule::on(PUBLISH).fail(Code::Internal, "never"));
+    first.volume(&json!({}));
+    first.attachment("va", "n1", &json!({}));
+    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    // The end of the process, or of the lease.
+    let api = first.api.clone();
+    first.engine.drain().await;
+    assert!(named(&told.spans().await, ATTACH).is_empty());
+    let second = joined(api, &told, |_| {}).await;
+    second.driver.script(Rule::on(PUBLISH).fail(Code::Internal, "never"));
+    second.watch();
+    let before = named(&told.spans().await, ATTEMPT).len();
+    told.until(|spans| named(spans, ATTEMPT).len() > before).await;
+    let lives = second.engine.lives();
+    second.engine.drain().await;
+    lives.abandon();
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    assert_aborted(only(&spans, ATTACH), "INTERNAL", "AttacherConfig");
+    lives.abandon();
+    assert_eq!((named(&told.spans().await, ATTACH).len(), lives.len()), (1, 0));
+}
+
+/// Somebody else says that it is attached: the life is over, and well.
+#[tokio::test]
+async fn what_is_attached_without_us_ended_well() {
+    let told = Told::always().await;
+    let stage = stage(&told, patient).await;
+    stage.attachment("va", "n1", &json!({}));
+    told.until(|spans| !named(spans, ATTEMPT).is_empty()).await;
+    stage.change("va", &json!({"status": {"attached": true}}));
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let root = only(&spans, ATTACH);
+    assert_eq!((root.text("attacher.outcome"), root.failed), ("succeeded", false));
+}
+
+/// What is attached already makes no span when an operator starts; what is pending does.
+#[tokio::test]
+async fn a_start_tells_of_what_is_pending_only() {
+    let told = Told::always().await;
+    let before = Stage::of(Api::default()).await;
+    before.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id1")]));
+    before.volume(&json!({}));
+    for name in ["settled-0", "settled-1"] {
+        before.attachment(name, "n1", &json!({}));
+        before.attached(name).await;
+    }
+    // Without traces nothing of them is written.
+    assert_eq!(before.annotation("settled-0", OWN), None);
+    let after = joined(before.kill(), &told, |_| {}).await;
+    after.watch();
+    after.attachment("pending", "n1", &json!({}));
+    after.attached("pending").await;
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    for span in &spans {
+        assert!(
+            !span
+                .attributes
+                .values()
+                .any(|value| matches!(value, Attribute::Str(text) if text.contains("settled")))
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! One trace for one life, across attempts, processes and epochs.
+
+use tonic::Code;
+
+use super::*;
+use crate::telemetry::{Identity, w3c};
+
+const ATTACH: &str = "VolumeAttachment.attach";
+const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
+const DETACH: &str = "VolumeAttachment.detach";
+const DETACH_ATTEMPT: &str = "VolumeAttachment.detach.attempt";
+const RELEASE: &str = "PersistentVolume.release";
+
+fn fail(stage: &Stage, times: u32) {
+    stage
+        .driver
+        .script(Rule::on(PUBLISH).times(times).fail(Code::Unavailable, "not yet"));
+}
+
+fn derived(operation: &str, name: &str, epoch: u32) -> (String, String) {
+    let own = Identity::derive(operation, &format!("{name}-uid"), epoch);
+    (format!("{:032x}", own.trace_id), format!("{:016x}", own.root_id))
+}
+
+/// Attempts are children of the root, and siblings: none is inside another, and each is linked to the one before.
+fn assert_siblings(attempts: &[&ReceivedSpan], root: &ReceivedSpan) {
+    let mut before = None;
+    for attempt in attempts {
+        assert_eq!(attempt.trace_id, root.trace_id);
+        assert_eq!(attempt.parent_span_id.as_ref(), Some(&root.span_id));
+        assert_eq!(attempt.links, before.into_iter().collect::<Vec<_>>());
+        assert!(root.start_unix_nano <= attempt.start_unix_nano && attempt.end_unix_nano <= root.end_unix_nano);
+        before = Some(ids(attempt));
+    }
+}
+
+#[tokio::test]
+async fn attempts_are_siblings_under_one_root() {
+    let told = Told::always().await;
+    let stage = stage(&told, |spec| spec.tracing.error_suffix = true).await;
+    fail(&stage, 2);
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
+    stage.attached("va").await;
+    let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    let root = only(&spans, ATTACH);
+    let attempts = named(&spans, ATTEMPT);
+    assert_eq!(attempts.len(), 3);
+    assert_siblings(&attempts, root);
+    assert_eq!(
+        attempts.iter().map(|span| span.failed).collect::<Vec<_>>(),
+        [true, true, false]
+    );
+    assert_eq!(
+        (ids(root), root.parent_span_id.clone()),
+        (derived("attach", "va", 0), None)
+    );
+    // Network calls are all that is inside an attempt, and nothing is inside them.
+    for span in spans.iter().filter(|span| span.name != ATTACH && span.name != ATTEMPT) {
+        assert!(
+            attempts
+                .iter()
+                .any(|attempt| Some(&attempt.span_id) == span.parent_span_id.as_ref()),
+            "{span:#?}"
+        );
+    }
+    // However many attempts failed, it ended well.
+    assert!(!root.failed && root.links.is_empty() && !root.attributes.contains_key("error.type"));
+    assert_eq!(root.text("attacher.outcome"), "succeeded");
+    assert_eq!(root.attributes["attacher.attempts"], Attribute::I64(3));
+    assert_eq!(root.attributes["attacher.epoch"], Attribute::I64(0));
+    assert_eq!(root.text("attacher.start.source"), "observed");
+    assert_eq!(root.text("attacher.csi.node_id"), "id1");
+    assert_eq!(root.text("attacher.access_mode"), "MULTI_NODE_MULTI_WRITER");
+    assert_eq!(root.attributes["attacher.read_only"], Attribute::Bool(false));
+    // The attachment tells where to look: by its annotation and, as long as it showed an error, by that.
+    assert_eq!(stage.annotation("va", OWN), Some(traceparent(root)));
+    let patches = stage.api.patches.lock();
+    let errors = patches
+        .iter()
+        .filter_map(|(_, body, _)| body["status"]["attachError"]["message"].as_str());
+    let suffix = format!("not yet [trace {}]", root.trace_id);
+    assert!(
+        errors.clone().count() > 0 && errors.clone().all(|text| text.ends_with(&suffix)),
+        "{patches:#?}"
+    );
+    drop(patches);
+    assert_eq!(stage.engine.lives().len(), 0);
+}
+
+#[tokio::test]
+async fn the_next_process_goes_on_with_the_same_trace() {
+    let (first, second) = (Told::always().await, Told::always().await);
+    let before = stage(&first, |spec| spec.backoff.initial = "2ms".parse().unwrap()).await;
+    fail(&before, u32::MAX);
+    before.volume(&json!({}));
+    before.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
+    first.until(|spans| named(spans, ATTEMPT).len() >= 2).await;
+    let api = before.kill();
+    let after = joined(api, &second, |_| {}).await;
+    fail(&after, 1);
+    after.watch();
+    after.attached("va").await;
+    let mut spans = second.until(|spans| !named(spans, ATTACH).is_empty()).await;
+    spans.extend(first.spans().await);
+    let root = only(&spans, ATTACH);
+    let attempts = named(&spans, ATTEMPT);
+    assert!(attempts.len() >= 4);
+    for attempt in attempts {
+        assert_eq!(
+            (&attempt.trace_id, attempt.parent_span_id.as_ref()),
+            (&root.trace_id, Some(&root.span_id))
+        );
+        assert!(root.start_unix_nano <= attempt.start_unix_nano);
+    }
+    assert_eq!(root.text("attacher.start.source"), "creation");
+}
+
+#[tokio::test]
+async fn a_long_life_is_told_in_epochs() {
+    let told = Told::always().await;
+    let edit = |spec: &mut AttacherConfigSpec| spec.tracing.max_attempts_per_trace = 2;
+    let before = stage(&told, edit).await;
+    fail(&before, u32::MAX);
+    before.volume(&json!({}));
+    before.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
+    told.until(|spans| named(spans, ATTACH).len() >= 2).await;
+    let api = before.kill();
+    // The next process finds the epoch by the annotation.
+    let noted = w3c::parse(&noted(&api), None).unwrap().context;
+    let epoch = (0..100).find(|epoch| derived("attach", "va", *epoch).0 == format!("{:032x}", noted.trace_id()));
+    let epoch = epoch.expect("the annotation is ours");
+    assert!(epoch >= 2);
+    let after = joined(api, &told, edit).await;
+    after.watch();
+    after.attached("va").await;
+    let spans = told
+        .until(|spans| {
+            named(spans, ATTACH)
+                .iter()
+                .any(|span| span.text("attacher.outcome") == "succeeded")
+        })
+        .await;
+    let roots = named(&spans, ATTACH);
+    for (number, root) in roots.iter().enumerate() {
+        let number = u32::try_from(number).unwrap();
+        assert_eq!(ids(root), derived("attach", "va", number), "each root once");
+        assert_eq!(root.attributes["attacher.epoch"], Attribute::I64(i64::from(number)));
+        let is_last = number == epoch;
+        let outcome = if is_last { "succeeded" } else { "continued" };
+        assert_eq!((root.text("attacher.outcome"), root.failed), (outcome, !is_last));
+        // Each is linked with the one before and the one after; the process that came later does not know the one before.
+        let next = (!is_last).then(|| derived("attach", "va", number + 1));
+        let last = number
+            .checked_sub(1)
+            .filter(|_| !is_last)
+            .map(|before| derived("attach", "va", before));
+        assert_eq!(root.links, last.into_iter().chain(next).collect::<Vec<_>>());
+    }
+    assert_eq!(roots.len(), usize::try_from(epoch).unwrap() + 1);
+    for attempt in named(&spans, ATTEMPT) {
+        let root = roots.iter().find(|root| root.trace_id == attempt.trace_id).unwrap();
+        assert_eq!(attempt.parent_span_id.as_ref(), Some(&root.span_id));
+    }
+}
+
+fn noted(api: &Api) -> String {
+    let object = api.get(&format!("{ATTACHMENTS}va")).unwrap();
+    object["metadata"]["annotations"][OWN].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_detach_points_to_its_attach_and_a_release_to_the_detach() {
+    let told = Told::always().await;
+    let stage = stage(&told, |_| {}).await;
+    stage.volume(&json!({"finalizers": ["kubernetes.io/pv-protection"]}));
+    stage.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
+    stage.attached("va").await;
+    stage.delete("va");
+    stage.gone("va").await;
+    let path = format!("{VOLUMES}pv1");
+    let mut volume = stage.api.get(&path).unwrap();
+    json_patch::merge(&mut volume, &json!({"metadata": {"deletionTimestamp": whole_second()}}));
+    stage.api.put(path.clone(), volume);
+    stage.watch();
+    let released = |api: &Api| {
+        let finalizers = api.get(&path).unwrap()["metadata"]["finalizers"].clone();
+        !finalizers.to_string().contains(FINALIZER)
+    };
+    stage.api.until(released).await;
+    let spans = told.until(|spans| !named(spans, RELEASE).is_empty()).await;
+    let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
+    assert_eq!(ids(detach), derived("detach", "va", 0));
+    assert_eq!(detach.links, [ids(attach)]);
+    assert_eq!((detach.text("attacher.outcome"), detach.failed), ("succeeded", false));
+    assert_siblings(&named(&spans, DETACH_ATTEMPT), detach);
+    assert_eq!(only(&spans, RELEASE).links, [ids(detach)]);
+    // The same volume goes to another node: that attach follows on the detach.
+    assert_eq!(stage.engine.lives().len(), 0);
+}
+
+#[tokio::test]
+async fn an_attach_points_to_the_detach_of_its_volume_elsewhere() {
+    let told = Told::always().await;
+    let stage = stage(&told, |_| {}).await;
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    stage.attached("va").await;
+    stage.delete("va");
+    stage.gone("va").await;
+    stage.attachment("vb", "n1", &json!({}));
+    stage.attached("vb").await;
+    let spans = told.until(|spans| named(spans, ATTACH).len() == 2).await;
+    assert_eq!(named(&spans, ATTACH)[1].links, [ids(only(&spans, DETACH))]);
+}
+
+#[tokio::test]
+async fn attempts_stand_for_themselves_where_the_model_says_so() {
+    let told = Told::always().await;
+    let stage = stage(&told, |spec| spec.tracing.model = crate::api::TraceModel::Attempt).await;
+    fail(&stage, 2);
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({"annotations": {SHARED: FOREIGN}}));
+    stage.attached("va").await;
+    let noted = stage.annotation("va", OWN).unwrap();
+    stage.delete("va");
+    stage.gone("va").await;
+    let spans = told.until(|spans| !named(spans, DETACH_ATTEMPT).is_empty()).await;
+    let attempts = named(&spans, ATTEMPT);
+    assert_eq!(attempts.len(), 3);
+    let foreign = (FOREIGN[3..35].to_owned(), FOREIGN[36..52].to_owned());
+    for (number, attempt) in attempts.iter().enumerate() {
+        assert_eq!(attempt.parent_span_id, None);
+        let before = number.checked_sub(1).map(|before| ids(attempts[before]));
+        assert_eq!(
+            attempt.links,
+            before.into_iter().chain([foreign.clone()]).collect::<Vec<_>>()
+        );
+        assert!(
+            attempts
+                .iter()
+                .filter(|other| other.trace_id == attempt.trace_id)
+                .count()
+                == 1
+        );
+    }
+    // The attempt that claimed the attachment is noted on it, and the detach points to that.
+    assert_eq!(noted, traceparent(attempts[0]));
+    assert_eq!(only(&spans, DETACH_ATTEMPT).links, [foreign, ids(attempts[0])]);
+    assert!(named(&spans, ATTACH).is_empty() && named(&spans, DETACH).is_empty());
+}
+
+const FOREIGN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
