@@ -308,9 +308,12 @@ impl Span {
         self.context().map(|context| format!("{:016x}", context.span_id()))
     }
 
-    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled. One that may never be sent counts
+    /// as not sampled: nobody could find it.
     pub fn ids(&self) -> Option<SpanIds> {
-        self.context().map(SpanIds::from)
+        let kept_back = self.0.as_ref().is_some_and(|active| active.hold.is_some());
+        let ids = SpanIds::from(self.context()?);
+        Some(if kept_back { ids.unsampled() } else { ids })
     }
 
     /// Ends the span now.
