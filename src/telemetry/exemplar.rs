@@ -123,6 +123,6 @@ mod tests {
             assert_eq!(ExemplarFilter::TraceBased.pass(span.ids()).is_some(), shown);
             assert!(ExemplarFilter::AlwaysOn.pass(span.ids()).is_some());
         }
-        drop(guard.shutdown(std::time::Duration::ZERO).await);
+        guard.shutdown(std::time::Duration::ZERO).await;
     }
 }
