@@ -88,19 +88,7 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         VolumeAction::Release(write) => write,
     };
     let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
-    let detach = volume
-        .spec
-        .csi()
-        .and_then(|source| work.lives.last_detach(&source.handle));
-    let links: Vec<_> = detach.into_iter().collect();
-    let mut span = work.lives.tracer_of(&volume).open(Opening {
-        links: &links,
-        ..Opening::new(span::VOLUME_RELEASE, SpanKind::Consumer)
-    });
-    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    report::describe_volume(&mut span, &volume);
-    span.set(attr::FINALIZER_ACTION, "present");
-    report::describe_run(&mut span, work, run);
+    let mut span = open_span(work, run, &volume);
     let outcome = work.context.requests.write(&write, &span).await;
     match take_in(store, &write.target, &volume.uid, outcome) {
         Ok(_) => {
@@ -131,6 +119,24 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
             Verdict::FailedWith { fingerprint }.into()
         }
     }
+}
+
+/// The span of an attempt, linked to the last detach of the volume.
+fn open_span(work: &Work, run: &Run<AttacherKey>, volume: &Volume) -> Span {
+    let detach = volume
+        .spec
+        .csi()
+        .and_then(|source| work.lives.last_detach(&source.handle));
+    let links: Vec<_> = detach.into_iter().collect();
+    let mut span = work.lives.tracer_of(volume).open(Opening {
+        links: &links,
+        ..Opening::new(span::VOLUME_RELEASE, SpanKind::Consumer)
+    });
+    span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
+    report::describe_volume(&mut span, volume);
+    span.set(attr::FINALIZER_ACTION, "present");
+    report::describe_run(&mut span, work, run);
+    span
 }
 
 /// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.

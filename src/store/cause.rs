@@ -44,9 +44,8 @@ impl Cause {
     /// What happened to an object: whether it was being deleted before, if it was known, and whether it is now.
     pub fn of_change(was_deleting: Option<bool>, is_deleting: bool) -> Self {
         match was_deleting {
-            Some(true) => Self::Update,
             Some(false) | None if is_deleting => Self::Delete,
-            Some(false) => Self::Update,
+            Some(_) => Self::Update,
             None => Self::Add,
         }
     }
