@@ -170,9 +170,14 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
         .driver("slowapi", json!({"kubernetesApi": {"qps": 5, "burst": 1}}))
         .await?;
     let free = world.driver("fastapi", json!({})).await?;
-    for number in 0..4 {
-        limited.attach(&format!("slowapi-{number}")).await?;
-        free.attach(&format!("fastapi-{number}")).await?;
+    // All at once: on a slow machine, one after the other would never reach the limit.
+    for number in 0..8 {
+        limited.claim(&format!("slowapi-{number}")).await?;
+        free.claim(&format!("fastapi-{number}")).await?;
+    }
+    for number in 0..8 {
+        world.fixtures.wait_for_attached(&format!("slowapi-{number}")).await?;
+        world.fixtures.wait_for_attached(&format!("fastapi-{number}")).await?;
     }
     let name = "rest_client_rate_limiter_duration_seconds";
     let count = |metrics: &str, driver: &Driver<'_>| {
@@ -182,7 +187,7 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
     let waited = value(&metrics, &format!("{name}_sum"), &[("driver_name", &limited.name)]).unwrap_or_default();
     // Three writes for each: the volume, the claim, the result.
     assert!(
-        count(&metrics, &limited) > 11.5 && waited > 0.5,
+        count(&metrics, &limited) > 23.5 && waited > 0.5,
         "{waited} s\n{metrics}"
     );
     assert!(count(&metrics, &free) < 0.5, "the other driver has no limit\n{metrics}");
@@ -190,7 +195,7 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
     limited.configure(&json!({})).await?;
     limited.wait("Ready", "True", None).await?;
     let before = count(&operator.metrics().await?, &limited);
-    limited.attach("slowapi-4").await?;
+    limited.attach("slowapi-8").await?;
     let after = count(&operator.metrics().await?, &limited);
     assert!((before - after).abs() < 0.5, "no limit any more: {before} {after}");
     Ok(())
