@@ -123,11 +123,6 @@ mod tests {
             assert_eq!(ExemplarFilter::TraceBased.pass(span.ids()).is_some(), shown);
             assert!(ExemplarFilter::AlwaysOn.pass(span.ids()).is_some());
         }
-<<<<<<< HEAD
-        // What became of the spans does not matter here.
-        let _outcome = guard.shutdown(std::time::Duration::ZERO).await;
-=======
         guard.shutdown(std::time::Duration::ZERO).await;
->>>>>>> metrics
     }
 }
