@@ -121,10 +121,12 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
     }
 }
 
-/// The span of a release, linked to the last detach of the volume.
+/// The span of an attempt, linked to the last detach of the volume.
 fn open_span(work: &Work, run: &Run<AttacherKey>, volume: &Volume) -> Span {
-    let source = volume.spec.csi();
-    let detach = source.and_then(|source| work.lives.last_detach(&source.handle));
+    let detach = volume
+        .spec
+        .csi()
+        .and_then(|source| work.lives.last_detach(&source.handle));
     let links: Vec<_> = detach.into_iter().collect();
     let mut span = work.lives.tracer_of(volume).open(Opening {
         links: &links,
