@@ -372,12 +372,8 @@ async fn reach(config: &Config, metrics: &Metrics, check: &CheckHandle) {
 
 fn identity(options: &ProcessOptions) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
-    let name = options
-        .identity
-        .clone()
-        .or_else(host)
-        .unwrap_or_else(|| "unknown".to_owned());
-    name.trim().to_owned()
+    let name = options.identity.clone().or_else(host);
+    name.as_deref().unwrap_or("unknown").trim().to_owned()
 }
 
 /// The signals that end a pod or a foreground process.
