@@ -172,10 +172,11 @@ async fn t1_every_span_and_attribute_of_the_registry_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// One trace for each generation, with what it caused.
+/// One trace for each generation that an operator sees, with what it caused. Only one of the two operators knew these.
 fn check_configs(spans: &[ReceivedSpan]) {
     let mut seen = Vec::new();
-    for span in named(spans, "AttacherConfig.reconcile") {
+    let ours = |span: &&ReceivedSpan| span.text("attacher.config.name").starts_with("trace-trouble");
+    for span in named(spans, "AttacherConfig.reconcile").filter(ours) {
         let (name, generation) = (
             span.text("attacher.config.name"),
             &span.attributes["attacher.config.generation"],
@@ -183,16 +184,16 @@ fn check_configs(spans: &[ReceivedSpan]) {
         let change = span.text("attacher.config.change");
         assert!(!seen.contains(&(name, generation, change)), "twice: {span:?}");
         seen.push((name, generation, change));
-        let children: Vec<_> = spans
-            .iter()
-            .filter(|other| other.trace_id == span.trace_id && other.parent_span_id.as_ref() == Some(&span.span_id))
-            .collect();
-        let asked = children
-            .iter()
-            .filter(|child| child.name == "csi.v1.Identity/Probe")
-            .count();
-        let starts = matches!(span.attributes["attacher.drivers.started"], Attribute::I64(1));
-        assert_eq!(asked, usize::from(starts), "{span:?}");
+        let below = |other: &&ReceivedSpan| {
+            other.trace_id == span.trace_id && other.parent_span_id.as_ref() == Some(&span.span_id)
+        };
+        let children = spans.iter().filter(below);
+        let asked = children.filter(|child| child.name == "csi.v1.Identity/Probe").count();
+        // Only a new driver is asked, and once, however often it is tried again.
+        let started = change == "added";
+        assert_eq!(asked, usize::from(started), "{span:?}");
+        let told = &span.attributes["attacher.drivers.started"];
+        assert_eq!(*told, Attribute::I64(i64::from(started)), "{span:?}");
     }
     let changes: Vec<_> = seen.iter().map(|(.., change)| *change).collect();
     for change in ["added", "updated", "removed"] {
