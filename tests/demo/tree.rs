@@ -1,5 +1,6 @@
 //! A trace as a tree of text.
 
+use crate::support::branch::Edge;
 use crate::support::otlp::{Attribute, ReceivedSpan};
 
 /// The attributes that are shown, in this order; the rest would hide what matters.
@@ -46,37 +47,10 @@ pub fn render(trace: &[&ReceivedSpan]) -> String {
     let mut lines = Vec::new();
     for root in &trace {
         if !root.parent_span_id.as_ref().is_some_and(known) {
-            branch(&mut lines, &trace, root, start, &Edge::root());
+            branch(&mut lines, &trace, root, start, &Edge::default());
         }
     }
     lines.join("\n") + "\n"
-}
-
-/// What is written in front of a span and of the lines below it.
-struct Edge {
-    own: String,
-    below: String,
-}
-
-impl Edge {
-    fn root() -> Self {
-        Self {
-            own: String::new(),
-            below: String::new(),
-        }
-    }
-
-    fn child(&self, is_last: bool) -> Self {
-        let (own, below) = if is_last {
-            ("└─ ", "   ")
-        } else {
-            ("├─ ", "│  ")
-        };
-        Self {
-            own: format!("{}{own}", self.below),
-            below: format!("{}{below}", self.below),
-        }
-    }
 }
 
 fn branch(lines: &mut Vec<String>, trace: &[&ReceivedSpan], span: &ReceivedSpan, start: u64, edge: &Edge) {

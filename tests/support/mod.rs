@@ -15,6 +15,7 @@
 )]
 
 pub mod apply;
+pub mod branch;
 pub mod controlplane;
 mod error;
 pub mod fixtures;

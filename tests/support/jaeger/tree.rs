@@ -1,5 +1,6 @@
 //! A trace as a person wants to read it in a terminal or a document: a tree with a time line.
 
+use super::super::branch::Edge;
 use std::fmt::Write as _;
 
 use super::types::{Span, Trace};
@@ -83,27 +84,6 @@ impl Scale {
             "█".repeat(to - from)
         };
         format!("{}{bar}", " ".repeat(from))
-    }
-}
-
-/// What is written in front of a span and of the lines below it.
-#[derive(Default)]
-struct Edge {
-    own: String,
-    below: String,
-}
-
-impl Edge {
-    fn child(&self, is_last: bool) -> Self {
-        let (own, below) = if is_last {
-            ("└─ ", "   ")
-        } else {
-            ("├─ ", "│  ")
-        };
-        Self {
-            own: format!("{}{own}", self.below),
-            below: format!("{}{below}", self.below),
-        }
     }
 }
 
