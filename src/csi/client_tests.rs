@@ -56,7 +56,7 @@ impl Stage {
         self.publish_under(secrets, deadline, &Span::disabled()).await
     }
 
-    async fn publish_under(
+    pub async fn publish_under(
         &self,
         secrets: Option<&SecretData>,
         deadline: Duration,

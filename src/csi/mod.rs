@@ -45,6 +45,8 @@ mod metric_tests;
 #[cfg(test)]
 mod sidecar_tests;
 #[cfg(test)]
+mod span_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tls_tests;

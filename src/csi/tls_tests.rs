@@ -6,10 +6,12 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::client_tests::within;
+use super::span_tests::Told;
 use super::{Certificates, Connection, CsiClient, DialError, Tls, TlsFault, TlsInvalid};
 use crate::api::condition::Reason;
 use crate::kubernetes::SecretData;
 use crate::mock::{Endpoint, MockDriver, MockHandle, Rule, ServerTls};
+use crate::telemetry::tests::otlp::Attribute;
 use crate::telemetry::{Metrics, Span};
 
 const LONG: Duration = Duration::from_secs(15);
@@ -134,6 +136,48 @@ async fn an_address_is_a_name_as_well() {
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
     let client = client(port_of(&driver), &trusted, "127.0.0.1");
     assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
+}
+
+/// What is configured, and where that led; a call for which there is no connection led nowhere.
+#[tokio::test]
+async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
+    const WHERE: [&str; 5] = [
+        "network.peer.address",
+        "network.peer.port",
+        "network.transport",
+        "server.address",
+        "server.port",
+    ];
+    let authority = Authority::new();
+    let driver = serve(authority.server("localhost"), None).await;
+    let port = port_of(&driver);
+    let trusted = secret(&[("ca.crt", &authority.certificate)]);
+    let number = Attribute::I64(i64::from(port));
+    for (conventions, transport) in [("rpc", None), ("rpc/old", Some("tcp".into()))] {
+        let told = Told::with(&[("OTEL_SEMCONV_STABILITY_OPT_IN", conventions)]).await;
+        let tls = |name| Tls::new(Certificates::read(&trusted).unwrap(), name).unwrap();
+        let client = |name| CsiClient::new(Connection::secured("localhost", port, tls(name)), Metrics::default());
+        within(client("localhost").probe(LONG, &told.parent())).await.unwrap();
+        within(client("other").probe(LONG, &told.parent())).await.unwrap_err();
+        let spans = told.calls().await;
+        let told: Vec<_> = spans
+            .iter()
+            .map(|span| WHERE.map(|key| span.attributes.get(key).cloned()))
+            .collect();
+        let (server, port) = (Some("localhost".into()), Some(number.clone()));
+        let connected = [
+            Some("127.0.0.1".into()),
+            port.clone(),
+            transport.clone(),
+            server.clone(),
+            port.clone(),
+        ];
+        assert_eq!(
+            told,
+            [connected, [None, None, transport, server, port]],
+            "{conventions}"
+        );
+    }
 }
 
 #[tokio::test]

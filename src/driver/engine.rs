@@ -176,6 +176,12 @@ impl Engine {
         &self.work.queue
     }
 
+    /// What its runs work with.
+    #[cfg(test)]
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
     /// Starts no further runs; the connection is lost.
     pub fn pause(&self) {
         self.work.queue.pause();

@@ -82,4 +82,20 @@ mod tests {
         }
         assert_eq!(Cause::of(queue::Cause::new(200)), Cause::Resync);
     }
+
+    #[test]
+    fn a_change_of_an_object_has_its_cause() {
+        for (was_deleting, is_deleting, cause, text) in [
+            (None, false, Cause::Add, "add"),
+            (None, true, Cause::Delete, "delete"),
+            (Some(false), false, Cause::Update, "update"),
+            (Some(false), true, Cause::Delete, "delete"),
+            (Some(true), true, Cause::Update, "update"),
+            // An object of the same name that took its place.
+            (Some(true), false, Cause::Update, "update"),
+        ] {
+            let found = Cause::of_change(was_deleting, is_deleting);
+            assert_eq!((found, found.as_str()), (cause, text), "{was_deleting:?} {is_deleting}");
+        }
+    }
 }

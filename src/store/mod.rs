@@ -12,6 +12,7 @@ mod forced;
 mod index;
 mod listed;
 mod neighbours;
+mod observe;
 mod overview;
 mod reflect;
 mod route;
@@ -21,6 +22,7 @@ pub use cause::Cause;
 pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
+pub use observe::observe;
 pub use overview::Around;
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
@@ -375,26 +377,6 @@ impl Store {
     /// Makes the store tell nobody of the changes that `ignores` picks.
     pub(crate) fn be_deaf(&self, ignores: Ignores) {
         *self.inner.deaf.lock() = Some(ignores);
-    }
-}
-
-/// The facts and settings that turn a snapshot into something to decide on.
-pub fn observe<'a>(
-    snapshot: &'a Snapshot,
-    driver: &'a DriverFacts,
-    policy: &'a decide::Policy,
-    credentials: decide::Credentials,
-) -> decide::Observed<'a> {
-    decide::Observed {
-        attachment: &snapshot.attachment,
-        volume: snapshot.volume.as_deref(),
-        node: snapshot.node_entry(&driver.name),
-        neighbours: &snapshot.neighbours,
-        forced: false,
-        patience: decide::Patience::Left,
-        credentials,
-        driver,
-        policy,
     }
 }
 

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use super::*;
 use crate::telemetry::names::{attr, span};
 
+mod hold;
 #[path = "../../tests/support/otlp.rs"]
 pub(crate) mod otlp;
 mod share;

@@ -1,6 +1,8 @@
 //! The traces of lives: what comes out, exactly once, whatever happens on the way.
 
+mod comparisons;
 mod context;
+mod details;
 mod endings;
 mod lives;
 mod quiet;

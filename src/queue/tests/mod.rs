@@ -1,6 +1,7 @@
 //! Tests of the queue. Time is tokio's paused clock or plain arithmetic; nothing sleeps in earnest.
 
 mod backoff;
+mod causes;
 mod holds;
 mod limits;
 mod memory;

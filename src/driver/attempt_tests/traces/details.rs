@@ -1,0 +1,65 @@
+//! Attributes that only some attempts and requests have.
+
+use super::*;
+
+const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
+const WRITE: &str = "PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/status";
+
+#[tokio::test]
+async fn a_write_that_is_sent_again_says_how_often() {
+    let told = Told::always().await;
+    let api = Api {
+        out_of_order: Mutex::new(2),
+        ..Api::default()
+    };
+    let stage = joined(Arc::new(api), &told, |_| {}).await;
+    stage.volume(&json!({}));
+    stage.attachment("va", "n1", &json!({}));
+    stage.attached("va").await;
+    let spans = told
+        .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
+        .await;
+    let resent = |span: &ReceivedSpan| span.attributes.get("http.request.resend_count").cloned();
+    let status = |span: &ReceivedSpan| span.attributes["http.response.status_code"].clone();
+    let writes: Vec<_> = named(&spans, WRITE)
+        .iter()
+        .map(|span| (resent(span), status(span), span.failed))
+        .collect();
+    let [refused, taken] = [503, 200].map(Attribute::I64);
+    assert_eq!(
+        writes,
+        [
+            (None, refused.clone(), true),
+            (Some(Attribute::I64(1)), refused, true),
+            (Some(Attribute::I64(2)), taken, false),
+        ]
+    );
+    // Nothing else was sent twice, and what went well in the end went well.
+    let others = spans.iter().filter(|span| span.name != WRITE);
+    assert!(
+        others.clone().all(|span| resent(span).is_none() && !span.failed),
+        "{spans:#?}"
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_says_whether_its_volume_is_an_in_tree_one() {
+    for (driver, migrated) in [(GCE, Some(Attribute::Bool(true))), (DRIVER, None)] {
+        let told = Told::always().await;
+        let stage = Stage::telling(Arc::default(), driver, told.tracer.clone(), |_| {}).await;
+        stage.store.apply_node(CsiNode::new("n1", &[(driver, "id1")]));
+        stage.volume(&json!({}));
+        stage.attachment("va", "n1", &json!({}));
+        stage.attached("va").await;
+        let spans = told
+            .until(|spans| !named(spans, "VolumeAttachment.attach").is_empty())
+            .await;
+        let attempt = only(&spans, ATTEMPT);
+        assert_eq!(
+            attempt.attributes.get("attacher.migrated"),
+            migrated.as_ref(),
+            "{driver}"
+        );
+        assert_eq!(attempt.text("container.csi.plugin.name"), driver);
+    }
+}
