@@ -306,7 +306,7 @@ async fn an_exporter_that_cannot_be_built_sends_nothing_and_counts() {
 }
 
 #[test]
-fn a_disabled_tracer_does_and_sends_nothing() {
+fn t13_a_disabled_tracer_does_and_sends_nothing() {
     let (tracer, _, _guard) = pipeline(&[]);
     assert!(!tracer.is_enabled());
     let mut root = tracer.root("one", SpanKind::Internal, &[(attr::NODE_NAME, "n".into())]);

@@ -134,7 +134,7 @@ async fn drivers_share_a_collector_and_leave_it_apart() -> Result<()> {
 
 /// T5 without its figures: 100 attaches while the collector holds its connections and answers nothing, then it comes back.
 #[tokio::test]
-async fn a_collector_that_comes_back_gets_spans_again_and_every_span_is_counted() -> Result<()> {
+async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_counted() -> Result<()> {
     const VOLUMES: usize = 100;
     let world = World::own().await?;
     let (receiver, gate) = OtlpReceiver::gated().await;
