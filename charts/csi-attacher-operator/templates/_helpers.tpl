@@ -1,6 +1,22 @@
+{{- define "csi-attacher-operator.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of all objects. Ten characters are left for what is put behind it. */}}
+{{- define "csi-attacher-operator.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 53 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
 {{/* What the Deployment selects its pods by. It cannot be changed later. */}}
 {{- define "csi-attacher-operator.selector" -}}
-app.kubernetes.io/name: csi-attacher-operator
+app.kubernetes.io/name: {{ include "csi-attacher-operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -9,5 +25,148 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "csi-attacher-operator.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "csi-attacher-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- .Values.serviceAccount.name | default (include "csi-attacher-operator.fullname" .) }}
+{{- else }}
+{{- .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{/* subjects of all bindings */}}
+{{- define "csi-attacher-operator.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "csi-attacher-operator.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{- define "csi-attacher-operator.image" -}}
+{{- with .Values.image }}
+{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Where the operator finds a driver of .Values.drivers. */}}
+{{- define "csi-attacher-operator.endpoint" -}}
+{{- if .driver.network -}}
+https://{{ .driver.network.address }}
+{{- else -}}
+unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
+{{- end }}
+{{- end }}
+
+{{/* All AttacherConfigs as YAML: a map from names to specs. */}}
+{{- define "csi-attacher-operator.configs" -}}
+{{- $configs := dict }}
+{{- range $name, $spec := .Values.attacherConfigs }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) $spec) }}
+{{- end }}
+{{- range $name, $driver := .Values.drivers }}
+{{- if hasKey $configs $name }}
+{{- fail (printf "attacherConfigs.%s and drivers.%s would make one AttacherConfig: put the settings into drivers.%s.config" $name $name $name) }}
+{{- end }}
+{{- $spec := dict "endpoint" (include "csi-attacher-operator.endpoint" (dict "name" $name "driver" $driver)) }}
+{{- with $driver.driverName }}
+{{- $_ := set $spec "driverName" . }}
+{{- end }}
+{{- with $driver.network }}
+{{- $tls := dict "secretRef" (dict "namespace" (.tlsSecret.namespace | default $.Release.Namespace) "name" .tlsSecret.name) }}
+{{- with .serverName }}
+{{- $_ := set $tls "serverName" . }}
+{{- end }}
+{{- $_ := set $spec "tls" $tls }}
+{{- end }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) ($driver.config | default dict) $spec) }}
+{{- end }}
+{{- toYaml $configs }}
+{{- end }}
+
+{{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names. */}}
+{{- define "csi-attacher-operator.secrets" -}}
+{{- $secrets := dict }}
+{{- range .Values.secretAccess }}
+{{- $_ := set $secrets .namespace (concat (get $secrets .namespace | default list) .names | uniq | sortAlpha) }}
+{{- end }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- with dig "tls" "secretRef" (dict) . }}
+{{- $_ := set $secrets .namespace (append (get $secrets .namespace | default list) .name | uniq | sortAlpha) }}
+{{- end }}
+{{- end }}
+{{- toYaml $secrets }}
+{{- end }}
+
+{{/* The namespaces with Leases as YAML: a map whose keys they are. */}}
+{{- define "csi-attacher-operator.leaseNamespaces" -}}
+{{- $namespaces := dict .Release.Namespace true }}
+{{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- with dig "leaderElection" "namespace" "" . }}
+{{- $_ := set $namespaces . true }}
+{{- end }}
+{{- end }}
+{{- toYaml $namespaces }}
+{{- end }}
+
+{{/* Variables of .Values.otel. */}}
+{{- define "csi-attacher-operator.otel" -}}
+{{- $folder := "/etc/otel" }}
+{{- with .Values.otel }}
+{{- $variables := dict }}
+{{- if .disabled }}
+{{- $_ := set $variables "OTEL_SDK_DISABLED" "true" }}
+{{- end }}
+{{- if .endpoint }}
+{{- $_ := set $variables "OTEL_EXPORTER_OTLP_ENDPOINT" .endpoint }}
+{{- $_ := set $variables "OTEL_EXPORTER_OTLP_PROTOCOL" .protocol }}
+{{- end }}
+{{- $plain := dict "OTEL_EXPORTER_OTLP_COMPRESSION" .compression "OTEL_EXPORTER_OTLP_TIMEOUT" .timeout "OTEL_TRACES_SAMPLER" .sampler
+  "OTEL_TRACES_SAMPLER_ARG" .samplerArg "OTEL_SERVICE_NAME" .serviceName }}
+{{- range $name, $value := $plain }}
+{{- if $value }}
+{{- $_ := set $variables $name ($value | toString) }}
+{{- end }}
+{{- end }}
+{{- with .resourceAttributes }}
+{{- $pairs := list }}
+{{- range $key, $value := . }}
+{{- $pairs = append $pairs (printf "%s=%s" $key ($value | toString)) }}
+{{- end }}
+{{- $_ := set $variables "OTEL_RESOURCE_ATTRIBUTES" (join "," $pairs) }}
+{{- end }}
+{{- if .certificates.secretName }}
+{{- $files := dict "OTEL_EXPORTER_OTLP_CERTIFICATE" .certificates.ca "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE" .certificates.clientCertificate
+  "OTEL_EXPORTER_OTLP_CLIENT_KEY" .certificates.clientKey }}
+{{- range $name, $key := $files }}
+{{- if $key }}
+{{- $_ := set $variables $name (printf "%s/%s" $folder $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $variables }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- with .headersSecret }}
+{{- if .name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether a manifest of the Prometheus Operator is rendered: "true" or nothing. Takes the values of it, and the root. */}}
+{{- define "csi-attacher-operator.monitoring" -}}
+{{- if and .values.enabled (or .values.force (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
+true
+{{- end }}
 {{- end }}
