@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	isolation ten failover listing overhead \
-	generate prometheus-rule kubectl-docs trace-docs doc deny chart programs controlplane sidecar jaeger prometheus need-rust clean
+	generate prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -108,9 +108,11 @@ doc: need-rust ## Build the documentation of the code; a warning is an error
 deny: need-rust ## Check licences, bans and sources of the dependencies (needs cargo-deny)
 	$(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
 
-chart: ## Lint and render the chart (needs helm)
-	helm lint charts/csi-attacher-operator
-	helm template csi-attacher-operator charts/csi-attacher-operator >/dev/null
+chart: ## Lint the chart, compare what it renders with tests/chart/golden, and look whether wrong values are refused
+	@tests/chart/check
+
+chart-update: ## Accept what the chart renders, and write its README anew
+	@tests/chart/check --update
 
 programs: need-rust
 	$(CARGO) build --quiet $(PROGRAMS)
