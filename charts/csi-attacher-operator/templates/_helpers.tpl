@@ -69,6 +69,9 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) $spec) }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
+{{- if eq $name "operator" }}
+{{- fail "drivers.operator: a container of the pod has this name already, give the driver another one" }}
+{{- end }}
 {{- if hasKey $configs $name }}
 {{- fail (printf "attacherConfigs.%s and drivers.%s would make one AttacherConfig: put the settings into drivers.%s.config" $name $name $name) }}
 {{- end }}
