@@ -25,6 +25,7 @@ mod drop_in;
 mod events;
 mod failover;
 mod hanging_collector;
+mod helm;
 mod hostile;
 mod hostile_api;
 mod insight;

@@ -1,0 +1,220 @@
+//! The chart by the real helm: what it renders is as expected, and a real API server takes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::prometheus::of_repository;
+use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
+
+const CHART: &str = "charts/csi-attacher-operator";
+const NAMESPACE: &str = "attacher";
+/// The sets of values whose pods do not meet the Pod Security standard "restricted": sockets by hostPath.
+const NOT_RESTRICTED: [&str; 3] = ["all-layouts", "configs", "hostpath"];
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|text| String::from_utf8_lossy(text).into_owned())
+        .concat()
+}
+
+/// Runs a program to its end.
+async fn run(mut command: Command) -> Result<Output> {
+    command.stdin(Stdio::null());
+    tokio::task::spawn_blocking(move || command.output())
+        .await
+        .map_err(other)?
+        .map_err(other)
+}
+
+/// Runs `tests/chart/check`.
+async fn check(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(of_repository("tests/chart/check"));
+    command.args(arguments);
+    let output = run(command).await?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Other(format!("tests/chart/check: {}", said(&output))))
+}
+
+#[tokio::test]
+async fn it_renders_what_is_expected_and_refuses_what_is_wrong() -> Result<()> {
+    check(&[]).await
+}
+
+/// What the API server must have for what is rendered: the definitions, and the namespaces with the account of their pods.
+async fn prepare(cluster: &ControlPlane) -> Result<()> {
+    for file in [
+        "crds/attacher.csi.dev_attacherconfigs.yaml",
+        "tests/chart/monitoring-crds.yaml",
+    ] {
+        let definitions = fs::read_to_string(of_repository(file)).map_err(other)?;
+        cluster.apply_yaml(&definitions).await?;
+    }
+    for namespace in [NAMESPACE, "drivers", "grafana", "other", "rook-ceph", "storage"] {
+        let manifest = format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n  labels:\n    \
+             pod-security.kubernetes.io/warn: restricted\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  \
+             name: default\n  namespace: {namespace}\n"
+        );
+        cluster.apply_yaml(&manifest).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_api_server_takes_what_it_renders() -> Result<()> {
+    let folder = tempfile::tempdir().map_err(other)?;
+    check(&["--render", &folder.path().display().to_string()]).await?;
+    let cluster = ControlPlane::start(Options::default()).await?;
+    prepare(&cluster).await?;
+    let kubectl = Kubectl::of(&cluster).await?;
+    let mut rendered: Vec<PathBuf> = fs::read_dir(folder.path())
+        .map_err(other)?
+        .map(|entry| entry.map(|entry| entry.path()).map_err(other))
+        .collect::<Result<_>>()?;
+    rendered.sort();
+    assert!(rendered.len() >= 8, "{rendered:?}");
+    for manifest in &rendered {
+        let name = manifest.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let file = manifest.display().to_string();
+        let apply = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            &file,
+        ];
+        kubectl.run(&apply).await?;
+        // Pod Security says for a Deployment, in a warning, what it would refuse its pods for.
+        let strict = [&apply[..], &["--warnings-as-errors"]].concat();
+        if NOT_RESTRICTED.contains(&name.as_str()) {
+            let warning = kubectl.refused(&strict, "").await?;
+            assert!(
+                warning.contains("would violate PodSecurity") && warning.contains("hostPath"),
+                "{name}: {warning}"
+            );
+        } else {
+            kubectl.run(&strict).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Helm with a cluster.
+struct Helm {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    /// In place of the user's settings.
+    home: tempfile::TempDir,
+}
+
+impl Helm {
+    async fn of(cluster: &ControlPlane) -> Result<Self> {
+        let mut build = Command::new(of_repository("tests/controlplane/build"));
+        build.args(["--path", "helm"]);
+        let output = run(build).await?;
+        if !output.status.success() {
+            return Err(Error::Other(said(&output)));
+        }
+        Ok(Self {
+            program: Path::new(String::from_utf8_lossy(&output.stdout).trim()).to_owned(),
+            kubeconfig: cluster.admin_kubeconfig(),
+            home: tempfile::tempdir().map_err(other)?,
+        })
+    }
+
+    /// Runs a command for the release; whether it succeeded, and what it said.
+    async fn run(&self, arguments: &[&str]) -> Result<(bool, String)> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).args(["--namespace", NAMESPACE]);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(folder, self.home.path());
+        }
+        let output = run(command).await?;
+        Ok((output.status.success(), said(&output)))
+    }
+
+    /// `install` or `upgrade` with one of config/examples and further settings.
+    async fn put(&self, verb: &str, example: &str, settings: &[&str]) -> Result<(bool, String)> {
+        let chart = of_repository(CHART).display().to_string();
+        let values = of_repository("config/examples").join(example).display().to_string();
+        let arguments = [
+            &[verb, "csi-attacher-operator", &chart, "--values", &values][..],
+            settings,
+        ]
+        .concat();
+        self.run(&arguments).await
+    }
+}
+
+/// Names and UIDs of all AttacherConfigs.
+async fn configs(kubectl: &Kubectl) -> Result<Vec<String>> {
+    let path = "-o=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid}{\"\\n\"}{end}";
+    let listed = kubectl.run(&["get", "attacherconfigs", path]).await?;
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
+fn names(configs: &[String]) -> Vec<&str> {
+    configs
+        .iter()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect()
+}
+
+/// The definition and the AttacherConfigs come with one release: the first revision makes them, later ones keep them,
+/// and no way back loses one.
+#[tokio::test]
+async fn attacherconfigs_live_with_the_release() -> Result<()> {
+    let cluster = ControlPlane::start(Options::default()).await?;
+    let kubectl = Kubectl::of(&cluster).await?;
+    for namespace in [NAMESPACE, "rook-ceph"] {
+        kubectl.run(&["create", "namespace", namespace]).await?;
+    }
+    let helm = Helm::of(&cluster).await?;
+
+    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
+    assert!(installed && said.contains("Drivers: cephfs, rbd."), "{said}");
+    let first = configs(&kubectl).await?;
+    assert_eq!(names(&first), ["cephfs", "rbd"]);
+
+    let (upgraded, said) = helm.put("upgrade", "ceph.yaml", &[]).await?;
+    assert!(upgraded, "{said}");
+    assert_eq!(configs(&kubectl).await?, first, "they were made anew");
+
+    let (upgraded, said) = helm
+        .put(
+            "upgrade",
+            "ceph.yaml",
+            &["--set=drivers.rbd.config.backoff.initial=never"],
+        )
+        .await?;
+    assert!(!upgraded && said.contains("spec.backoff.initial"), "{said}");
+
+    let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[]).await?;
+    assert!(upgraded, "{said}");
+    assert_eq!(names(&configs(&kubectl).await?), ["ebs"]);
+
+    for revision in ["2", "1"] {
+        let (back, said) = helm.run(&["rollback", "csi-attacher-operator", revision]).await?;
+        assert!(back, "{said}");
+        assert_eq!(
+            names(&configs(&kubectl).await?),
+            ["cephfs", "rbd"],
+            "revision {revision}"
+        );
+    }
+
+    let (gone, said) = helm.run(&["uninstall", "csi-attacher-operator"]).await?;
+    assert!(gone, "{said}");
+    kubectl.run(&["get", "crd", "attacherconfigs.attacher.csi.dev"]).await?;
+    Ok(())
+}
