@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
 	isolation ten failover listing overhead \
-	generate prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus need-rust clean
+	generate prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -34,7 +34,7 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 tr
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
 
-test: fmt-check lint unit tables doc-test integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, conformance
+test: fmt-check lint unit tables doc-test chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
 
 fmt: need-rust ## Format the sources
 	$(CARGO) fmt
@@ -54,7 +54,7 @@ tables: need-rust ## Play the tables of the Go sidecar's own tests, and count th
 doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
-integration: programs controlplane sidecar jaeger prometheus ## Run the tests on real API servers
+integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
@@ -125,6 +125,9 @@ sidecar: ## Build the Go sidecar, which the tests of take-over run, now rather t
 
 jaeger: ## Build Jaeger and the CSI driver that traces now rather than when they are first needed; 5 to 12 minutes
 	@tests/controlplane/build jaeger csi-traced-driver >/dev/null
+
+helm: ## Build helm, which renders the chart in tests, now rather than when it is first needed; 2 to 5 minutes
+	@tests/controlplane/build helm >/dev/null
 
 prometheus: ## Get Prometheus and promtool, which the tests of metrics and alerts run, now rather than when first needed
 	@tests/prometheus/fetch >/dev/null
