@@ -53,7 +53,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Where the operator finds a driver of .Values.drivers. */}}
+{{/* Where the operator finds a driver of the values. */}}
 {{- define "csi-attacher-operator.endpoint" -}}
 {{- if .driver.network -}}
 https://{{ .driver.network.address }}
@@ -116,7 +116,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- toYaml $namespaces }}
 {{- end }}
 
-{{/* Variables of .Values.otel. */}}
+{{/* Variables of the operator for traces. */}}
 {{- define "csi-attacher-operator.otel" -}}
 {{- $folder := "/etc/otel" }}
 {{- with .Values.otel }}
