@@ -19,7 +19,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity simulation bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
 	generate prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
@@ -68,6 +68,9 @@ csi-sanity: programs ## Run the conformance test for CSI drivers on the mock dri
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
+e2e: programs ## Install the chart on a real kubelet, in namespaces of its own; needs root and helm, takes 2 minutes after the builds
+	OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/e2e/cluster tests/e2e/smoke
+
 simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
 	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
 		driver::simulation -- --include-ignored --nocapture --test-threads=1
