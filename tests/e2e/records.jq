@@ -11,7 +11,7 @@ def attaches:
   reduce (.[] | of_attachments) as $event ({open: {}, done: []};
     ($event.objectRef.name // $event.requestObject.metadata.name) as $name
     | if $event.verb == "create" then .open[$name] = ($event.requestReceivedTimestamp | seconds)
-      elif $event.objectRef.subresource == "status" and $event.requestObject.status.attached == true and .open[$name] then
+      elif $event.objectRef.subresource == "status" and ($event.requestObject | objects | .status.attached) == true and .open[$name] then
         .done += [{$name, begun: .open[$name], ended: ($event.stageTimestamp | seconds),
           by: $event.user.extra["authentication.kubernetes.io/pod-name"][0]}]
         | del(.open[$name])
@@ -20,7 +20,7 @@ def attaches:
 
 # Every error that anybody ever wrote into the status of a VolumeAttachment, also those that were cleared again.
 def errors:
-  [.[] | of_attachments | (.requestObject.status | (.attachError, .detachError)?) as $error | select($error)
+  [.[] | of_attachments | (.requestObject | objects | .status | (.attachError, .detachError)?) as $error | select($error)
     | {name: .objectRef.name, at: (.stageTimestamp | seconds), message: $error.message}];
 
 # When the pods of these names were told to end, and when they had ended.
