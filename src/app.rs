@@ -208,10 +208,7 @@ async fn operate(
     let writing = connect_counted(&config, None, &telemetry.metrics)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
-    let requests = requests(&config, writing.clone(), telemetry, options);
-    if let Some(readers) = &observed.readers {
-        readers.ask(requests.clone(), options);
-    }
+    let requests = requests(&config, writing.clone(), observed, options);
     let context = context(requests, store, telemetry, options);
     let stop = CancellationToken::new();
     let (insights, _inspector) = Inspector::start(&context, options.inspection);
@@ -293,11 +290,16 @@ fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()>
     watches
 }
 
-/// Requests without any limit.
-fn requests(config: &Config, client: Client, telemetry: &Telemetry, options: &ProcessOptions) -> Requests {
+/// Requests without any limit; by such ones the API server is asked who may read the metrics.
+fn requests(config: &Config, client: Client, observed: &Observed, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    Requests::new(client, host, options.kube_api_timeout, telemetry.metrics.clone())
+    let metrics = observed.telemetry.metrics.clone();
+    let requests = Requests::new(client, host, options.kube_api_timeout, metrics);
+    if let Some(readers) = &observed.readers {
+        readers.ask(requests.clone(), options);
+    }
+    requests
 }
 
 /// What all drivers share.
