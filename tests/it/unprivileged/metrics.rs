@@ -27,6 +27,9 @@ pub const LOG_LEVEL: &str = "trace,h2=trace,hyper=trace,hyper_util=trace,tower=t
 /// Something may be seen before what is waited for: a watch of the API server is behind, a token is still remembered.
 const LIMIT: Duration = Duration::from_mins(1);
 const SCRAPER: &str = "scraper";
+/// The roles of the chart, and how many rules they have.
+const READER: (&str, usize) = ("metrics-reader", 1);
+const AUTH: &str = "metrics-auth";
 
 /// Sends a request by TLS and returns status and body; status 0 when the certificate is not of this authority.
 async fn ask(rig: &Rig, authority: &Authority, token: Option<&str>) -> Result<(u16, String)> {
@@ -96,9 +99,9 @@ fn token_in(kubeconfig: &Path) -> Result<String> {
         .ok_or_else(|| other("the kubeconfig has no token"))
 }
 
-/// The roles that the chart makes for this, bound to the accounts of the test. They are applied without their names, so that a
-/// role that is wrong in the chart fails here.
-async fn grant(rig: &Rig, role: &str, namespace: &str, account: &str) -> Result<()> {
+/// Binds a role that the chart makes for this to an account of the test, with the first rules of it. So a rule that is wrong in
+/// the chart fails here, and each is seen to be needed.
+async fn grant(rig: &Rig, (role, rules): (&str, usize), namespace: &str, account: &str) -> Result<()> {
     let golden = std::fs::read_to_string(of_repository("tests/chart/golden/secure-metrics.yaml")).map_err(other)?;
     let named = format!("-{role}\n");
     let rendered = golden.split("\n---\n").find(|document| {
@@ -107,6 +110,9 @@ async fn grant(rig: &Rig, role: &str, namespace: &str, account: &str) -> Result<
     let rendered = rendered.ok_or_else(|| other(format!("the chart renders no ClusterRole {role}")))?;
     let mut parsed: Value = serde_yaml::from_str(rendered).map_err(other)?;
     parsed["metadata"] = serde_json::json!({"name": role});
+    let all = parsed["rules"].as_array_mut().ok_or_else(|| other("a role without rules"))?;
+    assert!(all.len() >= rules, "{all:?}");
+    all.truncate(rules);
     let binding = serde_json::json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -129,18 +135,8 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
     let token = token_of(rig, SCRAPER).await?;
     not_in_the_clear(rig, &token).await?;
 
-    // Without the right to ask, nobody is let in, and the log says which right is missing.
-    let (status, body) = ask(rig, ours, Some(&token)).await?;
-    assert_eq!(status, 503, "{body}");
-    let log = rig.operator.log_text();
-    for part in [
-        "cannot create tokenreviews",
-        "needs the verb create",
-        "metrics.secure.enabled",
-    ] {
-        assert!(log.contains(part), "no {part:?} in the log");
-    }
-    grant(rig, "metrics-auth", IDENTITY, IDENTITY).await?;
+    without_its_rights(rig, &token).await?;
+    grant(rig, (AUTH, 2), IDENTITY, IDENTITY).await?;
 
     // A valid token of somebody who may not.
     let body = wait_for(rig, ours, &token, 403, "no right to read").await?;
@@ -150,7 +146,7 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
         assert_eq!(status, 401, "{wrong:?}");
         assert_hidden(&body);
     }
-    grant(rig, "metrics-reader", "default", SCRAPER).await?;
+    grant(rig, READER, "default", SCRAPER).await?;
     assert_shown(&wait_for(rig, ours, &token, 200, "the right to read").await?);
 
     let renewed = renew(rig, &token).await?;
@@ -159,13 +155,39 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
     bindings.delete("metrics-reader", &delete).await.map_err(other)?;
     assert_hidden(&wait_for(rig, &renewed, &token, 403, "the right was taken back").await?);
 
-    grant(rig, "metrics-reader", "default", SCRAPER).await?;
+    grant(rig, READER, "default", SCRAPER).await?;
     wait_for(rig, &renewed, &token, 200, "the right was given again").await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(rig.world.client.clone(), "default");
     accounts.delete(SCRAPER, &delete).await.map_err(other)?;
     // The API server itself remembers a token for ten seconds.
     assert_hidden(&wait_for(rig, &renewed, &token, 401, "the account is gone").await?);
     nowhere_told(rig, &renewed, &token).await
+}
+
+/// Without either of its two rights the operator lets nobody in, and its log says which is missing.
+async fn without_its_rights(rig: &Rig, token: &str) -> Result<()> {
+    let missing = ["tokenreviews", "subjectaccessreviews"];
+    for (rules, resource) in missing.into_iter().enumerate() {
+        grant(rig, (AUTH, rules), IDENTITY, IDENTITY).await?;
+        let said = format!("cannot create {resource}: ");
+        let told = async {
+            loop {
+                // The API server knows a right a moment after it was given.
+                let body = wait_for(rig, &rig.authority, token, 503, resource).await?;
+                assert_hidden(&body);
+                let log = rig.operator.log_text();
+                if log.contains(&said) {
+                    return Ok::<_, Error>(log);
+                }
+            }
+        };
+        let log = tokio::time::timeout(LIMIT, told).await.map_err(other)??;
+        for part in ["needs the verb create on it", "metrics.secure.enabled"] {
+            let line = log.lines().find(|line| line.contains(&said));
+            assert!(line.is_some_and(|line| line.contains(part)), "no {part:?} in {line:?}");
+        }
+    }
+    Ok(())
 }
 
 /// The port of the probes has no metrics, and that of the metrics speaks nothing but TLS.
@@ -212,7 +234,7 @@ async fn nowhere_told(rig: &Rig, authority: &Authority, token: &str) -> Result<(
     let signature = token.rsplit('.').next().unwrap_or_default();
     assert!(signature.len() > 40, "a token has a signature");
     let reader = token_of(rig, "another-scraper").await?;
-    grant(rig, "metrics-reader", "default", "another-scraper").await?;
+    grant(rig, READER, "default", "another-scraper").await?;
     let metrics = wait_for(rig, authority, &reader, 200, "another reader").await?;
     let spans = format!("{:#?}", rig.receiver.spans());
     let log = rig.operator.log_text();
