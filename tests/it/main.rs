@@ -45,4 +45,5 @@ mod shutdown;
 mod takeover;
 mod tls;
 mod tracing;
+mod unprivileged;
 mod writes;
