@@ -19,7 +19,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity e2e simulation bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
 	generate image image-contents image-test prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
@@ -56,6 +56,12 @@ doc-test: need-rust ## Run the examples in the documentation
 
 integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
+
+rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
+	$(CARGO) test --quiet --test it rbac:: -- --nocapture
+
+rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
+	UPDATE=1 $(CARGO) test --quiet --test it rbac::document
 
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
 	$(CARGO) test --quiet --test conformance -- $(ONLY)

@@ -36,6 +36,7 @@ mod limits;
 mod live_settings;
 mod prometheus;
 mod prometheus_rules;
+mod rbac;
 mod readme;
 mod reconcile_sync;
 mod reload;
