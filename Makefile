@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
-	generate image image-contents image-test prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
+	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -114,8 +114,8 @@ trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
 
-deny: need-rust ## Check licences, bans and sources of the dependencies (needs cargo-deny)
-	$(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
+deny: need-rust ## Check licences, bans and sources of the dependencies
+	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
 
 image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
 	@image/build
@@ -124,7 +124,17 @@ image-contents: ## List what is in the image that make image made, and refuse wh
 	@image/contents
 
 image-test: ## Look whether images with a fault are refused
-	@tests/image
+	@tests/image/refused
+
+image-run: ## Start the image in containers: read-only root, not root; needs root
+	@tests/image/run
+
+image-reproducible: ## Build the image of the last commit once more from nothing in another folder, and compare
+	@image/reproducible
+
+sbom: image ## Write the bill of materials of the image, in CycloneDX: target/image/csi-attacher-operator.cdx.json
+	@image/sbom
+	@image/sbom --check
 
 chart: ## Lint the chart, compare what it renders with tests/chart/golden, and look whether wrong values are refused
 	@tests/chart/check
