@@ -135,6 +135,9 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
+mod document;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
