@@ -94,7 +94,7 @@ overhead: need-rust controlplane ## Measure what traces cost: off, on, and with 
 	$(CARGO) bench --bench cluster -- overhead
 
 generate: need-rust ## Write crds/ and docs/FIELDS.md from the Rust types, docs/FLAGS.md from the command lines, docs/TRACES.md from the registry of spans
-	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry supervisor::tests::fields cli::document
+	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd telemetry::registry supervisor::tests::fields cli::document_tests
 
 prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from the alerts
 	UPDATE=1 $(CARGO) test --quiet --test it prometheus_rules::the_manifest

@@ -135,7 +135,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod document;
+mod document_tests;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FLAGS.md");
 const HEAD: &str = "\
 # Flags, environment, exit codes
 
-<!-- Made from src/cli.rs and src/dropin by `make generate`; do not edit. What is prose here stands in src/cli/document.rs. -->
+<!-- Made from src/cli.rs and src/dropin by `make generate`; do not edit. What is prose here stands in src/cli/document_tests.rs. -->
 
 What an AttacherConfig can say is not said by a flag: [FIELDS](FIELDS.md). Durations are Go's, such as `90s` or `1m30s`.
 
