@@ -65,8 +65,12 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{/* All AttacherConfigs as YAML: a map from names to specs. */}}
 {{- define "csi-attacher-operator.configs" -}}
 {{- $configs := dict }}
+{{- $defaults := deepCopy .Values.attacherConfigDefaults }}
+{{- with .Values.leaderElection }}
+{{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
+{{- end }}
 {{- range $name, $spec := .Values.attacherConfigs }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) $spec) }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -86,7 +90,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) ($driver.config | default dict) $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) ($driver.config | default dict) $spec) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}
