@@ -21,7 +21,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
-	generate prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
+	generate image image-contents image-test prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -111,6 +111,15 @@ doc: need-rust ## Build the documentation of the code; a warning is an error
 
 deny: need-rust ## Check licences, bans and sources of the dependencies (needs cargo-deny)
 	$(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
+
+image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
+	@image/build
+
+image-contents: ## List what is in the image that make image made, and refuse what should not be
+	@image/contents
+
+image-test: ## Look whether images with a fault are refused
+	@tests/image
 
 chart: ## Lint the chart, compare what it renders with tests/chart/golden, and look whether wrong values are refused
 	@tests/chart/check
