@@ -99,8 +99,9 @@ listing: need-rust controlplane ## Measure the comparison with what a driver lis
 overhead: need-rust controlplane ## Measure what traces cost: off, on, and with a collector that is dead; ROUNDS=2
 	$(CARGO) bench --bench cluster -- overhead
 
-generate: need-rust ## Write crds/ and the schema of the chart from the Rust types, and docs/TRACES.md from the registry of spans
-	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema telemetry::registry
+generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/FIELDS.md, docs/FLAGS.md, docs/TRACES.md
+	UPDATE=1 $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema telemetry::registry supervisor::tests::fields \
+		cli::document_tests
 
 prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from the alerts
 	UPDATE=1 $(CARGO) test --quiet --test it prometheus_rules::the_manifest

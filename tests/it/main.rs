@@ -21,6 +21,7 @@ mod controlplane;
 mod crd_cases;
 mod deletion;
 mod demo;
+mod documents;
 mod drop_in;
 mod events;
 mod failover;
