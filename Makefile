@@ -73,10 +73,14 @@ conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conform
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
 
-# Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
-e2e: programs ## Install the chart on a real kubelet, in namespaces of its own; needs root and helm, takes 2 minutes after the builds
-	OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/e2e/cluster tests/e2e/smoke
+# Whether the machine allows it is asked before anything is built.
+e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; needs root and namespaces, takes 4 minutes after the builds
+	@tests/e2e/cluster --probe
+	@$(MAKE) programs
+	@OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver \
+		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
+# Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
 simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
 	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
 		driver::simulation -- --include-ignored --nocapture --test-threads=1
