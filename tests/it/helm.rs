@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::json;
+
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
@@ -185,13 +187,9 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
     assert!(upgraded, "{said}");
     assert_eq!(configs(&kubectl).await?, first, "they were made anew");
 
-    let (upgraded, said) = helm
-        .put(
-            "upgrade",
-            "ceph.yaml",
-            &["--set=drivers.rbd.config.backoff.initial=never"],
-        )
-        .await?;
+    // What the schema of the values cannot say, the API server does.
+    let longer = "--set=drivers.rbd.config.backoff.initial=2h";
+    let (upgraded, said) = helm.put("upgrade", "ceph.yaml", &[longer]).await?;
     assert!(!upgraded && said.contains("spec.backoff.initial"), "{said}");
 
     let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[]).await?;
@@ -208,8 +206,51 @@ async fn attacherconfigs_live_with_the_release() -> Result<()> {
         );
     }
 
-    let (gone, said) = helm.run(&["uninstall", "csi-attacher-operator"]).await?;
-    assert!(gone, "{said}");
+    // The definition stays, and nothing else does.
+    uninstall(&helm, &kubectl).await?;
     kubectl.run(&["get", "crd", "attacherconfigs.attacher.csi.dev"]).await?;
     Ok(())
+}
+
+async fn uninstall(helm: &Helm, kubectl: &Kubectl) -> Result<()> {
+    let (gone, said) = helm.run(&["uninstall", "csi-attacher-operator"]).await?;
+    assert!(gone, "{said}");
+    assert_eq!(configs(kubectl).await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Helm forgets what a hook has made; the AttacherConfigs of the first revision go all the same when they should.
+#[tokio::test]
+async fn attacherconfigs_of_the_first_revision_are_not_left_behind() -> Result<()> {
+    let cluster = ControlPlane::start(Options::default()).await?;
+    let kubectl = Kubectl::of(&cluster).await?;
+    for namespace in [NAMESPACE, "rook-ceph"] {
+        kubectl.run(&["create", "namespace", namespace]).await?;
+    }
+    let helm = Helm::of(&cluster).await?;
+    let foreign = json!({
+        "apiVersion": "attacher.csi.dev/v1alpha1",
+        "kind": "AttacherConfig",
+        "metadata": {"name": "foreign"},
+        "spec": {"endpoint": "unix:///foreign.sock"},
+    });
+
+    // The first upgrade has other drivers.
+    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
+    assert!(installed, "{said}");
+    cluster.apply_yaml(&foreign.to_string()).await?;
+    let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[]).await?;
+    assert!(upgraded, "{said}");
+    assert_eq!(names(&configs(&kubectl).await?), ["ebs", "foreign"]);
+    kubectl.run(&["delete", "attacherconfig", "foreign"]).await?;
+    uninstall(&helm, &kubectl).await?;
+
+    // The first revision is the only one. Without its definition the kind is unknown once more.
+    kubectl
+        .run(&["delete", "crd", "attacherconfigs.attacher.csi.dev"])
+        .await?;
+    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
+    assert!(installed, "{said}");
+    assert_eq!(names(&configs(&kubectl).await?), ["cephfs", "rbd"]);
+    uninstall(&helm, &kubectl).await
 }

@@ -5,6 +5,7 @@
 //! pair of their own, of which only a few run at a time.
 
 mod driver;
+mod nodes;
 mod record;
 mod refusals;
 

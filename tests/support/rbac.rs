@@ -193,9 +193,13 @@ impl Grants {
         Ok(Self(documents))
     }
 
-    /// All rights, each verb for itself.
+    /// All rights that an account is given, each verb for itself. A role that is bound to nobody here is for others.
     pub fn rights(&self) -> BTreeSet<Right> {
-        let roles = self.0.iter().filter(|document| is_role(document));
+        let bound = |role: &&Value| {
+            let mut bindings = self.0.iter().map(|document| &document["roleRef"]);
+            bindings.any(|bound| bound["name"] == role["metadata"]["name"] && bound["kind"] == role["kind"])
+        };
+        let roles = self.roles().filter(bound);
         roles
             .flat_map(|role| rules(role).flat_map(move |rule| rights_of(&text(&role["kind"]), rule)))
             .collect()
@@ -280,6 +284,17 @@ fn singles(scope: &str, rule: &Value) -> Vec<(Right, Value)> {
                 single["verbs"] = json!([verb]);
                 found.push((right, single));
             }
+        }
+    }
+    for path in texts(&rule["nonResourceURLs"]) {
+        for verb in texts(&rule["verbs"]) {
+            let right = Right {
+                scope: scope.to_owned(),
+                group: "a path".to_owned(),
+                resource: path.to_owned(),
+                verb: verb.to_owned(),
+            };
+            found.push((right, json!({ "nonResourceURLs": [path], "verbs": [verb] })));
         }
     }
     found

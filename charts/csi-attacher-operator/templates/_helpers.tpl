@@ -65,8 +65,12 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{/* All AttacherConfigs as YAML: a map from names to specs. */}}
 {{- define "csi-attacher-operator.configs" -}}
 {{- $configs := dict }}
+{{- $defaults := deepCopy .Values.attacherConfigDefaults }}
+{{- with .Values.leaderElection }}
+{{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
+{{- end }}
 {{- range $name, $spec := .Values.attacherConfigs }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) $spec) }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -86,7 +90,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
-{{- $_ := set $configs $name (mergeOverwrite (deepCopy $.Values.attacherConfigDefaults) ($driver.config | default dict) $spec) }}
+{{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) ($driver.config | default dict) $spec) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}
@@ -171,5 +175,57 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- define "csi-attacher-operator.monitoring" -}}
 {{- if and .values.enabled (or .values.force (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
 true
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the certificate of the metrics; empty when each replica makes its own. */}}
+{{- define "csi-attacher-operator.metricsSecret" -}}
+{{- with .Values.metrics.secure }}
+{{- if and .enabled (or .certificate.secretName .certManager.enabled) }}
+{{- .certificate.secretName | default (printf "%s-metrics-tls" (include "csi-attacher-operator.fullname" $)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Names of the Service with the metrics, the one that monitors use first. */}}
+{{- define "csi-attacher-operator.metricsNames" -}}
+{{- $service := printf "%s-metrics" (include "csi-attacher-operator.fullname" .) }}
+- {{ .Values.metrics.secure.certificate.serverName | default (printf "%s.%s.svc" $service .Release.Namespace) }}
+- {{ $service }}
+- {{ $service }}.{{ .Release.Namespace }}
+- {{ $service }}.{{ .Release.Namespace }}.svc.cluster.local
+{{- end }}
+
+{{/* How an endpoint of a monitor finds the metrics. Takes the root, and the kind of the monitor. */}}
+{{- define "csi-attacher-operator.metricsEndpoint" -}}
+{{- $secure := .root.Values.metrics.secure }}
+port: {{ $secure.enabled | ternary "https" "http" }}
+path: /metrics
+{{- if $secure.enabled }}
+scheme: https
+{{- if $secure.tokenSecret.name }}
+authorization:
+  credentials:
+    name: {{ $secure.tokenSecret.name }}
+    key: {{ $secure.tokenSecret.key }}
+{{- else if eq .kind "ServiceMonitor" }}
+bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+{{- else }}
+{{- fail "metrics.secure.tokenSecret.name: podMonitor needs a Secret with a token of a reader, or use serviceMonitor" }}
+{{- end }}
+tlsConfig:
+  {{- $secret := include "csi-attacher-operator.metricsSecret" .root }}
+  {{- if $secret }}
+  {{- with $secure.certificate.ca }}
+  ca:
+    secret:
+      name: {{ $secret }}
+      key: {{ . }}
+  {{- end }}
+  serverName: {{ first (include "csi-attacher-operator.metricsNames" .root | fromYamlArray) }}
+  {{- else }}
+  # Each replica has made a certificate of its own, which nobody can check.
+  insecureSkipVerify: true
+  {{- end }}
 {{- end }}
 {{- end }}

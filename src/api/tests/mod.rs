@@ -10,3 +10,4 @@ mod names;
 mod object;
 mod status;
 mod validated;
+mod values_schema;
