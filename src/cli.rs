@@ -176,6 +176,9 @@ fn parse_short_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
+mod document_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -246,7 +246,9 @@ async fn attacherconfigs_of_the_first_revision_are_not_left_behind() -> Result<(
     uninstall(&helm, &kubectl).await?;
 
     // The first revision is the only one. Without its definition the kind is unknown once more.
-    kubectl.run(&["delete", "crd", "attacherconfigs.attacher.csi.dev"]).await?;
+    kubectl
+        .run(&["delete", "crd", "attacherconfigs.attacher.csi.dev"])
+        .await?;
     let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
     assert!(installed, "{said}");
     assert_eq!(names(&configs(&kubectl).await?), ["cephfs", "rbd"]);

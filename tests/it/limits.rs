@@ -181,10 +181,20 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
     }
     let name = "rest_client_rate_limiter_duration_seconds";
     let count = |metrics: &str, driver: &Driver<'_>| {
-        value(metrics, &format!("{name}_count"), &[("driver_name", &driver.name)]).unwrap_or_default()
+        value(
+            metrics,
+            &format!("{name}_count"),
+            &[("driver_name", &driver.name), ("verb", "PATCH")],
+        )
+        .unwrap_or_default()
     };
     let metrics = operator.metrics().await?;
-    let waited = value(&metrics, &format!("{name}_sum"), &[("driver_name", &limited.name)]).unwrap_or_default();
+    let waited = value(
+        &metrics,
+        &format!("{name}_sum"),
+        &[("driver_name", &limited.name), ("verb", "PATCH")],
+    )
+    .unwrap_or_default();
     // Three writes for each: the volume, the claim, the result.
     assert!(
         count(&metrics, &limited) > 23.5 && waited > 0.5,

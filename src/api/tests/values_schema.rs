@@ -77,7 +77,10 @@ fn nothing_but_fields_of_the_definition_is_allowed() {
     let spec = spec();
     assert_eq!(spec["additionalProperties"], json!(false));
     assert_eq!(spec["properties"]["backoff"]["additionalProperties"], json!(false));
-    assert_eq!(spec["properties"]["backoff"]["properties"]["factor"]["maximum"], json!(10.0));
+    assert_eq!(
+        spec["properties"]["backoff"]["properties"]["factor"]["maximum"],
+        json!(10.0)
+    );
     assert!(spec.get("required").is_none());
     let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));
     assert_eq!(nullable, json!({"type": ["string", "null"], "enum": ["a", null]}));

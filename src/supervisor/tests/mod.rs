@@ -1,6 +1,7 @@
 //! What should run, what runs, and what is shown of it.
 
 mod deletion;
+mod fields;
 mod findings;
 mod news;
 mod plan;

@@ -43,6 +43,7 @@ async fn a_node_is_deleted_under_a_pod() -> Result<()> {
     let attachment = driver.run_pod("lost-pod", &node, "lost-pv").await?;
     world.fixtures.delete::<Node>(&node).await?;
     world.fixtures.delete::<CSINode>(&node).await?;
+    driver.nodes_are_seen().await?;
     world.fixtures.delete_pod("default", "lost-pod").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;
@@ -66,6 +67,7 @@ async fn a_node_comes_back_with_another_id() -> Result<()> {
     world.fixtures.delete::<CSINode>(&node).await?;
     world.fixtures.csi_node(&node, &driver.name, "another-id").await?;
     world.fixtures.node(&node).await?;
+    driver.nodes_are_seen().await?;
     world.fixtures.delete_pod("default", "again-1").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;
@@ -110,6 +112,7 @@ async fn a_driver_is_missing_from_the_node() -> Result<()> {
     driver.told("absent-pv", "Attached", "attached to node").await?;
     // And it goes again, with the volume still there.
     driver.unregister().await?;
+    driver.nodes_are_seen().await?;
     driver.end_pod("absent-pod", &node, &made).await?;
     driver
         .told("absent-pv", "NodeGone", "has no driver registered any more")

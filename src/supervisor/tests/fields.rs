@@ -1,0 +1,315 @@
+//! docs/FIELDS.md, written from the CustomResourceDefinition. What a change does is asked of the code that does it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::crd::crd_yaml;
+use crate::api::{AttacherConfigObject, AttacherConfigSpec, DriverConfig};
+use crate::supervisor::plan::{Step, steps, wishes};
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FIELDS.md");
+
+const HEAD: &str = "\
+# Fields of AttacherConfig
+
+<!-- Made from the types under src/api by `make generate`; do not edit. -->
+
+Every field of `attacherconfigs.attacher.csi.dev`, version `v1alpha1`, cluster-scoped, short name `atc`. `kubectl explain
+attacherconfig.spec --recursive` tells the same on a cluster; [ATTACHERCONFIG](ATTACHERCONFIG.md) shows the object at work.
+
+* **Default** is what the API server fills in. A field without one is left out of what is stored.
+* **Rules**: what the API server refuses is named with the field and these words. The operator checks the same once more, for
+  objects that came around the API server's checks.
+* **Change**: `hot` is taken over without a reconnect, `new start` lets the calls of this driver end, releases its Lease and
+  connects anew. No change touches another driver. [When a change is used](ATTACHERCONFIG.md#when-a-change-is-used) says from
+  when on.
+
+";
+
+fn version() -> Value {
+    let definition: Value = serde_yaml::from_str(&crd_yaml().expect("writable")).expect("readable");
+    definition["spec"]["versions"][0].clone()
+}
+
+/// A field: its path below `spec` or `status`, and its schema.
+struct Field<'s> {
+    path: String,
+    required: bool,
+    schema: &'s Value,
+}
+
+fn fields<'s>(schema: &'s Value, prefix: &str, found: &mut Vec<Field<'s>>) {
+    let required = |name: &String| {
+        let names = schema["required"].as_array();
+        names.is_some_and(|names| names.iter().any(|known| known == name.as_str()))
+    };
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        found.push(Field {
+            path: path.clone(),
+            required: required(name),
+            schema: property,
+        });
+        fields(property, &format!("{path}."), found);
+        fields(&property["items"], &format!("{path}[]."), found);
+    }
+}
+
+fn of_part<'s>(schema: &'s Value, part: &str) -> Vec<Field<'s>> {
+    let mut found = Vec::new();
+    fields(&schema["schema"]["openAPIV3Schema"]["properties"][part], "", &mut found);
+    found
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn type_name(schema: &Value) -> String {
+    let plain = schema["type"].as_str().unwrap_or("any");
+    match plain {
+        "array" => format!("list of {}", type_name(&schema["items"])),
+        _ if schema["format"] == "date-time" => "time".to_owned(),
+        _ if is_duration(schema) => "duration".to_owned(),
+        _ => plain.to_owned(),
+    }
+}
+
+/// Durations are the strings whose pattern ends in the units of Go.
+fn is_duration(schema: &Value) -> bool {
+    schema["pattern"]
+        .as_str()
+        .is_some_and(|pattern| pattern.contains("ns|us|"))
+}
+
+fn default(schema: &Value) -> String {
+    match &schema["default"] {
+        Value::Null => String::new(),
+        Value::Object(_) => "the defaults below".to_owned(),
+        Value::String(text) if text.is_empty() => "empty".to_owned(),
+        Value::String(text) => format!("`{text}`"),
+        Value::Array(items) => {
+            let items: Vec<String> = items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(|text| format!("`{text}`"))
+                .collect();
+            items.join(", ")
+        }
+        other => format!("`{other}`"),
+    }
+}
+
+/// What the schema refuses.
+fn rules(schema: &Value, required: bool) -> String {
+    let mut rules = Vec::new();
+    if required {
+        rules.push("required".to_owned());
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<String> = values
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|value| format!("`{value}`"))
+            .collect();
+        rules.push(format!("one of {}", values.join(", ")));
+    }
+    if let (Some(least), Some(most)) = (schema["minimum"].as_f64(), schema["maximum"].as_f64()) {
+        rules.push(format!("from {least} to {most}"));
+    }
+    let bounds = [
+        ("minLength", "at least", "characters"),
+        ("maxLength", "at most", "characters"),
+        ("maxItems", "at most", "items"),
+    ];
+    for (key, word, unit) in bounds {
+        if let Some(bound) = schema[key].as_u64() {
+            let unit = if bound == 1 { unit.trim_end_matches('s') } else { unit };
+            rules.push(format!("{word} {bound} {unit}"));
+        }
+    }
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        let about = rule["fieldPath"]
+            .as_str()
+            .map_or(String::new(), |path| format!("`{}` ", path.trim_start_matches('.')));
+        rules.push(format!("{about}{}", rule["message"].as_str().unwrap_or_default()));
+    }
+    for rule in schema["items"]["x-kubernetes-validations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        rules.push(format!("each {}", rule["message"].as_str().unwrap_or_default()));
+    }
+    rules.join("; ")
+}
+
+fn object(spec: &Value) -> AttacherConfigObject {
+    let value = json!({
+        "apiVersion": "attacher.csi.dev/v1alpha1", "kind": "AttacherConfig",
+        "metadata": {"name": "a", "uid": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec,
+    });
+    serde_json::from_value(value).expect("an object")
+}
+
+/// A usable spec in which nothing has its default, so that each field is there to be changed.
+fn example() -> Value {
+    json!({
+        "endpoint": "https://driver.example.com:9000",
+        "tls": {"secretRef": {"namespace": "storage", "name": "certificates"}, "serverName": "driver"},
+    })
+}
+
+/// Another value that the field may have.
+fn other(path: &str, schema: &Value, now: &Value) -> Value {
+    match path {
+        "endpoint" => return json!("https://other.example.com:9000"),
+        "tracing.endpoint" => return json!("http://collector.example.com:4317"),
+        "tracing.annotations" => return json!(["example.com/traceparent"]),
+        "backoff.initial" => return json!("2s"),
+        "leaderElection.renewDeadline" => return json!("9s"),
+        "leaderElection.retryPeriod" => return json!("1s"),
+        _ => {}
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        let differs = values.iter().find(|value| *value != now && value.is_string());
+        return differs.cloned().expect("more than one value");
+    }
+    match schema["type"].as_str() {
+        Some("boolean") => json!(!now.as_bool().unwrap_or_default()),
+        Some("integer") => json!(now.as_i64().unwrap_or_default() + 1),
+        Some("number") => json!(now.as_f64().unwrap_or_default() + 1.0),
+        Some("string") if is_duration(schema) => json!("90s"),
+        _ => json!("other"),
+    }
+}
+
+fn pointer(path: &str) -> String {
+    format!("/{}", path.replace('.', "/"))
+}
+
+fn set(spec: &mut Value, path: &str, value: Value) {
+    let mut place = spec;
+    for name in path.split('.') {
+        place = &mut place[name];
+    }
+    *place = value;
+}
+
+/// What the change of one field does to a running driver.
+fn change(spec: &Value, field: &Field<'_>) -> &'static str {
+    let read = AttacherConfigSpec::deserialize(spec).expect("readable");
+    let read = serde_json::to_value(read).expect("writable");
+    let now = read.pointer(&pointer(&field.path)).cloned().unwrap_or_default();
+    let mut changed = spec.clone();
+    set(&mut changed, &field.path, other(&field.path, field.schema, &now));
+    let config = |spec: &Value| -> Arc<DriverConfig> {
+        let config = object(spec).config();
+        Arc::new(config.unwrap_or_else(|errors| panic!("{}: give it another value: {errors}", field.path)))
+    };
+    let after = object(&changed);
+    assert_ne!(changed, *spec, "{} was not changed", field.path);
+    let (running, _) = (BTreeMap::from([("a".to_owned(), config(spec))]), config(&changed));
+    let steps = steps(&running, &wishes([&after]));
+    match steps.as_slice() {
+        [] => "hot",
+        [(_, Step::Reload(_))] => "hot",
+        [(_, Step::Restart(_))] => "new start",
+        other => panic!("{}: {other:?}", field.path),
+    }
+}
+
+/// The document.
+fn document() -> Result<String, std::fmt::Error> {
+    let version = version();
+    let mut text = String::from(HEAD);
+    writeln!(
+        text,
+        "## spec\n\n| Field | Type | Default | Rules | Change | Meaning |\n|---|---|---|---|---|---|"
+    )?;
+    for field in of_part(&version, "spec") {
+        let group = field.schema["properties"].is_object();
+        writeln!(
+            text,
+            "| `spec.{}` | {} | {} | {} | {} | {} |",
+            field.path,
+            type_name(field.schema),
+            default(field.schema),
+            cell(&rules(field.schema, field.required)),
+            if group { "" } else { change(&example(), &field) },
+            cell(field.schema["description"].as_str().unwrap_or_default()),
+        )?;
+    }
+    writeln!(
+        text,
+        "\n## status\n\nWritten by the operator alone, by server-side apply in the name `csi-attacher-operator`, by the replica that \
+         leads the driver.\n\n| Field | Type | Meaning |\n|---|---|---|"
+    )?;
+    for field in of_part(&version, "status") {
+        let description = field.schema["description"].as_str().unwrap_or_default();
+        let (path, kind) = (&field.path, type_name(field.schema));
+        writeln!(text, "| `status.{path}` | {kind} | {} |", cell(description))?;
+    }
+    writeln!(
+        text,
+        "\n## Columns\n\nWhat `kubectl get atc` prints; those marked wide only with `-o wide`.\n\n| Column | From | Wide | Meaning |\n|---|---|---|---|"
+    )?;
+    for column in version["additionalPrinterColumns"].as_array().into_iter().flatten() {
+        let of = |key: &str| column[key].as_str().unwrap_or_default().to_owned();
+        let wide = if column["priority"].as_i64().unwrap_or_default() > 0 {
+            "wide"
+        } else {
+            ""
+        };
+        let from = cell(of("jsonPath").trim_start_matches('.'));
+        writeln!(
+            text,
+            "| {} | `{from}` | {wide} | {} |",
+            of("name").to_uppercase(),
+            cell(&of("description"))
+        )?;
+    }
+    Ok(text)
+}
+
+#[test]
+fn the_document_is_what_the_types_say() {
+    let generated = document().expect("a text can be written");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(PATH, &generated).expect("the file can be written");
+    }
+    let committed = std::fs::read_to_string(PATH).expect("docs/FIELDS.md can be read");
+    assert!(committed == generated, "docs/FIELDS.md is stale: run `make generate`");
+}
+
+/// The table tells the truth about changes only as long as both kinds are found.
+#[test]
+fn changes_are_told_apart() {
+    let text = document().expect("a text can be written");
+    let row = |field: &str| {
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(&format!("| `spec.{field}` |")));
+        row.unwrap_or_else(|| panic!("{field} has no row")).to_owned()
+    };
+    for cold in ["endpoint", "driverName", "tls.serverName", "leaderElection.retryPeriod"] {
+        assert!(row(cold).contains("| new start |"), "{}", row(cold));
+    }
+    for hot in ["timeouts.publish", "concurrency.attach", "deletionPolicy", "logLevel"] {
+        assert!(row(hot).contains("| hot |"), "{}", row(hot));
+    }
+    assert!(
+        row("backoff.factor").contains("from 1 to 10"),
+        "{}",
+        row("backoff.factor")
+    );
+    assert!(
+        row("orphanPolicy").contains("| `Retry` | one of `Retry`,"),
+        "{}",
+        row("orphanPolicy")
+    );
+}
