@@ -42,6 +42,9 @@ fn gather(path: &Path, text: &mut String) {
             gather(&entry.expect("the folder can be read").path(), text);
         }
     } else if let Ok(content) = fs::read_to_string(path) {
+        // The names of files are spoken of too.
+        text.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        text.push('\n');
         text.push_str(&content);
         text.push('\n');
     }
