@@ -19,9 +19,9 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration conformance conformance-sidecar csi-sanity e2e simulation bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
-	generate image image-contents image-test prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
+	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -57,6 +57,12 @@ doc-test: need-rust ## Run the examples in the documentation
 integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it
 
+rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
+	$(CARGO) test --quiet --test it rbac:: -- --nocapture
+
+rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
+	UPDATE=1 $(CARGO) test --quiet --test it rbac::document
+
 conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
 	$(CARGO) test --quiet --test conformance -- $(ONLY)
 
@@ -67,10 +73,14 @@ conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conform
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
 
-# Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
-e2e: programs ## Install the chart on a real kubelet, in namespaces of its own; needs root and helm, takes 2 minutes after the builds
-	OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/e2e/cluster tests/e2e/smoke
+# Whether the machine allows it is asked before anything is built.
+e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; needs root and namespaces, takes 4 minutes after the builds
+	@tests/e2e/cluster --probe
+	@$(MAKE) programs
+	@OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver \
+		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
+# Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
 simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
 	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
 		driver::simulation -- --include-ignored --nocapture --test-threads=1
@@ -109,8 +119,8 @@ trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md 
 doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
 
-deny: need-rust ## Check licences, bans and sources of the dependencies (needs cargo-deny)
-	$(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
+deny: need-rust ## Check licences, bans and sources of the dependencies
+	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
 
 image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
 	@image/build
@@ -119,7 +129,17 @@ image-contents: ## List what is in the image that make image made, and refuse wh
 	@image/contents
 
 image-test: ## Look whether images with a fault are refused
-	@tests/image
+	@tests/image/refused
+
+image-run: ## Start the image in containers: read-only root, not root; needs root
+	@tests/image/run
+
+image-reproducible: ## Build the image of the last commit once more from nothing in another folder, and compare
+	@image/reproducible
+
+sbom: image ## Write the bill of materials of the image, in CycloneDX: target/image/csi-attacher-operator.cdx.json
+	@image/sbom
+	@image/sbom --check
 
 chart: ## Lint the chart, compare what it renders with tests/chart/golden, and look whether wrong values are refused
 	@tests/chart/check

@@ -13,13 +13,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::{self, AdminState, CheckHandle, Health};
+use crate::admin::{CertificateError, CheckHandle, Health};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
@@ -35,6 +34,11 @@ use crate::supervisor::{Supervisor, serve_one};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, Metrics, SHUTDOWN_CAP, Telemetry};
 
+mod servers;
+
+pub use servers::SecureMetrics;
+use servers::{Readers, Servers};
+
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -44,14 +48,19 @@ pub enum StartError {
     /// Logging cannot be set up.
     #[error("--log-level: {0}")]
     Log(#[from] telemetry::logs::LogError),
-    /// The address of the admin server cannot be used.
-    #[error("--http-endpoint {address}: {source}")]
+    /// The address of a server cannot be used.
+    #[error("{flag} {address}: {source}")]
     Listen {
+        /// The flag with the address.
+        flag: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why not.
         source: io::Error,
     },
+    /// There is no certificate for the metrics.
+    #[error("--metrics-secure-endpoint: {0}")]
+    Certificate(#[from] CertificateError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -69,6 +78,8 @@ pub struct ProcessOptions {
     pub http_endpoint: Option<SocketAddr>,
     /// Path of the metrics.
     pub metrics_path: String,
+    /// How the metrics are served in place of [`ProcessOptions::http_endpoint`].
+    pub secure_metrics: Option<SecureMetrics>,
     /// Level and form of the log.
     pub log: LogOptions,
     /// Where traces go when the environment does not say: a TracingConfiguration.
@@ -139,6 +150,8 @@ struct Observed {
     telemetry: Telemetry,
     health: Health,
     leases: LeaseHealth,
+    /// Who may read the metrics, if that is asked.
+    readers: Option<Readers>,
 }
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
@@ -153,7 +166,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let stopped = CancellationToken::new();
     let leases = LeaseHealth::default();
     let shown = mode.shows_leases().then(|| leases.clone());
-    let server = start_server(&options, &telemetry, &health, shown, &stopped).await?;
+    let servers = Servers::start(&options, &telemetry, &health, shown, &stopped).await?;
     let http_endpoint = options.http_endpoint.map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -163,43 +176,13 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         telemetry,
         health,
         leases,
+        readers: servers.readers(),
     };
     let code = operate(&options, mode, &observed, &mut signals).await?;
     stopped.cancel();
-    if let Some(server) = server
-        && let Err(error) = server.await
-    {
-        warn!(%error, "the HTTP server ended badly");
-    }
+    servers.ended().await;
     guard.shutdown(SHUTDOWN_CAP).await;
     Ok(code)
-}
-
-async fn start_server(
-    options: &ProcessOptions,
-    telemetry: &Telemetry,
-    health: &Health,
-    leases: Option<LeaseHealth>,
-    stopped: &CancellationToken,
-) -> Result<Option<JoinHandle<()>>, StartError> {
-    let Some(address) = options.http_endpoint else {
-        return Ok(None);
-    };
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| StartError::Listen { address, source })?;
-    let state = AdminState {
-        metrics: telemetry.metrics.clone(),
-        health: health.clone(),
-        metrics_path: options.metrics_path.clone(),
-        leases,
-    };
-    let stopped = stopped.clone();
-    Ok(Some(tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, state, stopped).await {
-            error!(%error, "the HTTP server failed");
-        }
-    })))
 }
 
 /// From the API server to the drivers, and back.
@@ -225,7 +208,8 @@ async fn operate(
     let writing = connect_counted(&config, None, &telemetry.metrics)?;
     let store = Store::default();
     let _watches = watch_objects(&watching, &store, health);
-    let context = context(&config, writing.clone(), store, telemetry, options);
+    let requests = requests(&config, writing.clone(), observed, options);
+    let context = context(requests, store, telemetry, options);
     let stop = CancellationToken::new();
     let (insights, _inspector) = Inspector::start(&context, options.inspection);
     let mut drivers = match mode {
@@ -306,17 +290,26 @@ fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()>
     watches
 }
 
-/// What all drivers share.
-fn context(config: &Config, client: Client, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> Context {
-    let metrics = telemetry.metrics.clone();
+/// Requests without any limit; by such ones the API server is asked who may read the metrics.
+fn requests(config: &Config, client: Client, observed: &Observed, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
-    let requests = Requests::new(client, host, options.kube_api_timeout, metrics.clone());
+    let metrics = observed.telemetry.metrics.clone();
+    let requests = Requests::new(client, host, options.kube_api_timeout, metrics);
+    if let Some(readers) = &observed.readers {
+        readers.ask(requests.clone(), options);
+    }
+    requests
+}
+
+/// What all drivers share.
+fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> Context {
+    let metrics = telemetry.metrics.clone();
     let shared = requests.clone().sharing(Places::new(PlaceLimits::default()));
     Context {
         store,
         // Events have a budget of their own: they neither wait for the limit nor use it up.
-        events: Events::start(requests.clone(), metrics.clone(), identity(options)),
+        events: Events::start(requests, metrics.clone(), identity(options)),
         requests: match options.kube_api_limit {
             Some(limit) => shared.throttled(Throttle::new(limit)),
             None => shared,

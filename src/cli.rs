@@ -6,13 +6,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::admin::CertificateFiles;
 use crate::api::GoDuration;
-use crate::app::{Cluster, ProcessOptions};
+use crate::app::{Cluster, ProcessOptions, SecureMetrics};
 use crate::inspector;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
 const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver in \
                             place of that sidecar; -csi-address=x -help tells its flags.";
+
+const LONGEST_TTL: Duration = Duration::from_mins(10);
 
 /// Attaches and detaches CSI volumes for many drivers, each configured by an AttacherConfig.
 #[derive(Clone, Debug, Parser)]
@@ -45,6 +48,20 @@ pub struct Options {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
+    /// Address at which the metrics are served by TLS, to who shows a bearer token whose owner may get their path (TokenReview and
+    /// SubjectAccessReview); --http-endpoint serves none then.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    pub metrics_secure_endpoint: Option<SocketAddr>,
+    /// Certificate of --metrics-secure-endpoint, with those that lead to its authority, as PEM; read again when it changes. One
+    /// that nobody has signed is made at the start when none is given.
+    #[arg(long, value_name = "FILE", requires_all = ["metrics_secure_endpoint", "metrics_tls_key_file"])]
+    pub metrics_tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert_file")]
+    pub metrics_tls_key_file: Option<PathBuf>,
+    /// How long it counts, without asking the API server again, that a token may read the metrics; 10m at most.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_short_duration)]
+    pub metrics_authorization_ttl: Duration,
     /// Log level, or a filter such as "info,csi_attacher_operator::driver=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
@@ -73,9 +90,24 @@ pub struct Options {
     pub identity: Option<String>,
 }
 
+impl Options {
+    fn secure_metrics(&self) -> Option<SecureMetrics> {
+        let files = self
+            .metrics_tls_cert_file
+            .clone()
+            .zip(self.metrics_tls_key_file.clone());
+        Some(SecureMetrics {
+            endpoint: self.metrics_secure_endpoint?,
+            certificate: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            counts_for: self.metrics_authorization_ttl,
+        })
+    }
+}
+
 impl From<Options> for ProcessOptions {
     fn from(options: Options) -> Self {
         Self {
+            secure_metrics: options.secure_metrics(),
             cluster: options.kubeconfig.map_or(Cluster::Environment, Cluster::Kubeconfig),
             http_endpoint: Some(options.http_endpoint),
             metrics_path: options.metrics_path,
@@ -134,6 +166,15 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// What a token may read must not be believed for long: it can be revoked.
+fn parse_short_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration > LONGEST_TTL {
+        return Err(format!("must not be more than {} m", LONGEST_TTL.as_secs() / 60));
+    }
+    Ok(duration)
+}
+
 #[cfg(test)]
 mod document_tests;
 
@@ -147,6 +188,7 @@ mod tests {
         assert_eq!(cli.options.http_endpoint.to_string(), "0.0.0.0:8080");
         assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
         assert_eq!(cli.options.log_format, Format::Text);
+        assert_eq!(ProcessOptions::from(cli.options).secure_metrics, None);
     }
 
     #[test]
@@ -159,6 +201,20 @@ mod tests {
             (vec!["--stuck-after=never"], "--stuck-after"),
             (vec!["--shutdown-grace-period=0s"], "--shutdown-grace-period"),
             (vec!["--log-format=xml"], "--log-format"),
+            (vec!["--metrics-secure-endpoint=8443"], "--metrics-secure-endpoint"),
+            (vec!["--metrics-authorization-ttl=11m"], "--metrics-authorization-ttl"),
+            (
+                vec!["--metrics-secure-endpoint=:1", "--metrics-tls-cert-file=a"],
+                "--metrics-tls-key-file",
+            ),
+            (
+                vec!["--metrics-secure-endpoint=:1", "--metrics-tls-key-file=a"],
+                "--metrics-tls-cert-file",
+            ),
+            (
+                vec!["--metrics-tls-cert-file=a", "--metrics-tls-key-file=b"],
+                "--metrics-secure-endpoint",
+            ),
         ] {
             let error = Cli::try_parse_from(std::iter::once("x").chain(arguments)).unwrap_err();
             assert!(error.to_string().contains(named), "{error}");

@@ -30,6 +30,7 @@ pub mod kubernetes;
 pub mod lease;
 pub mod mock;
 pub mod objects;
+mod pem;
 pub mod queue;
 pub mod store;
 pub mod supervisor;

@@ -4,6 +4,7 @@
 //! so that they must be served before any driver is connected.
 
 mod health;
+mod secure;
 
 use std::convert::Infallible;
 use std::future::IntoFuture;
@@ -21,6 +22,10 @@ use crate::lease::LeaseHealth;
 use crate::telemetry::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 pub use health::{CheckHandle, CheckReport, Health};
+pub use secure::{
+    ApiServer, CertificateError, CertificateFiles, Certificates, Fault, Gatekeeper, Judge, SecureState, Verdict,
+    serve_secure,
+};
 
 /// What connections get after the shutdown signal to finish their request.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -30,12 +35,13 @@ const JSON: &str = "application/json";
 /// What the endpoints show.
 #[derive(Clone, Debug)]
 pub struct AdminState {
-    /// Served at [`AdminState::metrics_path`].
+    /// Served at [`AdminState::metrics_path`], if there is one.
     pub metrics: Metrics,
     /// Served at `/livez`, `/healthz` and `/readyz`.
     pub health: Health,
-    /// Path of the metrics, usually `/metrics`. One of the health paths is never taken over by it.
-    pub metrics_path: String,
+    /// Path of the metrics, usually `/metrics`; none when they are served elsewhere ([`serve_secure`]). One of the health paths
+    /// is never taken over by it.
+    pub metrics_path: Option<String>,
     /// Served at `/healthz/leader-election` as the sidecar does, if at all.
     pub leases: Option<LeaseHealth>,
 }
@@ -69,11 +75,20 @@ async fn answer(State(state): State<AdminState>, request: Request) -> Result<Res
         "/livez" | "/healthz" => health_response(path, &state.health.liveness(), &request),
         "/healthz/leader-election" if state.leases.is_some() => leases_response(state.leases.as_ref()),
         "/readyz" => health_response(path, &state.health.readiness(), &request),
-        _ if path.trim_start_matches('/') == state.metrics_path.trim_start_matches('/') => {
+        _ if state
+            .metrics_path
+            .as_deref()
+            .is_some_and(|metrics| is_same(metrics, path)) =>
+        {
             metrics_response(&state.metrics, request.headers())
         }
         _ => StatusCode::NOT_FOUND.into_response(),
     })
+}
+
+/// Whether two paths are one; that of the metrics may have been given without its slash.
+fn is_same(one: &str, other: &str) -> bool {
+    one.trim_start_matches('/') == other.trim_start_matches('/')
 }
 
 /// `ok`, or the fault, in the words of the sidecar.

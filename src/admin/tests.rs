@@ -23,7 +23,7 @@ async fn start(metrics_path: &str) -> Server {
     let state = AdminState {
         metrics: Metrics::default(),
         health: health.clone(),
-        metrics_path: metrics_path.to_owned(),
+        metrics_path: Some(metrics_path.to_owned()).filter(|path| !path.is_empty()),
         leases: None,
     };
     let task = tokio::spawn(serve(listener, state, shutdown.clone()));
@@ -175,4 +175,13 @@ async fn shutdown_does_not_wait_for_a_client_that_says_nothing() {
         .unwrap()
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test]
+async fn metrics_that_are_served_elsewhere_are_not_served_here() {
+    let server = start("").await;
+    for path in ["/metrics", "/", "//"] {
+        assert_eq!(server.get(path).await.0, 404, "{path}");
+    }
+    assert_eq!(server.get("/livez").await.0, 200);
 }

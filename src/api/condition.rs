@@ -148,8 +148,11 @@ reasons! {
     TlsFailed,
     /// The Secret with the certificates is not there.
     SecretMissing,
-    /// The Secret with the certificates may not be read or watched; the message names the missing right.
+    /// A Secret may not be read: that with the certificates, or with AttachmentsHealthy that of a volume. The message names the
+    /// missing right and the value of the chart that grants it.
     SecretForbidden,
+    /// The driver's Lease may not be read or written; the message names the missing right.
+    LeaseForbidden,
     /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
     SecretUnreadable,
     /// The Secret with the certificates cannot be used; the message names the key in it.

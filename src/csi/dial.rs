@@ -3,7 +3,6 @@
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
+use super::socket::{self, Barrier, FileFacts};
 use super::tls::{Tls, TlsFault};
 use crate::api::condition::Reason;
 use crate::api::validated::{Endpoint, LoopbackHost};
@@ -32,33 +32,47 @@ const USER_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DialError {
     /// Nothing is there.
-    #[error("{path}: no such socket; is the driver running and its socket directory mounted into this pod?")]
+    #[error("{path}: no such socket; {hint}")]
     SocketMissing {
         /// The socket.
         path: String,
+        /// What is missing, and what mends it.
+        hint: String,
     },
     /// Something else is there.
-    #[error("{path} is no socket; mend spec.endpoint")]
+    #[error("{path}: {found}")]
     NotASocket {
         /// The path.
         path: String,
+        /// What it is, and what mends it.
+        found: String,
     },
-    /// The file's permissions forbid it.
-    #[error("{path}: permission denied (owner {uid}:{gid}, mode {mode:o}); the operator's user needs read and write")]
+    /// The path is longer than the kernel takes.
+    #[error("{path}: {} bytes are too long for the path of a socket, which may have 107; mount its directory at a shorter path", .path.len())]
+    PathTooLong {
+        /// The path.
+        path: String,
+    },
+    /// Permissions forbid it.
+    #[error("{path}: {barrier}")]
     PermissionDenied {
         /// The socket.
         path: String,
-        /// Owner of the socket, or 0 if that cannot be read either.
-        uid: u32,
-        /// Group of the socket.
-        gid: u32,
-        /// Permission bits of the socket.
-        mode: u32,
+        /// What forbids it, and what mends it.
+        barrier: Box<Barrier>,
     },
     /// Nobody listens.
-    #[error("{address}: connection refused; the driver is not listening (any more)")]
+    #[error("{address}: connection refused; the driver is not listening (any more){}", in_brackets(.socket.as_ref()))]
     Refused {
         /// Socket path or host and port.
+        address: String,
+        /// Whom the socket belongs to.
+        socket: Option<FileFacts>,
+    },
+    /// The driver does not accept the connections that wait already.
+    #[error("{address}: so many connections wait there that no further one is taken; does the driver hang?")]
+    Busy {
+        /// The socket.
         address: String,
     },
     /// No TLS connection.
@@ -97,7 +111,7 @@ impl DialError {
             Self::Refused { .. } => Reason::ConnectionRefused,
             Self::Tls { .. } => Reason::TlsFailed,
             Self::TimedOut { .. } => Reason::Timeout,
-            Self::Other { .. } => Reason::DialFailed,
+            Self::PathTooLong { .. } | Self::Busy { .. } | Self::Other { .. } => Reason::DialFailed,
         }
     }
 }
@@ -279,7 +293,7 @@ fn io_kind(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
 
 fn of_tcp(address: String, kind: io::ErrorKind, error: &(dyn std::error::Error + 'static)) -> DialError {
     match kind {
-        io::ErrorKind::ConnectionRefused => DialError::Refused { address },
+        io::ErrorKind::ConnectionRefused => DialError::Refused { address, socket: None },
         _ => DialError::Other {
             address,
             message: chain(error),
@@ -290,35 +304,38 @@ fn of_tcp(address: String, kind: io::ErrorKind, error: &(dyn std::error::Error +
 fn of_socket(path: &Path, error: &io::Error) -> DialError {
     let address = path.display().to_string();
     match error.kind() {
-        io::ErrorKind::NotFound => DialError::SocketMissing { path: address },
-        io::ErrorKind::PermissionDenied => permission_denied(path, address),
-        _ if !is_socket(path) => DialError::NotASocket { path: address },
-        io::ErrorKind::ConnectionRefused => DialError::Refused { address },
-        _ => DialError::Other {
-            address,
-            message: error.to_string(),
+        io::ErrorKind::NotFound => DialError::SocketMissing {
+            path: address,
+            hint: socket::missing(path),
+        },
+        io::ErrorKind::PermissionDenied => DialError::PermissionDenied {
+            path: address,
+            barrier: Box::new(Barrier::find(path)),
+        },
+        // Whoever does not listen and what is no socket are one error to the kernel.
+        kind => match (socket::something_else(path), kind) {
+            (_, io::ErrorKind::InvalidInput) => DialError::PathTooLong { path: address },
+            (Some(found), _) => DialError::NotASocket { path: address, found },
+            (None, io::ErrorKind::ConnectionRefused) => DialError::Refused {
+                address,
+                socket: socket::facts(path),
+            },
+            (None, io::ErrorKind::WouldBlock) => DialError::Busy { address },
+            (None, _) => DialError::Other {
+                address,
+                message: error.to_string(),
+            },
         },
     }
+}
+
+fn in_brackets(facts: Option<&FileFacts>) -> String {
+    facts.map(|facts| format!(" (socket with {facts})")).unwrap_or_default()
 }
 
 fn dial_host(host: LoopbackHost) -> &'static str {
     match host {
         LoopbackHost::Ipv6 => "::1",
         LoopbackHost::Ipv4 | LoopbackHost::Localhost => host.as_str(),
-    }
-}
-
-fn is_socket(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
-}
-
-fn permission_denied(path: &Path, address: String) -> DialError {
-    use std::os::unix::fs::MetadataExt;
-    let (uid, gid, mode) = std::fs::metadata(path).map_or((0, 0, 0), |meta| (meta.uid(), meta.gid(), meta.mode()));
-    DialError::PermissionDenied {
-        path: address,
-        uid,
-        gid,
-        mode: mode & 0o777,
     }
 }

@@ -9,6 +9,7 @@ mod convert;
 mod dial;
 mod list;
 pub mod redact;
+mod socket;
 mod spans;
 mod tls;
 mod witness;
@@ -19,6 +20,7 @@ pub use connection::Connection;
 pub use convert::mode_name;
 pub use dial::DialError;
 pub use list::{Asked, ListedVolume, VolumePage};
+pub use socket::{Barrier, FileFacts, Ourselves};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 
 /// Package `csi.v1`, generated from `proto/csi.proto`.

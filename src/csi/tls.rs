@@ -3,10 +3,8 @@
 //! Only the authorities of `ca.crt` are trusted: who may attach volumes is not for the public authorities to say.
 
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use std::fmt;
 use std::io;
@@ -19,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::kubernetes::SecretData;
+use crate::pem;
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
 const AUTHORITIES: &str = "ca.crt";
@@ -96,7 +95,8 @@ impl Certificates {
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let (chain, key) = (certificates(CERTIFICATE, certificate)?, private_key(key, &provider)?);
+                let chain = pem::certificates(certificate.as_bytes()).map_err(bad(CERTIFICATE))?;
+                let key = pem::private_key(key.as_bytes(), &provider).map_err(bad(PRIVATE_KEY))?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| match error {
                     rustls::Error::InconsistentKeys(_) => TlsInvalid::Mismatch,
                     error => unusable(CERTIFICATE, &error),
@@ -113,6 +113,11 @@ impl Certificates {
     }
 }
 
+/// That the value of this key is wrong.
+fn bad(key: &'static str) -> impl Fn(String) -> TlsInvalid {
+    move |problem| TlsInvalid::Pem { key, problem }
+}
+
 fn unusable(key: &'static str, error: &rustls::Error) -> TlsInvalid {
     let problem = format!("cannot be used: {error}");
     TlsInvalid::Pem { key, problem }
@@ -120,49 +125,10 @@ fn unusable(key: &'static str, error: &rustls::Error) -> TlsInvalid {
 
 fn roots(text: &str) -> Result<RootCertStore, TlsInvalid> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(AUTHORITIES, text)? {
+    for certificate in pem::certificates(text.as_bytes()).map_err(bad(AUTHORITIES))? {
         roots.add(certificate).map_err(|error| unusable(AUTHORITIES, &error))?;
     }
     Ok(roots)
-}
-
-/// All certificates of a PEM text, at least one.
-fn certificates(key: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, TlsInvalid> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    let found = found.map_err(|error| bad_pem(key, &error))?;
-    if found.is_empty() {
-        return Err(bad_pem(key, &pem::Error::NoItemsFound));
-    }
-    Ok(found)
-}
-
-/// The error of the key's own check could come after that of the certificate, and would then be put down to that.
-fn private_key(text: &str, provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, TlsInvalid> {
-    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| bad_pem(PRIVATE_KEY, &error))?;
-    match provider.key_provider.load_private_key(key.clone_key()) {
-        Ok(_) => Ok(key),
-        Err(_) => Err(TlsInvalid::Pem {
-            key: PRIVATE_KEY,
-            problem: "is no RSA, ECDSA or Ed25519 key that can be used".to_owned(),
-        }),
-    }
-}
-
-/// The library's own words would quote the line, which may be of a private key.
-fn bad_pem(key: &'static str, error: &pem::Error) -> TlsInvalid {
-    let what = if key == PRIVATE_KEY {
-        "private key"
-    } else {
-        "certificate"
-    };
-    let problem = match error {
-        pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
-        pem::Error::MissingSectionEnd { .. } => "is cut off: an END line is missing".to_owned(),
-        pem::Error::IllegalSectionStart { .. } => "has a BEGIN line that cannot be read".to_owned(),
-        pem::Error::Base64Decode(_) => "is not base64 between BEGIN and END".to_owned(),
-        _ => "is not PEM".to_owned(),
-    };
-    TlsInvalid::Pem { key, problem }
 }
 
 /// How one endpoint is dialled by TLS.

@@ -40,6 +40,8 @@ pub(super) struct Attempt<'w> {
     pub secrets: Option<SecretData>,
     /// The Secret that the volume names, once it was asked for.
     pub needed_secret: Option<SecretReference>,
+    /// Whether it may not be read.
+    pub refused_secret: bool,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
     /// The same, for the CSINode.
@@ -81,6 +83,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         ended: Ended::Neither,
         secrets: None,
         needed_secret: None,
+        refused_secret: false,
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
@@ -89,6 +92,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     let verdict = to_its_end(&mut attempt, name).await;
     attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
+    attempt.tell_of_secret(name, verdict);
     match (verdict, &attempt.needed_secret) {
         (Verdict::Done, _) => {
             work.holds.end(name);
@@ -169,6 +173,16 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
 }
 
 impl Attempt<'_> {
+    /// Shows that the Secret may not be read, or that it may be, in the status of the AttacherConfig.
+    fn tell_of_secret(&self, name: &str, verdict: Verdict) {
+        let refused = self.needed_secret.as_ref().filter(|_| self.refused_secret);
+        // An attempt that did not get as far as the Secret learned nothing about it.
+        if self.needed_secret.is_some() || verdict == Verdict::Done {
+            let work = self.work;
+            work.secret_watches.refused(name, refused, &work.publisher);
+        }
+    }
+
     /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.
     async fn open_span(&mut self, snapshot: &Snapshot, forced: bool) -> bool {
         let begun = self

@@ -1,6 +1,6 @@
 //! The certificates for a driver's endpoint: read from their Secret, and read again whenever it changes.
 //!
-//! Exactly this one Secret is watched, its metadata only; its contents are read when there is something new. What was good
+//! Exactly this one Secret is asked for now and then, its metadata only; its contents are read when there is something new. What was good
 //! last stays in use for as long as nothing good replaces it: a Secret that is deleted or spoilt by mistake must not cut off
 //! a driver that works.
 
@@ -15,15 +15,16 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::handshake::Obstacle;
+use super::rights;
 use crate::api::condition::Reason;
 use crate::csi::Certificates;
 use crate::kubernetes::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent};
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
 
-/// Pauses between two tries to read what cannot be read. The watch has the same by itself.
+/// Pauses between two tries to read what cannot be read.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is known of the Secret.
 #[derive(Clone, Debug, Default)]
@@ -115,31 +116,24 @@ struct Reader {
 
 impl Reader {
     async fn run(mut self) {
-        let events = self.requests.watch_secret(&self.reference);
+        let events = self.requests.follow_secret(&self.reference);
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                SecretEvent::State(_) => self.read(None).await,
+                // What cannot be told is read to learn why.
+                SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
                 SecretEvent::Gone => self.tell(Reason::SecretMissing, missing(&self.reference)),
-                // It may be readable all the same. The watch is tried again and again, so that this is a poll.
-                SecretEvent::Forbidden => {
-                    let unwatched = forbidden(
-                        &self.reference,
-                        "list and watch",
-                        "a change is seen after half a minute",
-                    );
-                    self.read(Some(unwatched)).await;
-                }
+                SecretEvent::Forbidden => self.tell(Reason::SecretForbidden, rights::secret(&self.reference)),
             }
         }
     }
 
-    /// Reads until there is an answer. `remark` is told beside certificates that are good.
-    async fn read(&mut self, remark: Option<String>) {
+    /// Reads until there is an answer.
+    async fn read(&mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.requests.secret(&self.reference, &Span::disabled()).await {
-                Ok(data) => return self.take_in(&data, remark),
+                Ok(data) => return self.take_in(&data),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     return self.tell(Reason::SecretMissing, missing(&self.reference));
                 }
@@ -153,11 +147,7 @@ impl Reader {
         }
     }
 
-    fn take_in(&mut self, data: &SecretData, remark: Option<String>) {
-        let remark = remark.map(|message| Trouble {
-            reason: Reason::SecretForbidden,
-            message,
-        });
+    fn take_in(&mut self, data: &SecretData) {
         let hash = self.hasher.hash_one(data.expose());
         let certificates = match Certificates::read(data) {
             Ok(certificates) => certificates,
@@ -169,11 +159,11 @@ impl Reader {
         };
         let renewed = self.last.replace(hash) != Some(hash);
         self.known.send_if_modified(|known| {
-            if !renewed && known.trouble == remark {
+            if !renewed && known.trouble.is_none() {
                 return false;
             }
             known.revision += 1;
-            known.trouble = remark;
+            known.trouble = None;
             if renewed {
                 let revision = known.revision;
                 known.good = Some(Good { certificates, revision });
@@ -216,19 +206,9 @@ fn missing(reference: &SecretReference) -> String {
     )
 }
 
-/// Who may not do what, and how to let them.
-fn forbidden(reference: &SecretReference, verbs: &str, consequence: &str) -> String {
-    let SecretReference { namespace, name } = reference;
-    format!(
-        "the operator may not {verbs} Secret {namespace}/{name} ({consequence}); let its ServiceAccount get, list and watch \
-         secrets with resourceNames [{name}] by a Role in namespace {namespace}, for which the chart has the value \
-         secretAccess"
-    )
-}
-
 fn unreadable(reference: &SecretReference, error: &ApiError) -> (Reason, String) {
-    if error.kind == ApiErrorKind::Forbidden {
-        return (Reason::SecretForbidden, forbidden(reference, "get", &error.message));
+    if error.lacks_right() {
+        return (Reason::SecretForbidden, rights::secret(reference));
     }
     let SecretReference { namespace, name } = reference;
     let message = format!("cannot read Secret {namespace}/{name}: {error}; trying again");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::attempt::{Attempt, Step};
 use super::report::Cause;
+use super::rights;
 use crate::decide::patch::Target;
 use crate::decide::{Failure, Observed};
 use crate::kubernetes::Returned;
@@ -44,7 +45,11 @@ impl Attempt<'_> {
             }
             Err(error) => {
                 let SecretReference { namespace, name } = reference;
-                let text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
+                if error.lacks_right() {
+                    self.refused_secret = true;
+                    text = format!("{text}; {}", rights::missing_secret(reference));
+                }
                 self.fail(snapshot, observed, Failure::plain(text), Cause::of_secret(&error))
                     .await
             }

@@ -27,6 +27,7 @@ mod reconcile;
 mod record;
 mod release;
 mod report;
+mod rights;
 mod rules;
 mod secrets;
 mod status;

@@ -78,6 +78,15 @@ pub struct LastFailure {
     pub trace_id: Option<String>,
 }
 
+/// Secrets of volumes that may not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forbidden {
+    /// Which one, the right that is missing, and how to grant it; about one of them, when there are several.
+    pub message: String,
+    /// How many attachments wait for the right to read a Secret.
+    pub attachments: usize,
+}
+
 /// The last comparison with what the driver lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReconcile {
@@ -102,6 +111,8 @@ pub struct DriverStatus {
     pub concern: Option<String>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
+    /// Secrets of volumes that may not be read, while attachments wait for them.
+    pub forbidden: Option<Forbidden>,
     /// The last comparison with what the driver lists.
     pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
@@ -122,6 +133,7 @@ impl DriverStatus {
             plugin: None,
             concern: None,
             last_failure: None,
+            forbidden: None,
             last_reconcile: None,
             attempts: 0,
         }
@@ -157,6 +169,10 @@ impl Publisher {
 
     pub fn failure(&self, failure: LastFailure) {
         self.change(|status| &mut status.last_failure, Some(failure));
+    }
+
+    pub fn forbidden(&self, forbidden: Option<Forbidden>) {
+        self.change(|status| &mut status.forbidden, forbidden);
     }
 
     pub fn reconciled(&self, last: LastReconcile) {

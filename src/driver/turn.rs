@@ -8,6 +8,7 @@ use super::handshake::RETRY;
 use super::held::Held;
 use super::status::{Phase, Publisher};
 use super::task::{DriverTask, Event};
+use crate::api::condition::Reason;
 use crate::api::names::lease_name;
 use crate::claims::{Rival, Verdict};
 use crate::csi::CsiClient;
@@ -132,11 +133,19 @@ impl DriverTask {
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
             let holder = holder.map(|holder| holder.identity.clone());
-            publisher.phase(Phase::Standby { holder });
+            let refusal = candidate.refusal();
+            publisher.phase(match (holder, &refusal) {
+                (None, Some(message)) => Phase::Stalled {
+                    reason: Reason::LeaseForbidden,
+                    message: message.clone(),
+                },
+                (holder, _) => Phase::Standby { holder },
+            });
             let connection = client.connection();
             let news = async {
                 tokio::select! {
                     () = candidate.differs_from(&standing) => {}
+                    () = candidate.refusal_differs_from(refusal.as_deref()) => {}
                     () = connection.lost() => {}
                     () = held.outranked() => {}
                 }

@@ -58,6 +58,11 @@ impl ApiError {
         matches!(self.kind, ApiErrorKind::Unavailable | ApiErrorKind::Unknown)
     }
 
+    /// Whether the API server knows who asks and refuses it: a right is missing.
+    pub fn lacks_right(&self) -> bool {
+        self.status == Some(403)
+    }
+
     /// The value of the span attribute `error.type`: the HTTP status, if there was one.
     pub fn error_type(&self) -> Cow<'static, str> {
         match self.status {

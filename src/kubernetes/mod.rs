@@ -11,6 +11,7 @@ mod gate;
 mod measured;
 mod patience;
 mod requests;
+mod reviews;
 mod secret_data;
 mod secrets;
 mod share;
@@ -24,6 +25,7 @@ pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};
+pub use reviews::Identity;
 pub use secret_data::SecretData;
 pub use secrets::SecretEvent;
 pub use share::{Limits as PlaceLimits, Places};

@@ -46,7 +46,7 @@ const NODES: Resource = Resource {
     name: "csinodes",
     path: "/apis/storage.k8s.io/v1/csinodes/{:name}",
 };
-const SECRETS: Resource = Resource {
+pub(super) const SECRETS: Resource = Resource {
     name: "secrets",
     path: "/api/v1/namespaces/{:namespace}/secrets/{:name}",
 };
@@ -64,6 +64,15 @@ pub(super) struct Resource {
 impl Resource {
     pub fn url(self, name: &str) -> String {
         self.path.replace("{:name}", name)
+    }
+
+    /// Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
+    pub fn url_of_secret(self, reference: &SecretReference) -> Result<String, ApiError> {
+        if !(is_segment(&reference.namespace) && is_segment(&reference.name)) {
+            let message = "the reference is not the namespace and name of a Secret";
+            return Err(ApiError::without_answer(ApiErrorKind::Refused, message));
+        }
+        Ok(self.url(&reference.name).replace("{:namespace}", &reference.namespace))
     }
 }
 
@@ -161,11 +170,6 @@ impl Requests {
         self.limits.driver().map(|driver| &**driver)
     }
 
-    /// The client under the requests.
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Sends a patch; the object that the API server made of it comes back.
     pub async fn write(&self, write: &Write, parent: &Span) -> Result<Returned, ApiError> {
         let (resource, name) = match &write.target {
@@ -229,14 +233,7 @@ impl Requests {
             #[serde(default)]
             data: BTreeMap<String, k8s_openapi::ByteString>,
         }
-        // Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
-        if !(is_segment(&reference.namespace) && is_segment(&reference.name)) {
-            let message = "the reference is not the namespace and name of a Secret";
-            return Err(ApiError::without_answer(ApiErrorKind::Refused, message));
-        }
-        let url = SECRETS
-            .url(&reference.name)
-            .replace("{:namespace}", &reference.namespace);
+        let url = SECRETS.url_of_secret(reference)?;
         let wire: Wire = self
             .send(Request::get(url).body(Body::empty()), SECRETS, parent)
             .await?;

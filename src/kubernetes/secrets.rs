@@ -1,14 +1,27 @@
-//! Following one Secret without reading it.
+//! Following one Secret without reading it, with no other right than to get it.
+//!
+//! Who may list or watch Secrets by name has no more than who may get them; that right is left out all the same, so that what
+//! the operator is granted on Secrets is one word. So one Secret is asked for now and then, its metadata only.
 
-use futures::{Stream, StreamExt, future};
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use std::time::Duration;
 
-use super::requests::Requests;
+use futures::{Stream, stream};
+use http::{Request, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::client::Body;
+use serde::Deserialize;
+
+use super::error::{ApiError, ApiErrorKind};
+use super::requests::{Requests, SECRETS};
 use crate::objects::{ResourceVersion, SecretReference};
+use crate::telemetry::Span;
+
+/// The pause after news; then it doubles with each look that brings none.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause, hence how late news may be.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Asks the API server for the metadata alone.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// What became of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,49 +30,72 @@ pub enum SecretEvent {
     State(ResourceVersion),
     /// It is not there, or not any more.
     Gone,
-    /// It may not be watched.
+    /// It may not be read.
     Forbidden,
+    /// The API server does not say, for another reason. Told only while nothing else was.
+    Unknown,
 }
 
 impl Requests {
-    /// Follows the metadata of a Secret. After a fault of the API server, or when it may not be watched, it starts over by
-    /// itself, with pauses of up to 30 s.
-    pub fn watch_secret(&self, reference: &SecretReference) -> impl Stream<Item = SecretEvent> + Send + use<> {
-        // Asking for this type asks the API server for metadata alone.
-        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client().clone(), &reference.namespace);
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", reference.name));
-        watcher(api, only)
-            .default_backoff()
-            .scan(false, |listed, event| future::ready(Some(told(event, listed))))
-            .filter_map(future::ready)
+    /// Follows the metadata of a Secret: tells how it is, and what changes, 10 s late at most.
+    pub fn follow_secret(&self, reference: &SecretReference) -> impl Stream<Item = SecretEvent> + Send + use<> {
+        let follower = Follower {
+            requests: self.clone(),
+            reference: reference.clone(),
+            told: None,
+            pause: None,
+        };
+        stream::unfold(follower, |mut follower| async move {
+            let event = follower.next().await;
+            Some((event, follower))
+        })
+    }
+
+    /// The version of a Secret, whose contents stay with the API server.
+    async fn secret_version(&self, reference: &SecretReference) -> Result<ResourceVersion, ApiError> {
+        #[derive(Deserialize)]
+        struct Wire {
+            #[serde(default)]
+            metadata: ObjectMeta,
+        }
+        let request = Request::get(SECRETS.url_of_secret(reference)?)
+            .header(header::ACCEPT, METADATA_ONLY)
+            .body(Body::empty());
+        let wire: Wire = self.send(request, SECRETS, &Span::disabled()).await?;
+        Ok(ResourceVersion::of(&wire.metadata))
     }
 }
 
-/// `listed` is whether the list that comes in has the Secret.
-fn told(event: watcher::Result<Event<PartialObjectMeta<Secret>>>, listed: &mut bool) -> Option<SecretEvent> {
-    match event {
-        Ok(Event::Apply(object)) => Some(SecretEvent::State(ResourceVersion::of(&object.metadata))),
-        Ok(Event::InitApply(object)) => {
-            *listed = true;
-            Some(SecretEvent::State(ResourceVersion::of(&object.metadata)))
-        }
-        Ok(Event::Delete(_)) => Some(SecretEvent::Gone),
-        Ok(Event::Init) => {
-            *listed = false;
-            None
-        }
-        Ok(Event::InitDone) => (!*listed).then_some(SecretEvent::Gone),
-        Err(error) => is_forbidden(&error).then_some(SecretEvent::Forbidden),
-    }
+struct Follower {
+    requests: Requests,
+    reference: SecretReference,
+    told: Option<SecretEvent>,
+    /// None before the first look.
+    pause: Option<Duration>,
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
-    let cause = match error {
-        watcher::Error::InitialListFailed(cause)
-        | watcher::Error::WatchStartFailed(cause)
-        | watcher::Error::WatchFailed(cause) => cause,
-        watcher::Error::WatchError(status) => return status.code == 403,
-        watcher::Error::NoResourceVersion => return false,
-    };
-    matches!(cause, kube::Error::Api(status) if status.code == 401 || status.code == 403)
+impl Follower {
+    async fn next(&mut self) -> SecretEvent {
+        loop {
+            if let Some(pause) = self.pause {
+                tokio::time::sleep(pause).await;
+            }
+            let event = match self.requests.secret_version(&self.reference).await {
+                Ok(version) => SecretEvent::State(version),
+                Err(error) if error.kind == ApiErrorKind::NotFound => SecretEvent::Gone,
+                Err(error) if error.lacks_right() => SecretEvent::Forbidden,
+                Err(_) => SecretEvent::Unknown,
+            };
+            let is_news = match event {
+                SecretEvent::Unknown => self.told.is_none(),
+                _ => self.told.as_ref() != Some(&event),
+            };
+            if is_news {
+                self.pause = Some(SHORTEST_PAUSE);
+                self.told = Some(event.clone());
+                return event;
+            }
+            self.pause = self.pause.map(|pause| (pause * 2).min(LONGEST_PAUSE));
+        }
+    }
 }

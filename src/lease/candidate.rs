@@ -118,6 +118,7 @@ pub struct Candidate {
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
     asked: watch::Receiver<Option<String>>,
+    refusal: watch::Receiver<Option<String>>,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -141,13 +142,15 @@ impl Candidate {
         let (orders, ordered) = watch::channel(order);
         let patience = campaign.settings.timing.renew_deadline;
         let (asking, asked) = watch::channel(None);
-        let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking);
+        let (refusing, refusal) = watch::channel(None);
+        let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking, refusing);
         let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
             orders,
             asked,
+            refusal,
             patience,
             task,
         }
@@ -201,6 +204,19 @@ impl Candidate {
     /// Whether it holds the Lease.
     pub fn leads(&self) -> bool {
         *self.standing.borrow() == Standing::Leading
+    }
+
+    /// Why the Lease may not be read or written, and which right is missing; none when it may be, as far as known.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.borrow().clone()
+    }
+
+    /// Resolves when [`Candidate::refusal`] is something else than `before`.
+    pub async fn refusal_differs_from(&self, before: Option<&str>) {
+        let mut refusal = self.refusal.clone();
+        if refusal.wait_for(|refusal| refusal.as_deref() != before).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Resolves when it stands somewhere else than `before`.

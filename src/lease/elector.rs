@@ -74,6 +74,8 @@ pub(super) struct Elector {
     gave: bool,
     /// Tells to whom the Lease should be handed over.
     asked: watch::Sender<Option<String>>,
+    /// Which right is missing, while there is one.
+    refusal: watch::Sender<Option<String>>,
 }
 
 impl Elector {
@@ -83,6 +85,7 @@ impl Elector {
         metrics: Metrics,
         standing: watch::Sender<Standing>,
         asked: watch::Sender<Option<String>>,
+        refusal: watch::Sender<Option<String>>,
     ) -> Self {
         let settings = &campaign.settings;
         let election = Election::new(settings.identity.clone(), settings.timing.lease_duration);
@@ -99,6 +102,7 @@ impl Elector {
             giving: None,
             gave: false,
             asked,
+            refusal,
         }
     }
 
@@ -275,6 +279,7 @@ impl Elector {
             None => match self.read().await {
                 Ok(()) => match self.next() {
                     Next::Wait { .. } => {
+                        self.allowed();
                         self.wait_for();
                         return None;
                     }

@@ -18,27 +18,6 @@ fn read(path: &Path) -> String {
     text.expect("the file can be read")
 }
 
-/// The text of the `rules:` block of the role of this kind, which templates and YAML write alike.
-fn rules<'a>(text: &'a str, kind: &str) -> &'a str {
-    let role = text
-        .split("\n---\n")
-        .find(|document| document.contains(&format!("\nkind: {kind}\n")));
-    let role = role.expect("there is such a role");
-    let start = role.find("\nrules:\n").expect("it has rules");
-    role[start..].trim()
-}
-
-#[test]
-fn the_rules_are_those_of_the_plain_manifest() {
-    let shipped = read(&root().join("config/rbac.yaml"));
-    let template = read(&chart("templates/rbac.yaml"));
-    for (kind, resource) in [("ClusterRole", "volumeattachments/status"), ("Role", "leases")] {
-        let rules_shipped = rules(&shipped, kind);
-        assert!(rules_shipped.contains(resource), "{rules_shipped}");
-        assert_eq!(rules(&template, kind), rules_shipped);
-    }
-}
-
 #[test]
 fn the_definition_is_the_generated_one() {
     let generated = read(&root().join("crds/attacher.csi.dev_attacherconfigs.yaml"));

@@ -38,7 +38,7 @@ async fn message(driver: &Driver<'_>, kind: &str, status: &str, reason: &str) ->
 }
 
 /// As [`message`], and the message has these parts.
-async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<String> {
+pub async fn told(driver: &Driver<'_>, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<String> {
     let found = |config: Option<&AttacherConfig>| {
         let conditions = &config?.status.as_ref()?.conditions;
         let found = conditions.iter().find(|condition| condition.type_ == kind)?;

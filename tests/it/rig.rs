@@ -7,7 +7,9 @@
 mod driver;
 mod nodes;
 mod record;
+mod refusals;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use crate::support::{ControlPlane, Error, Fixtures, Options, Result};
 
 pub use driver::Driver;
 pub use record::{NOW, VERSION, VOLUME_UID, assert_steps};
+use refusals::Refusals;
 
 /// The bound of every wait that has none of its own.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -58,6 +61,9 @@ pub struct World {
     pub fixtures: Fixtures,
     /// Where the sockets of the drivers are.
     pub sockets: tempfile::TempDir,
+    /// The log of the operator in a shared cluster.
+    log: Option<PathBuf>,
+    _refusals: Refusals,
     _permit: Option<SemaphorePermit<'static>>,
 }
 
@@ -91,7 +97,11 @@ impl World {
             .get_or_init(|| async { start.await.map_err(|error| error.to_string()) })
             .await;
         match shared {
-            Ok((cluster, _)) => Self::around(Arc::clone(cluster), None).await,
+            Ok((cluster, operator)) => {
+                let world = Self::around(Arc::clone(cluster), None).await?;
+                let log = Some(operator.log().to_owned());
+                Ok(Self { log, ..world })
+            }
             Err(message) => Err(Error::SharedControlPlane(message.clone())),
         }
     }
@@ -108,10 +118,18 @@ impl World {
         Ok(Self {
             fixtures: Fixtures::new(client.clone()),
             client,
+            _refusals: Refusals::of(Arc::clone(&cluster))?,
             cluster,
+            log: None,
             sockets: tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?,
             _permit: permit,
         })
+    }
+
+    /// Everything that the operator of a shared cluster has logged so far.
+    pub fn log_text(&self) -> String {
+        let text = self.log.as_ref().map(std::fs::read_to_string);
+        text.and_then(std::result::Result::ok).unwrap_or_default()
     }
 
     /// Starts an operator in a cluster of one's own and waits until it is ready.

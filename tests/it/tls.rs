@@ -14,15 +14,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::controlplane::pki::{Authority, Identity};
-use crate::support::operator::{apply_config, wait_condition};
+use crate::support::operator::{apply_config, grant_secret, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{ControlPlane, Error, Result};
 
 /// Where the Secrets of these tests are.
 const NAMESPACE: &str = "default";
-const SAMPLE: &str = include_str!("../../config/samples/attacherconfig-tls.yaml");
 /// The name in the certificates; nothing has it as its host name.
 const SERVER: &str = "csi.storage.example";
 
@@ -106,18 +106,9 @@ async fn put(secrets: &Api<Secret>, name: &str, entries: &[(&str, String)]) -> R
         .map_err(other)
 }
 
-/// Lets the operator use one Secret, by the rules of the sample that ships.
+/// Lets the operator read one Secret.
 async fn grant(cluster: &ControlPlane, name: &str) -> Result<()> {
-    grant_verbs(cluster, name, "get, list, watch").await
-}
-
-async fn grant_verbs(cluster: &ControlPlane, name: &str, verbs: &str) -> Result<()> {
-    let sample = SAMPLE
-        .replace("[get, list, watch]", &format!("[{verbs}]"))
-        .replace("namespace: storage", &format!("namespace: {NAMESPACE}"))
-        .replace("driver-certificates", name);
-    let (_config, rules) = sample.split_once("\n---\n").unwrap();
-    cluster.apply_yaml(rules).await.map(drop)
+    grant_secret(cluster, NAMESPACE, name).await
 }
 
 /// Waits for a condition with this reason whose message has all these parts.
@@ -155,10 +146,16 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
     driver.claim("tls-mend-va").await?;
     configure(&driver, SERVER).await?;
     let place = format!("{NAMESPACE}/tls-mend");
-    let forbidden = ["may not get", &place, "resourceNames [tls-mend]", "secretAccess"];
+    let forbidden = [
+        "may not get",
+        &place,
+        "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [tls-mend], verbs [get]",
+        "secretAccess: [{namespace: default, names: [tls-mend]}]",
+    ];
     told(&driver, "Stalled", "True", "SecretForbidden", &forbidden).await?;
     told(&driver, "DriverReachable", "False", "SecretForbidden", &forbidden).await?;
     told(&driver, "Ready", "False", "SecretForbidden", &[]).await?;
+    event(&world, "AttacherConfig", "tls-mend", "Stalled", forbidden[3]).await?;
     grant(&world.cluster, "tls-mend").await?;
     told(&driver, "Stalled", "True", "SecretMissing", &[&place, "ca.crt"]).await?;
 
@@ -264,23 +261,6 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     )
     .await?;
     driver.attach("tls-keep-last").await.map(drop)
-}
-
-#[tokio::test]
-async fn a_secret_that_may_be_read_but_not_watched_is_looked_at_again_and_again() -> Result<()> {
-    let world = World::shared().await?;
-    let (old, new) = (Authority::new()?, Authority::new()?);
-    let driver = driver(&world, "tls-poll", Some(served(&old)?)).await?;
-    grant_verbs(&world.cluster, "tls-poll", "get").await?;
-    put_secret(&world, "tls-poll", &material(&old)?).await?;
-    configure(&driver, SERVER).await?;
-    driver.wait("Ready", "True", None).await?;
-    let unwatched = ["may not list and watch", "default/tls-poll", "after half a minute"];
-    told(&driver, "DriverReachable", "True", "Connected", &unwatched).await?;
-    driver.mock.set_tls(&served(&new)?).map_err(other)?;
-    put_secret(&world, "tls-poll", &material(&new)?).await?;
-    asked(&driver, 2).await?;
-    driver.attach("tls-poll-va").await.map(drop)
 }
 
 #[tokio::test]

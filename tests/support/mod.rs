@@ -26,6 +26,7 @@ pub mod operator;
 pub mod otlp;
 pub mod prometheus;
 pub mod proxy;
+pub mod rbac;
 pub mod registry;
 pub mod sidecar;
 pub mod stage;

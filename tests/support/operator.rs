@@ -1,5 +1,5 @@
-//! The operator under test: the real binary, as a process of its own, under the ServiceAccount and the RBAC rules that
-//! the product ships.
+//! The operator under test: the real binary, as a process of its own, under a ServiceAccount with the rights that helm renders
+//! for the chart, and no others.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,19 +16,35 @@ use csi_attacher_operator::api::{AttacherConfig, crd};
 use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};
 use super::error::{Error, Result};
+use super::rbac::{Account, Grants};
 use super::{ControlPlane, wait};
 
-const RBAC: &str = include_str!("../../config/rbac.yaml");
-/// Namespace and name of the operator's ServiceAccount in `config/rbac.yaml`.
+/// Namespace and name of the operator's ServiceAccount, as in `config/rbac.yaml`.
 pub const IDENTITY: &str = "csi-attacher-operator";
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Installs the CustomResourceDefinition and the RBAC rules. Doing it again changes nothing.
+/// The operator's ServiceAccount.
+pub fn account() -> Account {
+    Account::new(IDENTITY)
+}
+
+/// Installs the CustomResourceDefinition and the roles that helm renders for the chart without any values. Doing it again
+/// changes nothing.
 pub async fn install(cluster: &ControlPlane) -> Result<()> {
     let definition = crd::crd_yaml().map_err(|error| Error::Other(error.to_string()))?;
     cluster.apply_yaml(&definition).await?;
-    cluster.apply_yaml(RBAC).await?;
-    Ok(())
+    // The account is made with its namespace, where some of the roles are.
+    cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+    let grants = Grants::defaults(&account())?.without_what_is_asked();
+    grants.apply(cluster).await
+}
+
+/// Lets the operator read one Secret, by the role that helm renders for the value `secretAccess`. The namespace is made.
+pub async fn grant_secret(cluster: &ControlPlane, namespace: &str, name: &str) -> Result<()> {
+    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    cluster.apply_yaml(&home.to_string()).await?;
+    let grants = Grants::to_secret(&account(), namespace, name)?.without_what_is_asked();
+    grants.apply(cluster).await
 }
 
 /// How to start an operator.

@@ -16,8 +16,7 @@ use super::error::{Context, Error, Result};
 use super::operator::{self, Operator, OperatorOptions, apply_config, wait_condition};
 use super::{ControlPlane, Fixtures, Options};
 
-const SECRET_ACCESS: &str = include_str!("../../config/samples/secret-access.yaml");
-/// Namespace and name of the secret which `config/samples/secret-access.yaml` is about.
+/// Namespace and name of a secret which the operator may read once [`Stage::publish_secret`] was called.
 pub const PUBLISH_SECRET: (&str, &str) = ("storage", "publish-secret");
 
 /// A turn on the control plane. It ends when this is dropped.
@@ -108,7 +107,7 @@ impl Stage {
         wait_condition(&self.client, config, "Ready", "True", None).await
     }
 
-    /// Makes or replaces the secret [`PUBLISH_SECRET`] and lets the operator read it, by the sample that ships.
+    /// Makes or replaces the secret [`PUBLISH_SECRET`] and lets the operator read it.
     pub async fn publish_secret(&self, data: &[(&str, &str)]) -> Result<()> {
         let (namespace, name) = PUBLISH_SECRET;
         let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
@@ -116,8 +115,7 @@ impl Stage {
         // Applied over an old secret, the keys of the old one would stay.
         self.fixtures.delete_namespaced::<Secret>(namespace, name).await?;
         self.fixtures.secret(namespace, name, data).await?;
-        self.cluster.apply_yaml(SECRET_ACCESS).await?;
-        Ok(())
+        operator::grant_secret(self.cluster, namespace, name).await
     }
 }
 

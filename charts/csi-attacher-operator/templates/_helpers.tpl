@@ -177,3 +177,55 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 true
 {{- end }}
 {{- end }}
+
+{{/* The Secret with the certificate of the metrics; empty when each replica makes its own. */}}
+{{- define "csi-attacher-operator.metricsSecret" -}}
+{{- with .Values.metrics.secure }}
+{{- if and .enabled (or .certificate.secretName .certManager.enabled) }}
+{{- .certificate.secretName | default (printf "%s-metrics-tls" (include "csi-attacher-operator.fullname" $)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Names of the Service with the metrics, the one that monitors use first. */}}
+{{- define "csi-attacher-operator.metricsNames" -}}
+{{- $service := printf "%s-metrics" (include "csi-attacher-operator.fullname" .) }}
+- {{ .Values.metrics.secure.certificate.serverName | default (printf "%s.%s.svc" $service .Release.Namespace) }}
+- {{ $service }}
+- {{ $service }}.{{ .Release.Namespace }}
+- {{ $service }}.{{ .Release.Namespace }}.svc.cluster.local
+{{- end }}
+
+{{/* How an endpoint of a monitor finds the metrics. Takes the root, and the kind of the monitor. */}}
+{{- define "csi-attacher-operator.metricsEndpoint" -}}
+{{- $secure := .root.Values.metrics.secure }}
+port: {{ $secure.enabled | ternary "https" "http" }}
+path: /metrics
+{{- if $secure.enabled }}
+scheme: https
+{{- if $secure.tokenSecret.name }}
+authorization:
+  credentials:
+    name: {{ $secure.tokenSecret.name }}
+    key: {{ $secure.tokenSecret.key }}
+{{- else if eq .kind "ServiceMonitor" }}
+bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+{{- else }}
+{{- fail "metrics.secure.tokenSecret.name: podMonitor needs a Secret with a token of a reader, or use serviceMonitor" }}
+{{- end }}
+tlsConfig:
+  {{- $secret := include "csi-attacher-operator.metricsSecret" .root }}
+  {{- if $secret }}
+  {{- with $secure.certificate.ca }}
+  ca:
+    secret:
+      name: {{ $secret }}
+      key: {{ . }}
+  {{- end }}
+  serverName: {{ first (include "csi-attacher-operator.metricsNames" .root | fromYamlArray) }}
+  {{- else }}
+  # Each replica has made a certificate of its own, which nobody can check.
+  insecureSkipVerify: true
+  {{- end }}
+{{- end }}
+{{- end }}

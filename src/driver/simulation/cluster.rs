@@ -60,11 +60,6 @@ impl Cluster {
         self.get(kind, name).is_some()
     }
 
-    /// Version of the newest change.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Makes an object, unless there is one of that name.
     pub fn create(&mut self, kind: Kind, name: &str, mut object: Value) -> bool {
         if self.has(kind, name) {

@@ -23,7 +23,7 @@ use crate::decide::patch::{Form, Target};
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
-const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+const SECRETS: &str = secrets::PATH;
 
 /// What `kube` reads answers from.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -92,8 +92,8 @@ fn fate(state: &mut State) -> Fate {
 }
 
 async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answer, BoxError> {
-    if request.uri().path() == SECRETS {
-        return secrets::serve(&world, request.uri().query().unwrap_or_default());
+    if let Some(name) = secrets::asked_for(&request) {
+        return secrets::serve(&world, name);
     }
     let mut asked = asked(request).await?;
     if life.is_over() || world.is_over() {

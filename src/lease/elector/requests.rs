@@ -52,6 +52,7 @@ impl Elector {
         };
         self.in_doubt = false;
         self.seen = true;
+        self.allowed();
         let record = Record::of(&stored);
         self.known = Some(stored);
         self.election.written(record, Instant::now());
@@ -65,11 +66,36 @@ impl Elector {
     pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
         let limit = self.campaign.settings.timing.request_deadline();
         match timeout(limit, request).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.is_refused(&status.message)),
             Ok(answer) => answer.map_err(|error| chain(&error)),
             Err(_) => Err(format!(
                 "no answer from the API server within {} s",
                 limit.as_secs_f64()
             )),
         }
+    }
+
+    /// Shows that the Lease may not be read or written, and which right is missing; the text for the log.
+    fn is_refused(&self, answer: &str) -> String {
+        let (namespace, name) = (&self.campaign.settings.namespace, &self.name);
+        let text = format!(
+            "the operator may not work with Lease {namespace}/{name}: {answer}; its ServiceAccount needs, by a Role in \
+             namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
+             update]; the chart makes it for its own namespace and for each that leaderElection.namespace of an entry of \
+             attacherConfigs, or of the config of one of drivers, names"
+        );
+        self.refusal.send_if_modified(|known| {
+            let differs = known.as_deref() != Some(&*text);
+            if differs {
+                *known = Some(text.clone());
+            }
+            differs
+        });
+        text
+    }
+
+    /// The Lease was written, or is not ours to be written.
+    pub(super) fn allowed(&self) {
+        self.refusal.send_if_modified(|known| known.take().is_some());
     }
 }

@@ -194,12 +194,14 @@ fn is_value(path: &str, schema: &Value) -> bool {
         while let Some(target) = place["$ref"].as_str() {
             place = schema.pointer(target.trim_start_matches('#')).unwrap_or(&Value::Null);
         }
-        let (own, any) = (&place["properties"][name], &place["additionalProperties"]);
-        place = match (own, any) {
-            (Value::Object(_), _) => own,
-            (_, Value::Object(_)) if name == "NAME" => any,
+        let named = place["patternProperties"]
+            .as_object()
+            .and_then(|patterns| patterns.values().next());
+        place = match (&place["properties"][name], named) {
+            (own @ Value::Object(_), _) => own,
+            (_, Some(named)) if name == "NAME" => named,
+            _ if place["additionalProperties"] == false => return false,
             // As in Kubernetes: the schema of the chart leaves these to the API server.
-            (_, Value::Bool(false)) => return false,
             _ => return depth > 0 && place["type"] == "object",
         };
     }

@@ -64,7 +64,7 @@ async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
     let defaults = json!({"leaderElection": {"leaseDuration": "20s", "namespace": "default"}});
     // There is no right to Leases in that namespace: nothing is done, and the status says so.
     changed.configure(&defaults).await?;
-    changed.wait("Ready", "False", Some("Standby")).await?;
+    changed.wait("Stalled", "True", Some("LeaseForbidden")).await?;
     world.holder(&changed.name, None).await?;
     changed
         .configure(&json!({"leaderElection": {"leaseDuration": "20s"}}))

@@ -11,10 +11,10 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::rig::{Driver, World, operator_options};
+use crate::support::operator::grant_secret;
 use crate::support::stage::PUBLISH_SECRET;
 use crate::support::{Result, Sidecar};
 
-const SECRET_ACCESS: &str = include_str!("../../../config/samples/secret-access.yaml");
 const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -221,7 +221,7 @@ async fn in_tree_volumes_are_attached_as_the_sidecar_does() -> Result<()> {
     assert_eq!(errors, 7, "the cases are what they are meant to be: {expected:#?}");
 
     let operator = world.operator(operator_options()).await?;
-    world.cluster.apply_yaml(SECRET_ACCESS).await?;
+    grant_secret(&world.cluster, PUBLISH_SECRET.0, PUBLISH_SECRET.1).await?;
     for (_, driver) in &drivers {
         driver.configure(&json!({})).await?;
     }

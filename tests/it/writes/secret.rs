@@ -1,4 +1,4 @@
-//! Publish secrets, read under a Role for that one secret.
+//! Publish secrets, read under a Role that lets the operator get that one secret, and nothing else.
 
 use csi_attacher_operator::mock::{Method, Rule};
 use k8s_openapi::api::core::v1::Secret;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{attached, first_finalizer, status, uid};
-use crate::rig::{LIMIT, NOW, World, assert_steps};
+use crate::events::event;
+use crate::insight::told;
+use crate::rig::{NOW, World, assert_steps};
 use crate::support::Result;
+use crate::support::operator::grant_secret;
 
-/// Lets the operator read the secret `publish-secret` of one namespace, as the sample in `config/samples` does.
+/// Lets the operator read the secret `publish-secret` of one namespace.
 async fn grant(world: &World, namespace: &str) -> Result<()> {
-    let sample = include_str!("../../../config/samples/secret-access.yaml")
-        .replace("namespace: storage", &format!("namespace: {namespace}"));
-    let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n---\n");
-    world.cluster.apply_yaml(&(namespace + &sample)).await.map(drop)
+    grant_secret(&world.cluster, namespace, "publish-secret").await
 }
 
 #[tokio::test]
@@ -141,13 +141,6 @@ async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
     fixtures.persistent_volume(&volume).await?;
     driver.attachment("wrong-va", "wrong-pv").await?;
     fixtures.wait_for_attach_error("wrong-va").await?;
-    // What was listed is what the driver refused; what changes from then on is told.
-    world
-        .cluster
-        .wait_for_audit_event("the list of the secret", LIMIT, |event| {
-            event.is("list", "secrets") && event.namespace == "wrong-ns"
-        })
-        .await?;
     let api: Api<Secret> = Api::namespaced(world.client.clone(), "wrong-ns");
     let mended = json!({ "stringData": { "password": "swordfish" } });
     let patched = api
@@ -160,24 +153,44 @@ async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_secret_that_may_not_be_read_is_named() -> Result<()> {
+async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_it_is_given() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world
-        .driver("denied", json!({ "backoff": { "initial": "1h", "max": "1h" } }))
-        .await?;
+    let driver = world.driver("denied", patient()).await?;
     let fixtures = &world.fixtures;
-    fixtures
-        .secret("default", "denied", &[("password", "swordfish")])
-        .await?;
+    let content = "swordfish-of-the-denied";
+    fixtures.secret("default", "denied", &[("password", content)]).await?;
     let volume = driver.volume("denied-pv").publish_secret("default", "denied");
     fixtures.persistent_volume(&volume).await?;
     driver.attachment("denied-va", "denied-pv").await?;
+    let rule = "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [denied], verbs [get]";
+    let value = "secretAccess: [{namespace: default, names: [denied]}]";
     let error = fixtures.wait_for_attach_error("denied-va").await?;
     let message = error.message.unwrap_or_default();
     assert!(
-        message.starts_with("failed to load secret \"default/denied\": secrets \"denied\" is forbidden:"),
+        message.starts_with("failed to load secret \"default/denied\": secrets \"denied\" is forbidden:")
+            && message.contains(rule)
+            && message.contains(value),
         "{message}"
     );
+    let parts = ["may not get Secret default/denied", rule, value, "1 attachment waits"];
+    told(&driver, "AttachmentsHealthy", "False", "SecretForbidden", &parts).await?;
+    event(&world, "VolumeAttachment", "denied-va", "AttachFailed", rule).await?;
+    event(&world, "PersistentVolume", "denied-pv", "AttachFailed", value).await?;
+    let log = world.log_text();
+    let line = log
+        .lines()
+        .find(|line| line.contains("denied-va") && line.contains("attach failed"));
+    // In JSON the quotation marks are escaped.
+    let rule = rule.replace('"', "\\\"");
+    let is_told = line.is_some_and(|line| line.contains(&rule) && line.contains(value) && line.contains("WARN"));
+    assert!(is_told, "{line:?}");
     assert!(driver.calls_for("denied-pv").is_empty());
+
+    // It is tried at once, an hour before its time.
+    grant_secret(&world.cluster, "default", "denied").await?;
+    fixtures.wait_for_attached("denied-va").await?;
+    told(&driver, "AttachmentsHealthy", "True", "NoFailures", &[]).await?;
+    let log = world.log_text();
+    assert!(!log.contains(content), "the content of a Secret is in the log");
     Ok(())
 }

@@ -1,0 +1,200 @@
+//! The certificate that the metrics are served with: from files, followed when they change, or made at the start.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::generate_simple_self_signed;
+use ring::digest::{Context, SHA256};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring::default_provider};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::admin::CheckHandle;
+
+/// How often files are looked at. A Secret that changed takes a minute to reach a pod, and is valid for hours.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// One request for each connection needs no more than this.
+const HTTP1: &[u8] = b"http/1.1";
+
+/// Where the certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate in PEM form, and those that lead to its authority.
+    pub certificate: PathBuf,
+    /// Its private key in PEM form.
+    pub key: PathBuf,
+}
+
+/// Why there is no certificate. Never quotes what is in a file.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path} {problem}")]
+    Invalid {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The key is another certificate's.
+    #[error("{key} is not the private key of the first certificate in {certificate}")]
+    Mismatch {
+        /// The file of the key.
+        key: String,
+        /// That of the certificate.
+        certificate: String,
+    },
+    /// None could be made.
+    #[error("cannot make a certificate: {0}")]
+    SelfSigned(#[from] rcgen::Error),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The certificate of the moment; none while there was no usable one.
+#[derive(Clone)]
+pub struct Certificates(pub(super) watch::Receiver<Option<Arc<ServerConfig>>>);
+
+impl Certificates {
+    /// Makes a certificate that nobody has signed, for these names. Its key is in memory only, so that it may live as long
+    /// as the process.
+    pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
+        let made = generate_simple_self_signed(names)?;
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let config = server_config(vec![made.cert.der().clone()], key.into(), provider())?;
+        Ok(Self(watch::channel(Some(Arc::new(config))).1))
+    }
+
+    /// Reads the certificate from files, and again when they change, until `stopped`. Files that cannot be used leave the
+    /// certificate before them in use, and are told; without one before them `check` fails and no connection is answered.
+    pub async fn follow(files: CertificateFiles, check: CheckHandle, stopped: CancellationToken) -> Self {
+        let (current, seen) = watch::channel(None);
+        let mut follower = Follower {
+            files,
+            check,
+            current,
+            last: Err(String::new()),
+        };
+        follower.look().await;
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(LOOK_EVERY);
+            while stopped.run_until_cancelled(ticks.tick()).await.is_some() {
+                follower.look().await;
+            }
+        });
+        Self(seen)
+    }
+
+    /// That of the moment.
+    pub(super) fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.0.borrow().clone()
+    }
+}
+
+struct Follower {
+    files: CertificateFiles,
+    check: CheckHandle,
+    current: watch::Sender<Option<Arc<ServerConfig>>>,
+    /// The hash of what was read last, or why it could not be.
+    last: Result<Vec<u8>, String>,
+}
+
+impl Follower {
+    async fn look(&mut self) {
+        let outcome = match self.read().await {
+            Ok((hash, _, _)) if self.last.as_ref() == Ok(&hash) => return,
+            Ok((hash, certificate, key)) => {
+                self.last = Ok(hash);
+                self.parse(&certificate, &key)
+            }
+            Err(error) if self.last.as_ref() == Err(&error.to_string()) => return,
+            Err(error) => {
+                self.last = Err(error.to_string());
+                Err(error)
+            }
+        };
+        let file = self.files.certificate.display();
+        match outcome {
+            Ok(config) => {
+                let renewed = self.current.send_replace(Some(Arc::new(config))).is_some();
+                info!(%file, renewed, "the certificate of the metrics is in use");
+                self.check.set_ready(true);
+            }
+            Err(error) if self.current.borrow().is_some() => {
+                warn!(%error, "the new certificate of the metrics cannot be used; that before it still is");
+            }
+            Err(error) => {
+                error!(%error, "there is no certificate for the metrics: they are shown to nobody");
+                self.check.set_failing(error.to_string());
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), CertificateError> {
+        let (certificate, key) = (content(&self.files.certificate).await?, content(&self.files.key).await?);
+        let mut hash = Context::new(&SHA256);
+        for part in [&certificate, &key] {
+            hash.update(&part.len().to_le_bytes());
+            hash.update(part);
+        }
+        Ok((hash.finish().as_ref().to_vec(), certificate, key))
+    }
+
+    fn parse(&self, certificate: &[u8], key: &[u8]) -> Result<ServerConfig, CertificateError> {
+        let invalid = |path: &Path| {
+            let path = path.display().to_string();
+            |problem| CertificateError::Invalid { path, problem }
+        };
+        let provider = provider();
+        let chain = crate::pem::certificates(certificate).map_err(invalid(&self.files.certificate))?;
+        let private = crate::pem::private_key(key, &provider).map_err(invalid(&self.files.key))?;
+        server_config(chain, private, provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => CertificateError::Mismatch {
+                key: self.files.key.display().to_string(),
+                certificate: self.files.certificate.display().to_string(),
+            },
+            error => CertificateError::Tls(error),
+        })
+    }
+}
+
+async fn content(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    tokio::fs::read(path)
+        .await
+        .map_err(|source| CertificateError::Unreadable {
+            path: path.display().to_string(),
+            source,
+        })
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(default_provider())
+}
+
+/// TLS 1.2 and 1.3, which is what rustls calls safe.
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: Arc<CryptoProvider>,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![HTTP1.to_vec()];
+    Ok(config)
+}

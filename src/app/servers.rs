@@ -1,0 +1,139 @@
+//! The HTTP servers: for probes, and for metrics, which may be behind TLS.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{ProcessOptions, StartError};
+use crate::admin::{
+    self, AdminState, ApiServer, CertificateFiles, Certificates, Gatekeeper, Health, SecureState, serve_secure,
+};
+use crate::kubernetes::Requests;
+use crate::lease::LeaseHealth;
+use crate::telemetry::Telemetry;
+
+/// How metrics are served behind TLS, to who may read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecureMetrics {
+    /// Where.
+    pub endpoint: SocketAddr,
+    /// With which certificate; one that is made at the start without.
+    pub certificate: Option<CertificateFiles>,
+    /// How long the API server's word that a token is good counts.
+    pub counts_for: Duration,
+}
+
+/// Who may read the metrics.
+#[derive(Clone)]
+pub(super) struct Readers(Arc<Gatekeeper<ApiServer>>);
+
+impl Readers {
+    /// From now on, the API server is asked by these requests.
+    pub fn ask(&self, requests: Requests, options: &ProcessOptions) {
+        self.0.ask(ApiServer::new(requests, absolute(&options.metrics_path)));
+    }
+}
+
+/// The servers that run.
+pub(super) struct Servers {
+    tasks: JoinSet<()>,
+    readers: Option<Readers>,
+}
+
+impl Servers {
+    /// Binds the addresses and serves them until `stopped`.
+    pub async fn start(
+        options: &ProcessOptions,
+        telemetry: &Telemetry,
+        health: &Health,
+        leases: Option<LeaseHealth>,
+        stopped: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let mut servers = Self {
+            tasks: JoinSet::new(),
+            readers: None,
+        };
+        if let Some(address) = options.http_endpoint {
+            let listener = bind("--http-endpoint", address).await?;
+            let state = AdminState {
+                metrics: telemetry.metrics.clone(),
+                health: health.clone(),
+                metrics_path: options.secure_metrics.is_none().then(|| options.metrics_path.clone()),
+                leases,
+            };
+            let stopped = stopped.clone();
+            servers.tasks.spawn(async move {
+                if let Err(error) = admin::serve(listener, state, stopped).await {
+                    error!(%error, "the HTTP server failed");
+                }
+            });
+        }
+        if let Some(secure) = &options.secure_metrics {
+            servers.secure(secure, options, telemetry, health, stopped).await?;
+        }
+        Ok(servers)
+    }
+
+    async fn secure(
+        &mut self,
+        secure: &SecureMetrics,
+        options: &ProcessOptions,
+        telemetry: &Telemetry,
+        health: &Health,
+        stopped: &CancellationToken,
+    ) -> Result<(), StartError> {
+        let listener = bind("--metrics-secure-endpoint", secure.endpoint).await?;
+        let certificates = match &secure.certificate {
+            Some(files) => {
+                // Not ready without a certificate, so that an upgrade that has none stops; volumes are attached all the same.
+                let check = health.check("metrics/certificate");
+                Certificates::follow(files.clone(), check, stopped.clone()).await
+            }
+            None => Certificates::self_signed(vec!["localhost".to_owned(), env!("CARGO_PKG_NAME").to_owned()])?,
+        };
+        let gatekeeper = Arc::new(Gatekeeper::new(secure.counts_for));
+        self.readers = Some(Readers(Arc::clone(&gatekeeper)));
+        let state = SecureState {
+            metrics: telemetry.metrics.clone(),
+            path: absolute(&options.metrics_path),
+            gatekeeper,
+        };
+        info!(
+            address = %secure.endpoint,
+            self_signed = secure.certificate.is_none(),
+            "metrics are served by TLS to who may get the nonResourceURL {}", state.path
+        );
+        self.tasks
+            .spawn(serve_secure(listener, state, certificates, stopped.clone()));
+        Ok(())
+    }
+
+    /// Who may read the metrics, if that is asked.
+    pub fn readers(&self) -> Option<Readers> {
+        self.readers.clone()
+    }
+
+    /// Waits until all of them ended.
+    pub async fn ended(mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                warn!(%error, "an HTTP server ended badly");
+            }
+        }
+    }
+}
+
+async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| StartError::Listen { flag, address, source })
+}
+
+/// A path as a request and a rule of a ClusterRole have it.
+fn absolute(path: &str) -> String {
+    format!("/{}", path.trim_start_matches('/'))
+}

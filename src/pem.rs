@@ -1,0 +1,37 @@
+//! Certificates and private keys in PEM form, with faults in words that say what to mend.
+//!
+//! Must not quote what it reads: the library's own words hold the line that is wrong, which may be of a private key.
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// All certificates of a PEM text, at least one; else what is wrong with it.
+pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| problem("certificate", &error))?;
+    if found.is_empty() {
+        return Err(problem("certificate", &pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+/// The private key of a PEM text, else what is wrong with it. It is tried here: what rustls finds wrong with it later could
+/// be put down to the certificate.
+pub(crate) fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<PrivateKeyDer<'static>, String> {
+    let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| problem("private key", &error))?;
+    match provider.key_provider.load_private_key(key.clone_key()) {
+        Ok(_) => Ok(key),
+        Err(_) => Err("is no RSA, ECDSA or Ed25519 key that can be used".to_owned()),
+    }
+}
+
+fn problem(what: &str, error: &pem::Error) -> String {
+    match error {
+        pem::Error::NoItemsFound => format!("holds no {what} in PEM form"),
+        pem::Error::MissingSectionEnd { .. } => "is cut off: an END line is missing".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => "has a BEGIN line that cannot be read".to_owned(),
+        pem::Error::Base64Decode(_) => "is not base64 between BEGIN and END".to_owned(),
+        _ => "is not PEM".to_owned(),
+    }
+}

@@ -1,0 +1,194 @@
+//! Least privilege, proven both ways: with the rights that helm renders for the chart each scenario comes to its end, and
+//! without any single one of them the scenario of that right does not.
+//!
+//! The rights are read from what helm renders (`tests/chart/golden`), for all sets of values. A right without a scenario fails,
+//! and so does a scenario for a right that is not rendered.
+
+mod document;
+mod rules;
+mod scenarios;
+mod scene;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use parking_lot::Mutex;
+
+use crate::rig::World;
+use crate::support::operator::Operator;
+use crate::support::rbac::{Account, Grants, Right, golden_files};
+use crate::support::{Error, Result};
+use scenarios::{ROWS, Row};
+use scene::Scene;
+
+/// How long an outcome is waited for after the request that would bring it about was refused. With the right it comes at once.
+const GRACE: Duration = Duration::from_millis(1500);
+/// How long a scenario may take to come to the point where it needs the right.
+const LIMIT: Duration = Duration::from_mins(1);
+
+fn other(error: impl Into<String>) -> Error {
+    Error::Other(error.into())
+}
+
+/// Every right that the chart renders for some set of values.
+fn rendered() -> Result<BTreeSet<Right>> {
+    let mut all = BTreeSet::new();
+    for file in golden_files()? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        all.extend(Grants::of_golden(&name)?.rights());
+    }
+    Ok(all)
+}
+
+/// The row of a right.
+fn row_of(right: &Right) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.is_about(right))
+}
+
+#[test]
+fn each_right_of_the_chart_has_a_scenario_and_each_scenario_a_right() -> Result<()> {
+    let rights = rendered()?;
+    let without: Vec<String> = rights
+        .iter()
+        .filter(|right| row_of(right).is_none())
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        without.is_empty(),
+        "no scenario in tests/it/rbac/scenarios.rs needs {without:?}"
+    );
+    let unknown: Vec<&str> = ROWS
+        .iter()
+        .filter(|row| !rights.iter().any(|right| row.is_about(right)))
+        .map(|row| row.right)
+        .collect();
+    assert!(unknown.is_empty(), "the chart grants nothing like {unknown:?}");
+    Ok(())
+}
+
+/// Everything that the chart grants by default, and what the scenario of a Secret needs, for the account of one operator.
+fn everything(account: &Account) -> Result<Grants> {
+    let secret = Grants::to_secret(account, &account.namespace, scenarios::SECRET)?;
+    Ok(Grants::defaults(account)?.and(secret))
+}
+
+#[tokio::test]
+async fn without_any_single_right_the_scenario_of_that_right_fails() -> Result<()> {
+    let (one, two) = tokio::try_join!(World::own(), World::own())?;
+    let rights = Mutex::new(rendered()?.into_iter().enumerate());
+    let lane = async |world: &World| {
+        loop {
+            let next = rights.lock().next();
+            let Some((number, right)) = next else { return Ok(()) };
+            without(world, number, &right).await?;
+        }
+    };
+    let told = async {
+        prepare(&one).await?;
+        // The long one needs no AttacherConfig, so that it disturbs nobody and nobody disturbs it.
+        tokio::try_join!(scenarios::repeated_events(&one), lane(&one)).map(drop)
+    };
+    let with = async {
+        prepare(&two).await?;
+        with_all(&two).await?;
+        lane(&two).await
+    };
+    tokio::try_join!(told, with).map(drop)
+}
+
+/// Installs what each operator needs besides rights.
+async fn prepare(world: &World) -> Result<()> {
+    crate::support::operator::install(&world.cluster).await
+}
+
+/// With all rights each scenario comes to its end, and no request is refused.
+async fn with_all(world: &World) -> Result<()> {
+    let account = Account::new("r-all");
+    let kubeconfig = scene::account(world, &account, &everything(&account)?).await?;
+    let operator = Operator::start_with(&kubeconfig, scene::options(&account))?;
+    operator.wait_ready().await?;
+    let mut seen = BTreeSet::new();
+    let shared = ROWS
+        .iter()
+        .filter(|row| row.deaf_for.is_none() && !row.long && seen.insert(row.name));
+    let runs = shared.map(|row| async {
+        let scene = Scene::beside(world, &account, row.name);
+        let run = tokio::time::timeout(LIMIT, (row.run)(&scene)).await;
+        let run = run.map_err(|_| other("not within a minute"));
+        run.and_then(|run| run)
+            .map_err(|error| other(format!("{} with all rights: {error}", row.name)))
+    });
+    try_join_all(runs).await?;
+    no_refusals(world, &account, None)?;
+    scene::clean(world).await?;
+    drop(operator);
+    for row in ROWS.iter().filter(|row| row.deaf_for.is_some()) {
+        let account = Account::new(&format!("r-all-{}", row.name.replace('_', "-")));
+        let scene = Scene::alone(world, &account, row, &everything(&account)?).await?;
+        let run = tokio::time::timeout(LIMIT, (row.run)(&scene)).await;
+        let run = run.map_err(|_| other("not within a minute")).and_then(|run| run);
+        run.map_err(|error| other(format!("{} with all rights: {error}", row.name)))?;
+        no_refusals(world, &account, None)?;
+        scene.end().await?;
+    }
+    Ok(())
+}
+
+/// Without one right its scenario does not come to its end, because exactly the request that needs the right is refused.
+async fn without(world: &World, number: usize, right: &Right) -> Result<()> {
+    let row = row_of(right).ok_or_else(|| other(format!("no scenario needs {right}")))?;
+    if row.long {
+        return Ok(());
+    }
+    let began = Instant::now();
+    let account = Account::new(&format!("r-{number}"));
+    let grants = everything(&account)?;
+    let scene = Scene::alone(world, &account, row, &grants.without(|other| other == right)).await?;
+    let failed = |what: String| other(format!("without {right}, {}: {what}", row.name));
+    let mut outcome = Box::pin((row.run)(&scene));
+    let refused = async {
+        let (user, what) = (account.user(), format!("a refusal without {right}"));
+        let event = world.cluster.wait_for_audit_event(&what, LIMIT, |event| {
+            event.response_code == 403 && event.username == user && right.is_asked_by(event)
+        });
+        event.await?;
+        scene.point_reached(LIMIT).await
+    };
+    tokio::select! {
+        outcome = &mut outcome => {
+            return Err(failed(format!("it did not fail as it should: {outcome:?}")));
+        }
+        refused = refused => refused.map_err(|error| failed(error.to_string()))?,
+    }
+    if let Ok(outcome) = tokio::time::timeout(GRACE, &mut outcome).await
+        && outcome.is_ok()
+    {
+        return Err(failed("it passes, so nothing needs the right".to_owned()));
+    }
+    drop(outcome);
+    no_refusals(world, &account, Some(right))?;
+    scene.end().await?;
+    println!(
+        "{right:<70} {:<45} fails without it ({:.1} s)",
+        row.name,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Nothing was refused to an operator but what needs one right.
+fn no_refusals(world: &World, account: &Account, but: Option<&Right>) -> Result<()> {
+    let user = account.user();
+    let events = world.cluster.audit_events()?;
+    let refused: Vec<String> = events
+        .iter()
+        .filter(|event| event.response_code == 403 && event.username == user)
+        .filter(|event| !but.is_some_and(|right| right.is_asked_by(event)))
+        .map(|event| format!("{} {}", event.verb, event.uri))
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(other(format!("refused to {user} without {but:?}: {refused:?}")))
+}

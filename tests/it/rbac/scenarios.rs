@@ -1,0 +1,386 @@
+//! What needs each right: a course of events that comes to its end with the right, and not without.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_operator::mock::{Method, Rule};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::scene::{self, Scene};
+use super::{LIMIT, everything, no_refusals, other};
+use crate::events::event;
+use crate::rig::{Driver, World};
+use crate::support::rbac::{Account, Right};
+use crate::support::wait::{wait_for, wait_for_any};
+use crate::support::{Operator, Result, Volume};
+
+/// The Secret of the scenario that has one, in the namespace of the operator's account.
+pub const SECRET: &str = "publish";
+
+type Run = for<'s, 'w> fn(&'s Scene<'w>) -> LocalBoxFuture<'s, Result<()>>;
+
+/// A right and what needs it.
+pub struct Row {
+    /// Kind of the role, API group, resource and verb.
+    pub right: &'static str,
+    /// What it is for, in the words of the documentation.
+    pub purpose: &'static str,
+    /// The scenario.
+    pub name: &'static str,
+    pub run: Run,
+    /// The resource whose watch brings nothing, for which it needs an operator of its own with all rights too.
+    pub deaf_for: Option<&'static str>,
+    /// Whether it takes so long that it is run by itself.
+    pub long: bool,
+}
+
+impl Row {
+    /// Whether it is the row of this right.
+    pub fn is_about(&self, right: &Right) -> bool {
+        self.right == right.to_string()
+    }
+}
+
+/// What most rows have in common.
+const USUAL: Row = Row {
+    right: "",
+    purpose: "",
+    name: "",
+    run: |_| async { Ok(()) }.boxed_local(),
+    deaf_for: None,
+    long: false,
+};
+
+macro_rules! rows {
+    ($($right:literal, $purpose:literal => $scenario:ident $(, $field:ident = $value:expr)?;)*) => {
+        &[$(Row {
+            right: $right,
+            purpose: $purpose,
+            name: stringify!($scenario),
+            run: |scene| $scenario(scene).boxed_local(),
+            $($field: $value,)?
+            ..USUAL
+        }),*]
+    };
+}
+
+/// A row for each right that the chart renders, whatever the values.
+pub const ROWS: &[Row] = rows! {
+    "ClusterRole /events:create", "tell on attachments, volumes, claims and AttacherConfigs what happened"
+        => what_happens_is_told_as_an_event;
+    "ClusterRole /events:patch", "count what happens again on the event that is there"
+        => what_happens_again_is_counted, long = true;
+    "ClusterRole /persistentvolumes:get", "attach a volume that the watch is late with; look again after a write from a stale copy"
+        => a_volume_is_attached_that_the_watch_is_late_with, deaf_for = Some("/persistentvolumes");
+    "ClusterRole /persistentvolumes:list", "know the volumes at the start" => a_driver_becomes_ready;
+    "ClusterRole /persistentvolumes:patch", "put the finalizer on a volume that is attached, and take it off" => a_volume_is_attached;
+    "ClusterRole /persistentvolumes:watch", "try again when a missing volume comes; release a volume that is deleted"
+        => a_volume_that_comes_late_ends_the_wait;
+    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off"
+        => a_config_waits_for_its_volumes;
+    "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"
+        => a_config_that_is_made_later_is_served;
+    "ClusterRole storage.k8s.io/csidrivers:get", "tell that a CSIDriver is missing, or says that attaching is not required"
+        => a_missing_csi_driver_is_told;
+    "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch is late with"
+        => a_node_is_used_that_the_watch_is_late_with, deaf_for = Some("/csinodes");
+    "ClusterRole storage.k8s.io/csinodes:list", "know the nodes' IDs at the start" => a_driver_becomes_ready;
+    "ClusterRole storage.k8s.io/csinodes:watch", "try again when a missing node comes" => a_node_that_comes_late_ends_the_wait;
+    "ClusterRole storage.k8s.io/volumeattachments/status:patch", "say that a volume is attached, or why not" => a_volume_is_attached;
+    "ClusterRole storage.k8s.io/volumeattachments:get", "look again after a write from a stale copy"
+        => an_attachment_that_changed_unseen_is_attached, deaf_for = Some("/volumeattachments");
+    "ClusterRole storage.k8s.io/volumeattachments:list", "know the attachments at the start" => a_driver_becomes_ready;
+    "ClusterRole storage.k8s.io/volumeattachments:patch", "put the finalizer and the node's ID on an attachment, and take the finalizer off"
+        => a_volume_is_attached;
+    "ClusterRole storage.k8s.io/volumeattachments:watch", "attach and detach what is asked for later" => a_volume_is_attached;
+    "Role /secrets:get", "read the publish secret of a volume, or the certificates of an endpoint; for the Secrets named, and no others"
+        => a_volume_with_a_secret_is_attached;
+    "Role coordination.k8s.io/leases:create", "make the Lease of a driver that has none" => a_driver_becomes_ready;
+    "Role coordination.k8s.io/leases:get", "look at a Lease that somebody else has written, before it is renewed"
+        => a_lease_that_another_wrote_on_is_kept;
+    "Role coordination.k8s.io/leases:list", "find out whether a Lease is free" => a_lease_that_becomes_free_is_taken_at_once;
+    "Role coordination.k8s.io/leases:update", "take a Lease that is free, renew it, release it" => a_free_lease_is_taken;
+    "Role coordination.k8s.io/leases:watch", "take over at the moment that another replica releases a Lease"
+        => a_lease_that_becomes_free_is_taken_at_once;
+};
+
+/// Settings with which only an event can bring about a second try.
+fn patient() -> Value {
+    json!({ "backoff": { "initial": "1h", "max": "1h" }, "reconcileSync": { "mode": "Disabled" } })
+}
+
+/// The name of the one volume and the one attachment of a scenario.
+fn volume_of(driver: &Driver<'_>) -> String {
+    format!("{}-volume", driver.short)
+}
+
+async fn a_driver_becomes_ready(scene: &Scene<'_>) -> Result<()> {
+    scene.start()?;
+    let driver = scene.driver().await?;
+    driver.configure(&json!({})).await?;
+    scene.point();
+    driver.wait("Ready", "True", None).await
+}
+
+async fn a_config_that_is_made_later_is_served(scene: &Scene<'_>) -> Result<()> {
+    scene.start()?;
+    let user = scene.account.user();
+    let listed = scene
+        .world
+        .cluster
+        .wait_for_audit_event("the list of AttacherConfigs", LIMIT, |event| {
+            event.is("list", "attacherconfigs") && event.username == user && event.response_code == 200
+        });
+    listed.await?;
+    let driver = scene.driver().await?;
+    driver.configure(&json!({})).await?;
+    scene.point();
+    driver.wait("Ready", "True", None).await
+}
+
+async fn a_config_waits_for_its_volumes(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(json!({ "deletionPolicy": "WaitForDetach" })).await?;
+    scene.point();
+    let configs: Api<AttacherConfig> = Api::all(scene.world.client.clone());
+    let kept = wait_for(configs, &driver.short, "a finalizer", LIMIT, |config| {
+        config.is_some_and(|config| !config.finalizers().is_empty())
+    });
+    kept.await.map(drop)
+}
+
+async fn a_missing_csi_driver_is_told(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(json!({})).await?;
+    scene.point();
+    driver
+        .wait("AttachmentsConsistent", "False", Some("CSIDriverMissing"))
+        .await
+}
+
+async fn a_volume_is_attached(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    scene.point();
+    driver.attach(&volume_of(&driver)).await.map(drop)
+}
+
+async fn what_happens_is_told_as_an_event(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    scene.point();
+    let name = volume_of(&driver);
+    driver.attach(&name).await?;
+    event(scene.world, "VolumeAttachment", &name, "Attached", "")
+        .await
+        .map(drop)
+}
+
+async fn a_volume_that_comes_late_ends_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    let (name, fixtures) = (volume_of(&driver), &scene.world.fixtures);
+    driver.attachment(&name, &name).await?;
+    fixtures.wait_for_attach_error(&name).await?;
+    scene.point();
+    fixtures.persistent_volume(&driver.volume(&name)).await?;
+    fixtures.wait_for_attached(&name).await.map(drop)
+}
+
+/// The driver of a scenario, one of its volumes, and an attachment of that to a node which is not there.
+async fn nowhere<'w>(scene: &Scene<'w>) -> Result<(Driver<'w>, String, String)> {
+    let driver = scene.ready(patient()).await?;
+    let (name, node) = (volume_of(&driver), format!("{}-late", driver.short));
+    let fixtures = &scene.world.fixtures;
+    fixtures.persistent_volume(&driver.volume(&name)).await?;
+    Ok((driver, name, node))
+}
+
+async fn a_node_that_comes_late_ends_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let (driver, name, node) = nowhere(scene).await?;
+    let fixtures = &scene.world.fixtures;
+    fixtures.volume_attachment(&name, &driver.name, &name, &node).await?;
+    fixtures.wait_for_attach_error(&name).await?;
+    scene.point();
+    fixtures.csi_node(&node, &driver.name, "id").await?;
+    fixtures.wait_for_attached(&name).await.map(drop)
+}
+
+async fn a_volume_is_attached_that_the_watch_is_late_with(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    scene.point();
+    driver.attach(&volume_of(&driver)).await.map(drop)
+}
+
+async fn a_node_is_used_that_the_watch_is_late_with(scene: &Scene<'_>) -> Result<()> {
+    let (driver, name, node) = nowhere(scene).await?;
+    let fixtures = &scene.world.fixtures;
+    fixtures.csi_node(&node, &driver.name, "id").await?;
+    scene.point();
+    fixtures.volume_attachment(&name, &driver.name, &name, &node).await?;
+    fixtures.wait_for_attached(&name).await.map(drop)
+}
+
+async fn an_attachment_that_changed_unseen_is_attached(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver().await?;
+    let (name, fixtures) = (volume_of(&driver), &scene.world.fixtures);
+    driver.attachment(&name, &name).await?;
+    scene.start()?;
+    driver.configure(&patient()).await?;
+    fixtures.wait_for_attach_error(&name).await?;
+    let attachments: Api<VolumeAttachment> = fixtures.cluster();
+    let foreign = json!({ "metadata": { "finalizers": ["example.com/keeps"] } });
+    let changed = attachments
+        .patch(&name, &PatchParams::default(), &Patch::Merge(&foreign))
+        .await;
+    changed.map_err(|error| other(error.to_string()))?;
+    scene.point();
+    fixtures.persistent_volume(&driver.volume(&name)).await?;
+    fixtures.wait_for_attached(&name).await.map(drop)
+}
+
+async fn a_volume_with_a_secret_is_attached(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    let (name, fixtures) = (volume_of(&driver), &scene.world.fixtures);
+    let namespace = &scene.account.namespace;
+    fixtures.secret(namespace, SECRET, &[("password", "swordfish")]).await?;
+    scene.point();
+    fixtures
+        .persistent_volume(&driver.volume(&name).publish_secret(namespace, SECRET))
+        .await?;
+    driver.attachment(&name, &name).await?;
+    fixtures.wait_for_attached(&name).await.map(drop)
+}
+
+/// The Lease of a driver, held by this identity, for an hour from now.
+async fn lease(scene: &Scene<'_>, driver: &str, holder: &str) -> Result<()> {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": lease_name(driver), "namespace": scene.account.namespace },
+        "spec": {
+            "holderIdentity": holder, "leaseDurationSeconds": 3600, "leaseTransitions": 0,
+            "acquireTime": now(), "renewTime": now(),
+        },
+    });
+    scene.world.cluster.apply_yaml(&lease.to_string()).await.map(drop)
+}
+
+fn now() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+async fn a_free_lease_is_taken(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver().await?;
+    lease(scene, &driver.name, "").await?;
+    scene.start()?;
+    driver.configure(&json!({})).await?;
+    scene.point();
+    driver.wait("Ready", "True", None).await
+}
+
+/// The times are such that only the watch can tell in time.
+async fn a_lease_that_becomes_free_is_taken_at_once(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.driver().await?;
+    lease(scene, &driver.name, "another").await?;
+    scene.start()?;
+    let election = json!({ "leaseDuration": "1h", "renewDeadline": "50m", "retryPeriod": "10m" });
+    driver.configure(&json!({ "leaderElection": election })).await?;
+    driver.wait("Ready", "False", Some("Standby")).await?;
+    scene.point();
+    lease(scene, &driver.name, "").await?;
+    driver.wait("Ready", "True", None).await
+}
+
+async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> {
+    let election = json!({ "leaseDuration": "3m", "renewDeadline": "2m", "retryPeriod": "1s" });
+    let driver = scene.ready(json!({ "leaderElection": election })).await?;
+    let leases: Api<Lease> = scene.world.fixtures.namespaced(&scene.account.namespace);
+    let name = lease_name(&driver.name);
+    let note = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
+    let noted = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&note)).await;
+    let noted = noted.map_err(|error| other(error.to_string()))?;
+    scene.point();
+    let renewed_at = |lease: &Lease| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0);
+    let renewed = wait_for(leases, &name, "a renewal", LIMIT, |lease| {
+        lease.and_then(renewed_at) > renewed_at(&noted)
+    });
+    renewed.await.map(drop)
+}
+
+/// See [`repeated_events`].
+async fn what_happens_again_is_counted(_: &Scene<'_>) -> Result<()> {
+    Err(other("it is run by itself"))
+}
+
+/// The scenario of the right to change events, with it and without: a count is written half a minute after the event, so both
+/// are run at the same time, by operators that know one driver each.
+pub async fn repeated_events(world: &World) -> Result<()> {
+    let (with, without) = (Account::new("r-count"), Account::new("r-no-count"));
+    let right = "ClusterRole /events:patch";
+    let counted = async {
+        let _running = failing_driver(world, &with, None).await?;
+        let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
+        let is_counted = |event: &Event| {
+            event.involved_object.name.as_deref() == Some(&*with.name) && event.count.is_some_and(|count| count > 1)
+        };
+        wait_for_any(events, "an event with a count", LIMIT, is_counted).await?;
+        no_refusals(world, &with, None)
+    };
+    let refused = async {
+        let _running = failing_driver(world, &without, Some(right)).await?;
+        let user = without.user();
+        let event = world
+            .cluster
+            .wait_for_audit_event("a change of an event refused", LIMIT, |event| {
+                event.response_code == 403 && event.username == user
+            });
+        let event = event.await?;
+        if !event.is("patch", "events") {
+            return Err(other(format!(
+                "without {right}: {} {} is refused",
+                event.verb, event.uri
+            )));
+        }
+        let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
+        let listed = events.list(&kube::api::ListParams::default()).await;
+        let listed = listed.map_err(|error| other(error.to_string()))?;
+        let about = |event: &&Event| event.involved_object.name.as_deref() == Some(&*without.name);
+        let counts: Vec<_> = listed.iter().filter(about).map(|event| event.count).collect();
+        if counts.iter().any(|count| *count != Some(1)) || counts.is_empty() {
+            return Err(other(format!("counts are written without {right}: {counts:?}")));
+        }
+        println!("{right:<70} {:<45} fails without it", "what_happens_again_is_counted");
+        Ok(())
+    };
+    tokio::try_join!(counted, refused).map(drop)
+}
+
+/// An operator for one driver that fails each attach, with an attachment called after the account.
+async fn failing_driver(world: &World, account: &Account, without: Option<&str>) -> Result<(Operator, impl Sized)> {
+    let grants = everything(account)?.without(|right| Some(&*right.to_string()) == without);
+    let kubeconfig = scene::account(world, account, &grants).await?;
+    let (short, name) = (&account.name, format!("{}.csi.test", account.name));
+    let driver = world.unconfigured_driver(short, |builder| builder).await?;
+    let rule = Rule::on(Method::ControllerPublishVolume);
+    driver
+        .mock
+        .script(rule.fail(Code::FailedPrecondition, "as the test wants"));
+    let mut options = scene::options(account);
+    options.arguments = vec![
+        format!("--csi-address={}", world.socket(short).display()),
+        "--retry-interval-start=200ms".to_owned(),
+        "--retry-interval-max=1s".to_owned(),
+    ];
+    let operator = Operator::start_with(&kubeconfig, options)?;
+    world
+        .fixtures
+        .persistent_volume(&Volume::new(short, &name, short))
+        .await?;
+    driver.attachment(short, short).await?;
+    Ok((operator, driver))
+}

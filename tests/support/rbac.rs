@@ -1,0 +1,331 @@
+//! The rights of the operator as helm renders them for the chart: every test runs under these.
+//!
+//! They come from the files in `tests/chart/golden`, which `make chart` holds equal to what helm renders.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::PostParams;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::{Context, Error, Result};
+use super::{AuditEvent, ControlPlane};
+
+/// The variable that takes rights away from every operator of a run, such as `/persistentvolumes:get`, to see which tests
+/// need them. Several are separated by commas.
+pub const WITHOUT: &str = "RBAC_WITHOUT";
+const GOLDEN: &str = "tests/chart/golden";
+/// What the chart renders without any values.
+const DEFAULTS: &str = "defaults.yaml";
+/// A golden file with a Role for a Secret.
+const WITH_SECRET: &str = "ceph.yaml";
+/// How long the API server may take to know new rights.
+const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// One verb on one resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// `ClusterRole` or `Role`.
+    pub scope: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource, with its subresource if there is one.
+    pub resource: String,
+    /// The verb.
+    pub verb: String,
+}
+
+impl Right {
+    /// Whether a request needs it.
+    pub fn is_asked_by(&self, event: &AuditEvent) -> bool {
+        event.api_group == self.group && event.is(&self.verb, &self.resource)
+    }
+
+    /// Whether it is called that: `group/resource:verb`.
+    pub fn is_called(&self, name: &str) -> bool {
+        name == format!("{}/{}:{}", self.group, self.resource, self.verb)
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            scope,
+            group,
+            resource,
+            verb,
+        } = self;
+        write!(formatter, "{scope} {group}/{resource}:{verb}")
+    }
+}
+
+/// A ServiceAccount by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its namespace, which is that of the operator's Leases too.
+    pub namespace: String,
+    /// Its name, and that of its roles.
+    pub name: String,
+}
+
+impl Account {
+    /// An account in the namespace of the same name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            namespace: name.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The name under which the API server knows it.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}
+
+/// The files with what helm renders.
+pub fn golden_files() -> Result<Vec<PathBuf>> {
+    let folder = super::prometheus::of_repository(GOLDEN);
+    let listed = std::fs::read_dir(&folder).while_trying(|| format!("list {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The documents of a YAML text.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
+    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
+    let documents: std::result::Result<Vec<Value>, _> = documents.collect();
+    Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// Roles and their bindings.
+#[derive(Clone, Debug)]
+pub struct Grants(Vec<Value>);
+
+/// The rules of a role.
+pub fn rules(role: &Value) -> impl Iterator<Item = &Value> {
+    role["rules"].as_array().into_iter().flatten()
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn is_role(document: &Value) -> bool {
+    matches!(document["kind"].as_str(), Some("ClusterRole" | "Role"))
+}
+
+impl Grants {
+    /// The roles and bindings among these documents.
+    pub fn of(documents: Vec<Value>) -> Self {
+        let about_rights = |document: &Value| document["apiVersion"] == "rbac.authorization.k8s.io/v1";
+        Self(documents.into_iter().filter(about_rights).collect())
+    }
+
+    /// What helm renders for one set of values.
+    pub fn of_golden(file: &str) -> Result<Self> {
+        let path = super::prometheus::of_repository(GOLDEN).join(file);
+        let text = std::fs::read_to_string(&path).while_trying(|| format!("read {}", path.display()))?;
+        Ok(Self::of(documents(&text)?))
+    }
+
+    /// What helm renders without any values, for this account.
+    pub fn defaults(account: &Account) -> Result<Self> {
+        Self::of_golden(DEFAULTS)?.given_to(account)
+    }
+
+    /// What helm renders for the value `secretAccess` or a Secret with certificates, for this account and one Secret.
+    pub fn to_secret(account: &Account, namespace: &str, name: &str) -> Result<Self> {
+        let Self(rendered) = Self::of_golden(WITH_SECRET)?;
+        let on_secrets = |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "secrets"));
+        let role = rendered.iter().filter(|document| is_role(document)).find(on_secrets);
+        let role = role.ok_or_else(|| Error::Other(format!("{WITH_SECRET} has no role for Secrets")))?;
+        let bound = |document: &&Value| document["roleRef"]["name"] == role["metadata"]["name"];
+        let mut pair = vec![role.clone()];
+        pair.extend(rendered.iter().filter(bound).cloned());
+        for document in &mut pair {
+            let own = format!("{}-secret-{name}", account.name);
+            document["metadata"]["namespace"] = namespace.into();
+            document["metadata"]["name"] = own.clone().into();
+            if is_role(document) {
+                document["rules"][0]["resourceNames"] = json!([name]);
+            } else {
+                document["roleRef"]["name"] = own.into();
+                document["subjects"] = subjects(account);
+            }
+        }
+        Ok(Self(pair))
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// The same with the names and the namespace of another account than that of the release.
+    pub fn given_to(self, account: &Account) -> Result<Self> {
+        let binding = self.0.iter().find(|document| document["kind"] == "ClusterRoleBinding");
+        let binding = binding.ok_or_else(|| Error::Other("there is no ClusterRoleBinding".to_owned()))?;
+        let release = text(&binding["subjects"][0]["namespace"]);
+        let full_name = text(&binding["roleRef"]["name"]);
+        let mut documents = self.0;
+        for document in &mut documents {
+            for pointer in ["/metadata/name", "/roleRef/name"] {
+                if let Some(name) = document.pointer_mut(pointer) {
+                    *name = text(name).replacen(&full_name, &account.name, 1).into();
+                }
+            }
+            if document["metadata"]["namespace"] == release.as_str() {
+                document["metadata"]["namespace"] = account.namespace.clone().into();
+            }
+            if !is_role(document) {
+                document["subjects"] = subjects(account);
+            }
+        }
+        Ok(Self(documents))
+    }
+
+    /// All rights, each verb for itself.
+    pub fn rights(&self) -> BTreeSet<Right> {
+        let roles = self.0.iter().filter(|document| is_role(document));
+        roles
+            .flat_map(|role| rules(role).flat_map(move |rule| rights_of(&text(&role["kind"]), rule)))
+            .collect()
+    }
+
+    /// All roles.
+    pub fn roles(&self) -> impl Iterator<Item = &Value> {
+        self.0.iter().filter(|document| is_role(document))
+    }
+
+    /// The same without the rights of which this says so.
+    #[must_use]
+    pub fn without(mut self, taken: impl Fn(&Right) -> bool) -> Self {
+        for role in self.0.iter_mut().filter(|document| is_role(document)) {
+            let scope = text(&role["kind"]);
+            let single = rules(role).flat_map(|rule| singles(&scope, rule));
+            let kept: Vec<Value> = single
+                .filter(|(right, _)| !taken(right))
+                .map(|(_, rule)| rule)
+                .collect();
+            role["rules"] = kept.into();
+        }
+        self
+    }
+
+    /// Takes away what [`WITHOUT`] names.
+    pub fn without_what_is_asked(self) -> Self {
+        let asked = std::env::var(WITHOUT).unwrap_or_default();
+        let asked: Vec<&str> = asked.split(',').filter(|name| !name.is_empty()).collect();
+        if asked.is_empty() {
+            return self;
+        }
+        self.without(|right| asked.iter().any(|name| right.is_called(name)))
+    }
+
+    /// Applies them, and waits until the API server goes by them.
+    pub async fn apply(&self, cluster: &ControlPlane) -> Result<()> {
+        let client = cluster.admin_client().await?;
+        for document in &self.0 {
+            super::apply::apply_object(&client, serde_json::from_value(document.clone())?).await?;
+        }
+        let reviews: Api<SubjectAccessReview> = Api::all(client);
+        for binding in self.0.iter().filter(|document| !is_role(document)) {
+            let role = self.roles().find(|role| {
+                role["metadata"]["name"] == binding["roleRef"]["name"] && role["kind"] == binding["roleRef"]["kind"]
+            });
+            if let Some(review) = role.and_then(|role| last_right(role, binding)) {
+                wait_until_allowed(&reviews, &review).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn subjects(account: &Account) -> Value {
+    json!([{ "kind": "ServiceAccount", "name": account.name, "namespace": account.namespace }])
+}
+
+fn rights_of(scope: &str, rule: &Value) -> Vec<Right> {
+    singles(scope, rule).into_iter().map(|(right, _)| right).collect()
+}
+
+/// A rule, taken apart into rules with one verb on one resource each.
+fn singles(scope: &str, rule: &Value) -> Vec<(Right, Value)> {
+    let mut found = Vec::new();
+    for group in texts(&rule["apiGroups"]) {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                let right = Right {
+                    scope: scope.to_owned(),
+                    group: group.to_owned(),
+                    resource: resource.to_owned(),
+                    verb: verb.to_owned(),
+                };
+                let mut single = rule.clone();
+                single["apiGroups"] = json!([group]);
+                single["resources"] = json!([resource]);
+                single["verbs"] = json!([verb]);
+                found.push((right, single));
+            }
+        }
+    }
+    found
+}
+
+/// A question about the last right of a role, which the API server knows no sooner than the others.
+fn last_right(role: &Value, binding: &Value) -> Option<SubjectAccessReview> {
+    let rule = rules(role).last()?;
+    let right = rights_of("", rule).pop()?;
+    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let subject = &binding["subjects"][0];
+    let account = Account {
+        namespace: text(&subject["namespace"]),
+        name: text(&subject["name"]),
+    };
+    Some(SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(account.user()),
+            resource_attributes: Some(ResourceAttributes {
+                group: some(&right.group),
+                resource: some(resource),
+                subresource: some(subresource),
+                verb: some(&right.verb),
+                namespace: some(&text(&role["metadata"]["namespace"])),
+                name: texts(&rule["resourceNames"]).next().map(str::to_owned),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    })
+}
+
+async fn wait_until_allowed(reviews: &Api<SubjectAccessReview>, review: &SubjectAccessReview) -> Result<()> {
+    let ask = async {
+        loop {
+            let answer = reviews.create(&PostParams::default(), review).await;
+            let answer = answer.while_trying(|| "ask for a right".to_owned())?;
+            if answer.status.is_some_and(|status| status.allowed) {
+                return Ok(());
+            }
+            // The API server tells nobody when its authorizer has taken in a role.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let asked = tokio::time::timeout(KNOWN_WITHIN, ask).await;
+    asked.map_err(|_| Error::Other(format!("the API server does not know of {review:?}")))?
+}
