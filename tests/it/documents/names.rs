@@ -12,6 +12,9 @@ use super::{Problems, none, sources};
 const FLAGS_OF_OTHERS: &[&str] = &[
     // helm
     "--take-ownership",
+    // docker
+    "--label",
+    "--build-arg",
     // Prometheus
     "--enable-feature",
     // etcd
@@ -163,7 +166,9 @@ fn is_in(span: &str, path: bool, sources: &str) -> bool {
         })
     };
     found(span)
-        || (path && (FIELDS.with(|fields| fields.contains(span)) || VALUES.with(|schema| is_value(span, schema))))
+        || (path
+            && (FIELDS.with(|fields| fields.contains(span))
+                || VALUES.with(|schema| is_value(span, schema) || is_value(&format!("drivers.NAME.{span}"), schema))))
 }
 
 thread_local! {

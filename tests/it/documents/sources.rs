@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 /// Folders and files whose words are looked at.
-const LOOKED_AT: [&str; 12] = [
+const LOOKED_AT: [&str; 13] = [
     "src",
     "proto",
     "crds",
     "config",
     "charts",
+    "image",
     "tests",
     ".ci",
     "Makefile",
