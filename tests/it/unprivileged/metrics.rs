@@ -110,7 +110,9 @@ async fn grant(rig: &Rig, (role, rules): (&str, usize), namespace: &str, account
     let rendered = rendered.ok_or_else(|| other(format!("the chart renders no ClusterRole {role}")))?;
     let mut parsed: Value = serde_yaml::from_str(rendered).map_err(other)?;
     parsed["metadata"] = serde_json::json!({"name": role});
-    let all = parsed["rules"].as_array_mut().ok_or_else(|| other("a role without rules"))?;
+    let all = parsed["rules"]
+        .as_array_mut()
+        .ok_or_else(|| other("a role without rules"))?;
     assert!(all.len() >= rules, "{all:?}");
     all.truncate(rules);
     let binding = serde_json::json!({
