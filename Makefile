@@ -128,8 +128,9 @@ image: need-rust ## Make the image of the operator without Docker: target/image/
 image-contents: ## List what is in the image that make image made, and refuse what should not be
 	@image/contents
 
-image-test: ## Look whether images with a fault are refused
+image-test: ## Look whether images and bills of materials with a fault are refused; after make sbom
 	@tests/image/refused
+	@tests/image/bill
 
 image-run: ## Start the image in containers: read-only root, not root; needs root
 	@tests/image/run
