@@ -216,8 +216,7 @@ fn change(spec: &Value, field: &Field<'_>) -> &'static str {
     let (running, _) = (BTreeMap::from([("a".to_owned(), config(spec))]), config(&changed));
     let steps = steps(&running, &wishes([&after]));
     match steps.as_slice() {
-        [] => "hot",
-        [(_, Step::Reload(_))] => "hot",
+        [] | [(_, Step::Reload(_))] => "hot",
         [(_, Step::Restart(_))] => "new start",
         other => panic!("{}: {other:?}", field.path),
     }
