@@ -3,45 +3,24 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::markdown::{self, Document};
 use super::{Problems, none, sources};
 
 /// Flags of other programs that the documents speak of.
 const FLAGS_OF_OTHERS: &[&str] = &[
     // helm
-    "--namespace",
-    "--create-namespace",
-    "--values",
-    "--set",
-    "--wait",
     "--take-ownership",
-    "--reuse-values",
-    "--reset-values",
-    "--api-versions",
-    "--timeout",
-    "--version",
-    // kubectl
-    "--for",
-    "--type",
-    "--dry-run",
-    "--all",
-    "--force",
-    "--grace-period",
-    "--field-selector",
-    "--raw",
-    "--as",
-    "--subresource",
-    // components of Kubernetes
-    "--controllers",
-    "--terminated-pod-gc-threshold",
-    "--cloud-provider",
-    // cargo and the tests
-    "--release",
-    "--locked",
-    "--mode",
-    "--all-targets",
-    "--lib",
-    "--test",
+    // docker
+    "--label",
+    "--build-arg",
+    // Prometheus
+    "--enable-feature",
+    // etcd
+    "--enable-distributed-tracing",
+    // any flag at all
+    "--x",
 ];
 
 /// Everything that there is to speak of.
@@ -52,19 +31,14 @@ struct Known {
     sources: String,
 }
 
-/// Words that begin in capitals and are of Kubernetes, CSI or other programs.
+/// Words and fields of Kubernetes and other programs.
 const WORDS_OF_OTHERS: &[&str] = &[
     "ContainerCreating",
-    "Terminating",
-    "NotReady",
-    "CrashLoopBackOff",
-    "Pending",
     "FailedAttachVolume",
     "FailedMount",
-    "FailedDetachVolume",
-    "SuccessfulAttachVolume",
-    "ExternalProvisioner",
-    "VolumeFailedDelete",
+    // A gate of the sidecar.
+    "ReleaseLeaderElectionOnExit",
+    "status.volumesInUse",
 ];
 
 impl Known {
@@ -191,40 +165,52 @@ fn is_in(span: &str, path: bool, sources: &str) -> bool {
             !before.is_some_and(is_of_name) && !after.is_some_and(is_of_name)
         })
     };
-    found(span) || (path && FIELDS.with(|fields| fields.contains(span)))
+    found(span)
+        || (path
+            && (FIELDS.with(|fields| fields.contains(span))
+                || VALUES.with(|schema| is_value(span, schema) || is_value(&format!("drivers.NAME.{span}"), schema))))
 }
 
 thread_local! {
-    /// Paths of the fields of AttacherConfig, with and without `spec.`, and of the chart's values.
+    /// Paths of the fields of AttacherConfig, with and without `spec.`.
     static FIELDS: BTreeSet<String> = fields();
+    /// The schema of the chart's values.
+    static VALUES: Value = serde_json::from_str(&read("charts/csi-attacher-operator/values.schema.json")).expect("JSON");
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("the file can be read")
 }
 
 fn fields() -> BTreeSet<String> {
-    let read =
-        |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("readable");
-    let mut fields = BTreeSet::new();
-    for document in ["docs/FIELDS.md", "charts/csi-attacher-operator/README.md"] {
-        let text = read(document);
-        let rows = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-        for (name, _) in rows {
-            fields.insert(name.to_owned());
-            fields.extend(name.strip_prefix("spec.").map(str::to_owned));
-        }
-    }
-    let values: serde_json::Value =
-        serde_yaml::from_str(&read("charts/csi-attacher-operator/values.yaml")).expect("YAML");
-    paths(&values, "", &mut fields);
-    fields
+    let text = read("docs/FIELDS.md");
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let names: Vec<&str> = rows.map(|(name, _)| name).collect();
+    let short = names.iter().filter_map(|name| name.strip_prefix("spec."));
+    short.chain(names.iter().copied()).map(str::to_owned).collect()
 }
 
-fn paths(value: &serde_json::Value, prefix: &str, found: &mut BTreeSet<String>) {
-    for (name, inner) in value.as_object().into_iter().flatten() {
-        let path = format!("{prefix}{name}");
-        paths(inner, &format!("{path}."), found);
-        found.insert(path);
+/// Whether the chart takes a value at this path; NAME stands for a name that people choose.
+fn is_value(path: &str, schema: &Value) -> bool {
+    let mut place = schema;
+    for (depth, name) in path.split('.').enumerate() {
+        while let Some(target) = place["$ref"].as_str() {
+            place = schema.pointer(target.trim_start_matches('#')).unwrap_or(&Value::Null);
+        }
+        let named = place["patternProperties"]
+            .as_object()
+            .and_then(|patterns| patterns.values().next());
+        place = match (&place["properties"][name], named) {
+            (own @ Value::Object(_), _) => own,
+            (_, Some(named)) if name == "NAME" => named,
+            _ if place["additionalProperties"] == false => return false,
+            // As in Kubernetes: the schema of the chart leaves these to the API server.
+            _ => return depth > 0 && place["type"] == "object",
+        };
     }
+    true
 }
 
 fn problems(documents: &[Document], known: &Known) -> Problems {
@@ -278,6 +264,10 @@ fn an_invented_name_is_found() {
         ("spec.timeouts.publsh", true),
         ("crds.keep", false),
         ("crds.kept", true),
+        ("drivers.NAME.container", false),
+        ("drivers.NAME.contaner", true),
+        ("podSecurityContext.supplementalGroups", false),
+        ("attacherConfigs.NAME.endpoint", false),
         ("attacher.csi.dev/there", false),
         ("attacher.csi.dev/gone", true),
         ("PUBLISH_THIS", false),

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 /// Folders and files whose words are looked at.
-const LOOKED_AT: [&str; 12] = [
+const LOOKED_AT: [&str; 13] = [
     "src",
     "proto",
     "crds",
     "config",
     "charts",
+    "image",
     "tests",
     ".ci",
     "Makefile",
@@ -42,6 +43,9 @@ fn gather(path: &Path, text: &mut String) {
             gather(&entry.expect("the folder can be read").path(), text);
         }
     } else if let Ok(content) = fs::read_to_string(path) {
+        // The names of files are spoken of too.
+        text.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        text.push('\n');
         text.push_str(&content);
         text.push('\n');
     }
