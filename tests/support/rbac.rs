@@ -193,16 +193,29 @@ impl Grants {
         Ok(Self(documents))
     }
 
-    /// All rights that an account is given, each verb for itself. A role that is bound to nobody here is for others.
+    /// All rights of the operator, each verb for itself. A role that is bound to somebody else, or to nobody, is not its own.
     pub fn rights(&self) -> BTreeSet<Right> {
+        let attaches =
+            |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "volumeattachments"));
+        let operator = self
+            .roles()
+            .find(attaches)
+            .and_then(|role| self.bindings_of(role).next());
         let bound = |role: &&Value| {
-            let mut bindings = self.0.iter().map(|document| &document["roleRef"]);
-            bindings.any(|bound| bound["name"] == role["metadata"]["name"] && bound["kind"] == role["kind"])
+            self.bindings_of(role)
+                .any(|binding| operator.is_none_or(|operator| operator["subjects"] == binding["subjects"]))
         };
         let roles = self.roles().filter(bound);
         roles
             .flat_map(|role| rules(role).flat_map(move |rule| rights_of(&text(&role["kind"]), rule)))
             .collect()
+    }
+
+    fn bindings_of<'s>(&'s self, role: &'s Value) -> impl Iterator<Item = &'s Value> {
+        self.0.iter().filter(|document| {
+            let reference = &document["roleRef"];
+            reference["name"] == role["metadata"]["name"] && reference["kind"] == role["kind"]
+        })
     }
 
     /// All roles.
