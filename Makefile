@@ -58,7 +58,7 @@ integration: programs controlplane sidecar jaeger prometheus helm ## Run the tes
 	$(CARGO) test --quiet --test it
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
-	$(CARGO) test --quiet --test it rbac:: -- --nocapture
+	$(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
 
 rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
 	UPDATE=1 $(CARGO) test --quiet --test it rbac::document

@@ -115,6 +115,8 @@ impl Barrier {
     pub(super) fn find(path: &Path) -> Self {
         let found = deepest(path);
         let (path, meta) = found.map_or_else(|| (path.to_owned(), None), |found| (found.path, Some(found.meta)));
+        // What is behind a symlink is to be mended, not the symlink.
+        let path = fs::canonicalize(&path).unwrap_or(path);
         Self {
             directory: meta.as_ref().is_some_and(Metadata::is_dir),
             file: meta.as_ref().map(FileFacts::from),

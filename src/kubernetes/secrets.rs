@@ -19,7 +19,7 @@ use crate::telemetry::Span;
 /// The pause after news; then it doubles with each look that brings none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause, hence how late news may be.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Asks the API server for the metadata alone.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -37,7 +37,7 @@ pub enum SecretEvent {
 }
 
 impl Requests {
-    /// Follows the metadata of a Secret: tells how it is, and what changes, 10 s late at most.
+    /// Follows the metadata of a Secret: tells how it is, and what changes, 5 s late at most.
     pub fn follow_secret(&self, reference: &SecretReference) -> impl Stream<Item = SecretEvent> + Send + use<> {
         let follower = Follower {
             requests: self.clone(),

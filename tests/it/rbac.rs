@@ -22,8 +22,6 @@ use crate::support::{Error, Result};
 use scenarios::{ROWS, Row};
 use scene::Scene;
 
-/// How long an outcome is waited for after the request that would bring it about was refused. With the right it comes at once.
-const GRACE: Duration = Duration::from_millis(1500);
 /// How long a scenario may take to come to the point where it needs the right.
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -123,8 +121,9 @@ async fn with_all(world: &World) -> Result<()> {
     no_refusals(world, &account, None)?;
     scene::clean(world).await?;
     drop(operator);
-    for row in ROWS.iter().filter(|row| row.deaf_for.is_some()) {
-        let account = Account::new(&format!("r-all-{}", row.name.replace('_', "-")));
+    let deaf = ROWS.iter().filter(|row| row.deaf_for.is_some());
+    for (number, row) in deaf.enumerate() {
+        let account = Account::new(&format!("r-deaf-{number}"));
         let scene = Scene::alone(world, &account, row, &everything(&account)?).await?;
         let run = tokio::time::timeout(LIMIT, (row.run)(&scene)).await;
         let run = run.map_err(|_| other("not within a minute")).and_then(|run| run);
@@ -161,7 +160,7 @@ async fn without(world: &World, number: usize, right: &Right) -> Result<()> {
         }
         refused = refused => refused.map_err(|error| failed(error.to_string()))?,
     }
-    if let Ok(outcome) = tokio::time::timeout(GRACE, &mut outcome).await
+    if let Ok(outcome) = tokio::time::timeout(row.grace, &mut outcome).await
         && outcome.is_ok()
     {
         return Err(failed("it passes, so nothing needs the right".to_owned()));
@@ -169,11 +168,8 @@ async fn without(world: &World, number: usize, right: &Right) -> Result<()> {
     drop(outcome);
     no_refusals(world, &account, Some(right))?;
     scene.end().await?;
-    println!(
-        "{right:<70} {:<45} fails without it ({:.1} s)",
-        row.name,
-        began.elapsed().as_secs_f64()
-    );
+    let took = began.elapsed().as_secs_f64();
+    println!("{:<62} {}: fails without it ({took:.1} s)", right.to_string(), row.name);
     Ok(())
 }
 

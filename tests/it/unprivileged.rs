@@ -11,12 +11,18 @@ use std::path::{Path, PathBuf};
 use crate::rig::{World, operator_options};
 use crate::support::controlplane::pki::Authority;
 use crate::support::controlplane::ports;
-use crate::support::operator::{IDENTITY, install};
+use crate::support::operator::install;
 use crate::support::otlp::OtlpReceiver;
+use crate::support::rbac::{Account, Grants};
 use crate::support::{Error, Operator, OperatorOptions, Result};
 
 /// User and group of the chart's pods.
 const USER: u32 = 65532;
+
+/// The operator's account: another than that of most tests, as it is seen without some of its rights.
+fn account() -> Account {
+    Account::new("unprivileged")
+}
 
 fn other(error: impl std::fmt::Display) -> Error {
     Error::Other(error.to_string())
@@ -53,7 +59,9 @@ impl Rig {
         }
         install(&world.cluster).await?;
         let kubeconfig = folder.path().join("kubeconfig");
-        let given = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+        let Account { namespace, name } = account();
+        let given = world.cluster.kubeconfig_for_service_account(&namespace, &name).await?;
+        Grants::defaults(&account())?.apply(&world.cluster).await?;
         fs::copy(given, &kubeconfig).map_err(other)?;
         let authority = Authority::new()?;
         certify(folder.path(), &authority)?;
@@ -72,6 +80,7 @@ impl Rig {
             .argument(format!("--metrics-tls-key-file={}/tls.key", folder.path().display()))
             .argument("--metrics-authorization-ttl=1s")
             .argument(format!("--log-level={}", metrics::LOG_LEVEL))
+            .variable("POD_NAMESPACE", &namespace)
             .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
             .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
             .variable("OTEL_BSP_SCHEDULE_DELAY", "20");
@@ -127,7 +136,7 @@ fn as_user(folder: &Path, another: bool) -> Result<PathBuf> {
 async fn metrics_behind_tls_and_closed_sockets_with_the_user_of_the_chart() -> Result<()> {
     let rig = Box::pin(Rig::start()).await?;
     tokio::try_join!(
-        Box::pin(metrics::only_who_may_read_them_does(&rig)),
+        Box::pin(metrics::only_who_may_read_the_metrics_does(&rig)),
         Box::pin(sockets::each_is_told_with_its_mend(&rig))
     )
     .map(drop)

@@ -10,7 +10,6 @@ use std::time::Duration;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{Context, Error, Result};
@@ -97,11 +96,13 @@ pub fn golden_files() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The documents of a YAML text.
-pub fn documents(text: &str) -> Result<Vec<Value>> {
-    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
-    let documents: std::result::Result<Vec<Value>, _> = documents.collect();
-    Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
+/// The roles and bindings of a manifest. What else is in a golden file may be shortened, hence no YAML.
+fn documents(text: &str) -> Result<Vec<Value>> {
+    let whole = format!("\n{text}");
+    let about_rights = whole
+        .split("\n---\n")
+        .filter(|part| part.contains("apiVersion: rbac.authorization.k8s.io/"));
+    about_rights.map(|part| Ok(serde_yaml::from_str(part)?)).collect()
 }
 
 /// Roles and their bindings.
@@ -122,17 +123,16 @@ fn is_role(document: &Value) -> bool {
 }
 
 impl Grants {
-    /// The roles and bindings among these documents.
-    pub fn of(documents: Vec<Value>) -> Self {
-        let about_rights = |document: &Value| document["apiVersion"] == "rbac.authorization.k8s.io/v1";
-        Self(documents.into_iter().filter(about_rights).collect())
+    /// The roles and bindings of a manifest.
+    pub fn of_manifest(text: &str) -> Result<Self> {
+        documents(text).map(Self)
     }
 
     /// What helm renders for one set of values.
     pub fn of_golden(file: &str) -> Result<Self> {
         let path = super::prometheus::of_repository(GOLDEN).join(file);
         let text = std::fs::read_to_string(&path).while_trying(|| format!("read {}", path.display()))?;
-        Ok(Self::of(documents(&text)?))
+        Self::of_manifest(&text)
     }
 
     /// What helm renders without any values, for this account.
@@ -193,9 +193,13 @@ impl Grants {
         Ok(Self(documents))
     }
 
-    /// All rights, each verb for itself.
+    /// All rights that an account is given, each verb for itself. A role that is bound to nobody here is for others.
     pub fn rights(&self) -> BTreeSet<Right> {
-        let roles = self.0.iter().filter(|document| is_role(document));
+        let bound = |role: &&Value| {
+            let mut bindings = self.0.iter().map(|document| &document["roleRef"]);
+            bindings.any(|bound| bound["name"] == role["metadata"]["name"] && bound["kind"] == role["kind"])
+        };
+        let roles = self.roles().filter(bound);
         roles
             .flat_map(|role| rules(role).flat_map(move |rule| rights_of(&text(&role["kind"]), rule)))
             .collect()
@@ -280,6 +284,17 @@ fn singles(scope: &str, rule: &Value) -> Vec<(Right, Value)> {
                 single["verbs"] = json!([verb]);
                 found.push((right, single));
             }
+        }
+    }
+    for path in texts(&rule["nonResourceURLs"]) {
+        for verb in texts(&rule["verbs"]) {
+            let right = Right {
+                scope: scope.to_owned(),
+                group: "a path".to_owned(),
+                resource: path.to_owned(),
+                verb: verb.to_owned(),
+            };
+            found.push((right, json!({ "nonResourceURLs": [path], "verbs": [verb] })));
         }
     }
     found

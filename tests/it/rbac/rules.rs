@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::other;
 use crate::support::Result;
 use crate::support::prometheus::of_repository;
-use crate::support::rbac::{Account, Grants, Right, documents, golden_files, rules};
+use crate::support::rbac::{Account, Grants, Right, golden_files, rules};
 
 fn read(path: &Path) -> Result<Grants> {
     let text = std::fs::read_to_string(path).map_err(|error| other(format!("{}: {error}", path.display())))?;
-    Ok(Grants::of(documents(&text)?))
+    Grants::of_manifest(&text)
 }
 
 /// All that a rule can say, each verb for itself, with the Secrets that it names.

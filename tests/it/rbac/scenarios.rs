@@ -3,6 +3,8 @@
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::api::names::lease_name;
 use csi_attacher_operator::mock::{Method, Rule};
+use std::time::Duration;
+
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
@@ -38,7 +40,10 @@ pub struct Row {
     pub run: Run,
     /// The resource whose watch brings nothing, for which it needs an operator of its own with all rights too.
     pub deaf_for: Option<&'static str>,
-    /// Whether it takes so long that it is run by itself.
+    /// How long the outcome is waited for after the request that would bring it about was refused; with the right it comes
+    /// sooner.
+    pub grace: Duration,
+    /// Whether it is run by itself, as it takes long or its operator has flags of its own.
     pub long: bool,
 }
 
@@ -56,6 +61,7 @@ const USUAL: Row = Row {
     name: "",
     run: |_| async { Ok(()) }.boxed_local(),
     deaf_for: None,
+    grace: Duration::from_millis(2500),
     long: false,
 };
 
@@ -90,8 +96,12 @@ pub const ROWS: &[Row] = rows! {
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"
         => a_config_that_is_made_later_is_served;
+    "ClusterRole authentication.k8s.io/tokenreviews:create", "ask whose a token is; only with metrics.secure.enabled"
+        => only_who_may_read_the_metrics_does, long = true;
+    "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "ask whether its owner may read the metrics; only with metrics.secure.enabled"
+        => only_who_may_read_the_metrics_does, long = true;
     "ClusterRole storage.k8s.io/csidrivers:get", "tell that a CSIDriver is missing, or says that attaching is not required"
-        => a_missing_csi_driver_is_told;
+        => a_missing_csi_driver_is_told, grace = Duration::from_secs(4);
     "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch is late with"
         => a_node_is_used_that_the_watch_is_late_with, deaf_for = Some("/csinodes");
     "ClusterRole storage.k8s.io/csinodes:list", "know the nodes' IDs at the start" => a_driver_becomes_ready;
@@ -312,6 +322,11 @@ async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> 
     renewed.await.map(drop)
 }
 
+/// See `crate::unprivileged::metrics`.
+async fn only_who_may_read_the_metrics_does(_: &Scene<'_>) -> Result<()> {
+    Err(other("it is run by itself"))
+}
+
 /// See [`repeated_events`].
 async fn what_happens_again_is_counted(_: &Scene<'_>) -> Result<()> {
     Err(other("it is run by itself"))
@@ -354,7 +369,7 @@ pub async fn repeated_events(world: &World) -> Result<()> {
         if counts.iter().any(|count| *count != Some(1)) || counts.is_empty() {
             return Err(other(format!("counts are written without {right}: {counts:?}")));
         }
-        println!("{right:<70} {:<45} fails without it", "what_happens_again_is_counted");
+        println!("{right:<62} what_happens_again_is_counted: fails without it");
         Ok(())
     };
     tokio::try_join!(counted, refused).map(drop)

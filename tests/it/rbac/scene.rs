@@ -37,7 +37,7 @@ pub struct Scene<'w> {
 pub fn options(account: &Account) -> OperatorOptions {
     operator_options()
         .argument("--inspection-interval=300ms")
-        .argument("--stuck-after=5m")
+        .argument("--stuck-after=1s")
         .variable("POD_NAMESPACE", &account.namespace)
 }
 
@@ -90,7 +90,7 @@ impl<'w> Scene<'w> {
         };
         Ok(Self {
             own: Some(own),
-            short: format!("{}-{}", account.name, row.name.replace('_', "-")),
+            short: account.name.clone(),
             ..Self::beside(world, account, row.name)
         })
     }

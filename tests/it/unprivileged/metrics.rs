@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Rig, certify, other};
+use super::{Rig, account, certify, other};
 use crate::support::controlplane::pki::Authority;
-use crate::support::operator::IDENTITY;
 use crate::support::prometheus::of_repository;
+use crate::support::rbac::Account;
 use crate::support::{Error, Result};
 
 /// Names the libraries that are held at a higher level unless they are named.
@@ -80,6 +80,13 @@ async fn wait_for(rig: &Rig, authority: &Authority, token: &str, wanted: u16, wh
     answered.map_err(|_| Error::Other(format!("{why}: no status {wanted}, last {last:?}")))
 }
 
+fn scraper(name: &str) -> Account {
+    Account {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 /// A token of a ServiceAccount, which is made if it is missing.
 async fn token_of(rig: &Rig, name: &str) -> Result<String> {
     let kubeconfig = rig
@@ -101,7 +108,7 @@ fn token_in(kubeconfig: &Path) -> Result<String> {
 
 /// Binds a role that the chart makes for this to an account of the test, with the first rules of it. So a rule that is wrong in
 /// the chart fails here, and each is seen to be needed.
-async fn grant(rig: &Rig, (role, rules): (&str, usize), namespace: &str, account: &str) -> Result<()> {
+async fn grant(rig: &Rig, (role, rules): (&str, usize), account: &Account) -> Result<()> {
     let golden = std::fs::read_to_string(of_repository("tests/chart/golden/secure-metrics.yaml")).map_err(other)?;
     let named = format!("-{role}\n");
     let rendered = golden.split("\n---\n").find(|document| {
@@ -110,13 +117,15 @@ async fn grant(rig: &Rig, (role, rules): (&str, usize), namespace: &str, account
     let rendered = rendered.ok_or_else(|| other(format!("the chart renders no ClusterRole {role}")))?;
     let mut parsed: Value = serde_yaml::from_str(rendered).map_err(other)?;
     parsed["metadata"] = serde_json::json!({"name": role});
-    let all = parsed["rules"].as_array_mut().ok_or_else(|| other("a role without rules"))?;
+    let all = parsed["rules"]
+        .as_array_mut()
+        .ok_or_else(|| other("a role without rules"))?;
     assert!(all.len() >= rules, "{all:?}");
     all.truncate(rules);
     let binding = serde_json::json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+        "subjects": [{"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}],
     });
     let manifest = format!("{parsed}\n---\n{binding}\n");
     rig.world.cluster.apply_yaml(&manifest).await.map(drop)
@@ -130,13 +139,13 @@ fn assert_hidden(body: &str) {
     assert!(!body.contains("csi_attacher"), "{body}");
 }
 
-pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
+pub async fn only_who_may_read_the_metrics_does(rig: &Rig) -> Result<()> {
     let ours = &rig.authority;
     let token = token_of(rig, SCRAPER).await?;
     not_in_the_clear(rig, &token).await?;
 
     without_its_rights(rig, &token).await?;
-    grant(rig, (AUTH, 2), IDENTITY, IDENTITY).await?;
+    grant(rig, (AUTH, 2), &account()).await?;
 
     // A valid token of somebody who may not.
     let body = wait_for(rig, ours, &token, 403, "no right to read").await?;
@@ -146,7 +155,7 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
         assert_eq!(status, 401, "{wrong:?}");
         assert_hidden(&body);
     }
-    grant(rig, READER, "default", SCRAPER).await?;
+    grant(rig, READER, &scraper(SCRAPER)).await?;
     assert_shown(&wait_for(rig, ours, &token, 200, "the right to read").await?);
 
     let renewed = renew(rig, &token).await?;
@@ -155,7 +164,7 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
     bindings.delete("metrics-reader", &delete).await.map_err(other)?;
     assert_hidden(&wait_for(rig, &renewed, &token, 403, "the right was taken back").await?);
 
-    grant(rig, READER, "default", SCRAPER).await?;
+    grant(rig, READER, &scraper(SCRAPER)).await?;
     wait_for(rig, &renewed, &token, 200, "the right was given again").await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(rig.world.client.clone(), "default");
     accounts.delete(SCRAPER, &delete).await.map_err(other)?;
@@ -168,7 +177,7 @@ pub async fn only_who_may_read_them_does(rig: &Rig) -> Result<()> {
 async fn without_its_rights(rig: &Rig, token: &str) -> Result<()> {
     let missing = ["tokenreviews", "subjectaccessreviews"];
     for (rules, resource) in missing.into_iter().enumerate() {
-        grant(rig, (AUTH, rules), IDENTITY, IDENTITY).await?;
+        grant(rig, (AUTH, rules), &account()).await?;
         let said = format!("cannot create {resource}: ");
         let told = async {
             loop {
@@ -186,6 +195,7 @@ async fn without_its_rights(rig: &Rig, token: &str) -> Result<()> {
             let line = log.lines().find(|line| line.contains(&said));
             assert!(line.is_some_and(|line| line.contains(part)), "no {part:?} in {line:?}");
         }
+        println!("{resource}:create: only_who_may_read_the_metrics_does fails without it");
     }
     Ok(())
 }
@@ -234,7 +244,7 @@ async fn nowhere_told(rig: &Rig, authority: &Authority, token: &str) -> Result<(
     let signature = token.rsplit('.').next().unwrap_or_default();
     assert!(signature.len() > 40, "a token has a signature");
     let reader = token_of(rig, "another-scraper").await?;
-    grant(rig, READER, "default", "another-scraper").await?;
+    grant(rig, READER, &scraper("another-scraper")).await?;
     let metrics = wait_for(rig, authority, &reader, 200, "another reader").await?;
     let spans = format!("{:#?}", rig.receiver.spans());
     let log = rig.operator.log_text();
