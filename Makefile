@@ -76,8 +76,8 @@ csi-sanity: programs ## Run the conformance test for CSI drivers on the mock dri
 # Whether the machine allows it is asked before anything is built.
 e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; needs root and namespaces, takes 4 minutes after the builds
 	@tests/e2e/cluster --probe
-	@$(MAKE) programs
-	@OPERATOR=$(target)/debug/csi-attacher-operator MOCK_DRIVER=$(target)/debug/csi-mock-driver \
+	@$(MAKE) programs image
+	@OPERATOR_IMAGE=$(target)/image/csi-attacher-operator.tar MOCK_DRIVER=$(target)/debug/csi-mock-driver \
 		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
@@ -128,8 +128,9 @@ image: need-rust ## Make the image of the operator without Docker: target/image/
 image-contents: ## List what is in the image that make image made, and refuse what should not be
 	@image/contents
 
-image-test: ## Look whether images with a fault are refused
+image-test: ## Look whether images and bills of materials with a fault are refused; after make sbom
 	@tests/image/refused
+	@tests/image/bill
 
 image-run: ## Start the image in containers: read-only root, not root; needs root
 	@tests/image/run

@@ -3,7 +3,7 @@
 
 def licensed:
   # The tool writes "Apache-2.0/MIT" as it stands in old manifests.
-  .licenses |= map(if .expression then .expression |= gsub("\\s*/\\s*"; " OR ") else . end);
+  .licenses |= map(if .expression then .expression |= (gsub("\\s*/\\s*"; " OR ") | gsub(" +"; " ")) else . end);
 
 (split("\n") | map(select(. != ""))) as $linked
 | $crates[0] as $all

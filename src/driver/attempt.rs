@@ -40,8 +40,8 @@ pub(super) struct Attempt<'w> {
     pub secrets: Option<SecretData>,
     /// The Secret that the volume names, once it was asked for.
     pub needed_secret: Option<SecretReference>,
-    /// Whether it may not be read.
-    pub refused_secret: bool,
+    /// The same, if it may not be read.
+    pub refused_secret: Option<SecretReference>,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
     /// The same, for the CSINode.
@@ -83,7 +83,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         ended: Ended::Neither,
         secrets: None,
         needed_secret: None,
-        refused_secret: false,
+        refused_secret: None,
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
@@ -175,10 +175,10 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
 impl Attempt<'_> {
     /// Shows that the Secret may not be read, or that it may be, in the status of the AttacherConfig.
     fn tell_of_secret(&self, name: &str, verdict: Verdict) {
-        let refused = self.needed_secret.as_ref().filter(|_| self.refused_secret);
         // An attempt that did not get as far as the Secret learned nothing about it.
         if self.needed_secret.is_some() || verdict == Verdict::Done {
             let work = self.work;
+            let refused = self.refused_secret.as_ref();
             work.secret_watches.refused(name, refused, &work.publisher);
         }
     }

@@ -47,7 +47,7 @@ impl Attempt<'_> {
                 let SecretReference { namespace, name } = reference;
                 let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
                 if error.lacks_right() {
-                    self.refused_secret = true;
+                    self.refused_secret = Some(reference.clone());
                     text = format!("{text}; {}", rights::missing_secret(reference));
                 }
                 self.fail(snapshot, observed, Failure::plain(text), Cause::of_secret(&error))

@@ -302,8 +302,8 @@ fn singles(scope: &str, rule: &Value) -> Vec<(Right, Value)> {
 
 /// A question about the last right of a role, which the API server knows no sooner than the others.
 fn last_right(role: &Value, binding: &Value) -> Option<SubjectAccessReview> {
-    let rule = rules(role).last()?;
-    let right = rights_of("", rule).pop()?;
+    let last = rules(role).last()?;
+    let right = rights_of("", last).pop()?;
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let subject = &binding["subjects"][0];
@@ -320,7 +320,7 @@ fn last_right(role: &Value, binding: &Value) -> Option<SubjectAccessReview> {
                 subresource: some(subresource),
                 verb: some(&right.verb),
                 namespace: some(&text(&role["metadata"]["namespace"])),
-                name: texts(&rule["resourceNames"]).next().map(str::to_owned),
+                name: texts(&last["resourceNames"]).next().map(str::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()

@@ -16,10 +16,10 @@ fn read(path: &Path) -> Result<Grants> {
 
 /// All that a rule can say, each verb for itself, with the Secrets that it names.
 fn said(grants: &Grants) -> Vec<(Right, Value)> {
-    let named = |role: &Value| -> Vec<Value> { rules(role).map(|rule| rule["resourceNames"].clone()).collect() };
+    let secrets_of = |role: &Value| -> Vec<Value> { rules(role).map(|rule| rule["resourceNames"].clone()).collect() };
     let names: Vec<Value> = grants
         .roles()
-        .flat_map(named)
+        .flat_map(secrets_of)
         .filter(|names| !names.is_null())
         .collect();
     grants.rights().into_iter().map(|right| (right, json!(names))).collect()
@@ -98,10 +98,10 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
                         (&json!([""]), &json!(["secrets"])),
                         "{shown}"
                     );
-                    let names = rule["resourceNames"].as_array();
-                    let named = names
-                        .is_some_and(|names| !names.is_empty() && names.iter().all(|name| name.as_str() != Some("")));
-                    assert!(named, "no Secret is named in {shown}");
+                    let list = rule["resourceNames"].as_array();
+                    let are_named =
+                        list.is_some_and(|list| !list.is_empty() && list.iter().all(|name| name.as_str() != Some("")));
+                    assert!(are_named, "no Secret is named in {shown}");
                 }
             }
         }
