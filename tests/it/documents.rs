@@ -71,7 +71,11 @@ fn no_document_is_unfinished() {
     )];
     assert_eq!(
         unfinished(&wrong),
-        ["A.md:2: unfinished: TODO", "A.md:4: unfinished: @LISTING@"]
+        [
+            "A.md:2: unfinished: TODO",
+            "A.md:4: unfinished: @LISTING@",
+            "A.md:5: unfinished: <<<<<<<"
+        ]
     );
 }
 
