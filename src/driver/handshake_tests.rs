@@ -122,7 +122,7 @@ async fn each_endpoint_that_cannot_be_dialled_has_its_reason() {
     drop(std::os::unix::net::UnixListener::bind(path("left")).unwrap());
     let rows = [
         ("missing", Reason::SocketMissing, "no such socket"),
-        ("file", Reason::NotASocket, "mend spec.endpoint"),
+        ("file", Reason::NotASocket, "name the driver's socket in spec.endpoint"),
         ("left", Reason::ConnectionRefused, "not listening"),
     ];
     for (name, wanted, words) in rows {

@@ -229,3 +229,23 @@ tlsConfig:
   {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The containers of drivers that start before the operator, or of those that do not, as `first` says. */}}
+{{- define "csi-attacher-operator.driverContainers" -}}
+{{- $root := .root }}
+{{- $first := .first }}
+{{- range $name, $driver := $root.Values.drivers }}
+{{- if and $driver.container (eq $first (dig "startsFirst" true $driver)) }}
+{{- $mounts := list (dict "name" (printf "socket-%s" $name) "mountPath" (printf "/csi/%s" $name)) }}
+{{- if and $driver.serviceAccountToken (not $root.Values.serviceAccount.automountServiceAccountToken) }}
+{{- $mounts = concat $mounts (include "csi-attacher-operator.tokenMount" $root | fromYamlArray) }}
+{{- end }}
+{{- $settings := dict "volumeMounts" (concat $mounts ($driver.container.volumeMounts | default list)) }}
+{{- if $first }}
+{{- $_ := set $settings "restartPolicy" "Always" }}
+{{- end }}
+- name: {{ $name }}
+  {{- merge $settings (omit $driver.container "name") (dict "securityContext" $root.Values.containerSecurityContext) | toYaml | nindent 2 }}
+{{ end }}
+{{- end }}
+{{- end }}
