@@ -47,7 +47,7 @@ fn compare(told: &BTreeSet<String>, there: &BTreeSet<String>, place: &str) -> Pr
 fn unfinished(documents: &[Document]) -> Problems {
     let marks = |word: &&str| {
         let inner = word.strip_prefix('@').and_then(|rest| rest.strip_suffix('@'));
-        ["TODO", "FIXME", "TBD", "XXX"].contains(word)
+        ["TODO", "FIXME", "TBD", "XXX", "<<<<<<<", ">>>>>>>"].contains(word)
             || inner.is_some_and(|name| name.len() > 2 && name.chars().all(|letter| letter.is_ascii_uppercase()))
     };
     let lines = documents
@@ -65,10 +65,17 @@ fn unfinished(documents: &[Document]) -> Problems {
 #[test]
 fn no_document_is_unfinished() {
     none(&unfinished(&markdown::all()));
-    let wrong = [Document::new("A.md", "all is well\nTODO: more\n\n@LISTING@\n")];
+    let wrong = [Document::new(
+        "A.md",
+        "all is well\nTODO: more\n\n@LISTING@\n<<<<<<< HEAD\n",
+    )];
     assert_eq!(
         unfinished(&wrong),
-        ["A.md:2: unfinished: TODO", "A.md:4: unfinished: @LISTING@"]
+        [
+            "A.md:2: unfinished: TODO",
+            "A.md:4: unfinished: @LISTING@",
+            "A.md:5: unfinished: <<<<<<<"
+        ]
     );
 }
 
