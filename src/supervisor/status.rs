@@ -172,8 +172,12 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
         }
     }
     if let Some(count) = facts.leaving {
-        let text =
-            format!("is being deleted; waits until {count} VolumeAttachments are detached (spec.deletionPolicy)");
+        let what = if count == 1 {
+            "VolumeAttachment is"
+        } else {
+            "VolumeAttachments are"
+        };
+        let text = format!("is being deleted; waits until {count} {what} detached (spec.deletionPolicy)");
         let kind = ConditionType::Reconciling;
         replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
     }
