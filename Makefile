@@ -13,6 +13,8 @@ CARGO ?= cargo
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
 HISTORIES ?= 100000
+# These tests wait more than they compute.
+THREADS ?= $(shell echo $$(($$(nproc) * 3 / 2)))
 SEED ?= 1
 target := $(or $(CARGO_TARGET_DIR),target)
 
@@ -55,7 +57,7 @@ doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
 integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
-	$(CARGO) test --quiet --test it
+	$(CARGO) test --quiet --test it -- --test-threads=$(THREADS)
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	$(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
