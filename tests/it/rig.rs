@@ -20,7 +20,7 @@ use crate::support::operator::{Operator, OperatorOptions};
 use crate::support::{ControlPlane, Error, Fixtures, Options, Result};
 
 pub use driver::Driver;
-pub use record::{NOW, VERSION, VOLUME_UID, assert_steps};
+pub use record::{NOW, Step, VERSION, VOLUME_UID, assert_steps};
 use refusals::Refusals;
 
 /// The bound of every wait that has none of its own.

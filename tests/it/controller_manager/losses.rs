@@ -43,7 +43,7 @@ async fn a_node_is_deleted_under_a_pod() -> Result<()> {
     let attachment = driver.run_pod("lost-pod", &node, "lost-pv").await?;
     world.fixtures.delete::<Node>(&node).await?;
     world.fixtures.delete::<CSINode>(&node).await?;
-    driver.nodes_are_seen().await?;
+    driver.nodes_are_seen("once").await?;
     world.fixtures.delete_pod("default", "lost-pod").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;
@@ -67,7 +67,7 @@ async fn a_node_comes_back_with_another_id() -> Result<()> {
     world.fixtures.delete::<CSINode>(&node).await?;
     world.fixtures.csi_node(&node, &driver.name, "another-id").await?;
     world.fixtures.node(&node).await?;
-    driver.nodes_are_seen().await?;
+    driver.nodes_are_seen("once").await?;
     world.fixtures.delete_pod("default", "again-1").await?;
     let name = attachment.metadata.name.unwrap_or_default();
     world.fixtures.wait_for_attachment_gone(&name).await?;
@@ -97,6 +97,7 @@ async fn a_driver_is_missing_from_the_node() -> Result<()> {
     let node = driver.node();
     driver.claimed(&driver.volume("absent-pv"), "absent-pv").await?;
     driver.unregister().await?;
+    driver.nodes_are_seen("without").await?;
     world
         .fixtures
         .pod("default", "absent-pod", &node, &["absent-pv"])
@@ -112,7 +113,7 @@ async fn a_driver_is_missing_from_the_node() -> Result<()> {
     driver.told("absent-pv", "Attached", "attached to node").await?;
     // And it goes again, with the volume still there.
     driver.unregister().await?;
-    driver.nodes_are_seen().await?;
+    driver.nodes_are_seen("again").await?;
     driver.end_pod("absent-pod", &node, &made).await?;
     driver
         .told("absent-pv", "NodeGone", "has no driver registered any more")
