@@ -13,6 +13,7 @@ mod tables;
 use std::collections::BTreeSet;
 
 use markdown::Document;
+pub use names::METRIC_PREFIXES;
 
 /// What a check found, one line each.
 type Problems = Vec<String>;

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::documents::METRIC_PREFIXES;
 use crate::support::prometheus::{of_repository, promtool};
 use crate::support::{Error, Result};
 
@@ -168,18 +169,10 @@ fn what_is_asked_for_is_documented() {
     let documented = read("docs/METRICS.md");
     let mut texts = vec![read(ALERTS), read("config/grafana/csi-attacher-operator.json")];
     texts.extend(names().iter().map(|name| read(&format!("docs/runbooks/{name}.md"))));
-    let prefixes = [
-        "csi_attacher_",
-        "csi_sidecar_",
-        "workqueue_",
-        "rest_client_",
-        "controller_runtime_",
-        "leader_election_",
-    ];
     let mut count = 0;
     for text in &texts {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        for word in words.filter(|word| prefixes.iter().any(|prefix| word.starts_with(prefix))) {
+        for word in words.filter(|word| METRIC_PREFIXES.iter().any(|prefix| word.starts_with(prefix))) {
             let suffixes = ["_bucket", "_count", "_sum"];
             let family = suffixes
                 .iter()

@@ -99,7 +99,8 @@ fn make_problems(words: &str, known: &Known) -> Option<String> {
         .map(|word| format!("the Makefile has no target {word}"))
 }
 
-const METRICS: [&str; 6] = [
+/// What the names of the metrics begin with.
+pub const METRIC_PREFIXES: [&str; 6] = [
     "csi_attacher_",
     "csi_sidecar_",
     "workqueue_",
@@ -132,7 +133,7 @@ fn span_problem(span: &str, known: &Known) -> Option<String> {
         return (!is_known).then(|| format!("no program has the flag {name}"));
     }
     let metric = span.split(['{', ' ', '[']).next().unwrap_or_default();
-    if METRICS.iter().any(|prefix| metric.starts_with(prefix)) && !metric.ends_with('*') {
+    if METRIC_PREFIXES.iter().any(|prefix| metric.starts_with(prefix)) && !metric.ends_with('*') {
         return (!is_metric(metric, known)).then(|| format!("docs/METRICS.md has no {metric}"));
     }
     let folders = [

@@ -56,13 +56,8 @@ impl Driver<'_> {
         self.claim(&name("full")).await?;
         let text = "rpc error: code = ResourceExhausted desc = no slot";
         // The sidecar reports a volume that its watch has not shown yet as not found, and tries again.
-        let refused = |stored: &VolumeAttachment| {
-            let error = stored.status.as_ref().and_then(|status| status.attach_error.as_ref());
-            error.is_some_and(|error| (error.message.as_deref(), error.error_code) == (Some(text), Some(8)))
-        };
-        fixtures
-            .wait_for_attachment(&name("full"), "refused by the driver", refused)
-            .await?;
+        let error = fixtures.wait_for_attach_error_saying(&name("full"), text).await?;
+        assert_eq!(error.error_code, Some(8));
         self.fails(UNPUBLISH, &name("stuck"));
         fixtures.delete::<VolumeAttachment>(&name("stuck")).await?;
         let error = fixtures.wait_for_detach_error(&name("stuck")).await?;

@@ -68,13 +68,8 @@ async fn a_volume_that_is_being_deleted_is_not_attached() -> Result<()> {
         .await?;
     // Until the watch of volumes has brought the deletion, it is the node that is missing.
     let text = "PersistentVolume \"dying-pv\" is marked for deletion";
-    let refused = |stored: &VolumeAttachment| {
-        let error = stored.status.as_ref().and_then(|status| status.attach_error.as_ref());
-        error.is_some_and(|error| (error.message.as_deref(), error.error_code) == (Some(text), None))
-    };
-    fixtures
-        .wait_for_attachment("dying-va", "refused for its volume", refused)
-        .await?;
+    let error = fixtures.wait_for_attach_error_saying("dying-va", text).await?;
+    assert_eq!(error.error_code, None);
     driver.attach_one_more("dying-more").await?;
 
     let body = json!({
