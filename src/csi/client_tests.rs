@@ -140,7 +140,8 @@ async fn everything_of_a_call_arrives() {
 async fn a_deadline_is_ours_and_the_driver_is_told() {
     let stage = Stage::new().await;
     stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
-    let deadline = Duration::from_millis(300);
+    // Long enough for the call to be under way in time on a busy machine.
+    let deadline = Duration::from_secs(1);
     let started = Instant::now();
     let error = stage.publish(None, deadline).await.unwrap_err();
     assert!(started.elapsed() >= deadline);
@@ -152,7 +153,7 @@ async fn a_deadline_is_ours_and_the_driver_is_told() {
     // The driver saw the limit, and the end of the call.
     let ended = stage.driver.wait_for_call(|call| call.outcome == Outcome::Cancelled);
     let told = within(ended).await.deadline_ms.unwrap();
-    assert!((1..=300).contains(&told), "{told} ms");
+    assert!((1..=1000).contains(&told), "{told} ms");
 }
 
 #[tokio::test]

@@ -14,6 +14,26 @@ use crate::store::Snapshot;
 /// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
 const RESOURCE_EXHAUSTED: i32 = 8;
 
+/// What is told.
+struct News {
+    reason: Reason,
+    level: Level,
+    cause: &'static str,
+    note: String,
+}
+
+impl News {
+    /// What has one cause only.
+    const fn of(reason: Reason, note: String) -> Self {
+        Self {
+            reason,
+            level: reason.level(),
+            cause: "",
+            note,
+        }
+    }
+}
+
 /// The reason of an event about an attempt that failed.
 pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: Cause) -> Reason {
     match (operation, failure.code) {
@@ -38,11 +58,18 @@ pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Durati
         attempt.run.attempt(),
         took.as_secs_f64()
     );
-    tell(attempt, snapshot, reason, reason.level(), note);
+    tell(attempt, snapshot, News::of(reason, note));
 }
 
-/// An attempt failed.
-pub(super) fn failed(attempt: &Attempt<'_>, snapshot: &Snapshot, failure: &Failure, cause: Cause, delay: Duration) {
+/// An attempt failed, for what `error.type` has as `kind`.
+pub(super) fn failed(
+    attempt: &Attempt<'_>,
+    snapshot: &Snapshot,
+    failure: &Failure,
+    cause: Cause,
+    kind: &'static str,
+    delay: Duration,
+) {
     let operation = Operation::of(snapshot);
     let reason = reason_of(operation, failure, cause);
     let direction = match operation {
@@ -61,7 +88,11 @@ pub(super) fn failed(attempt: &Attempt<'_>, snapshot: &Snapshot, failure: &Failu
         seconds(delay),
         failure.message
     );
-    tell(attempt, snapshot, reason, reason.level(), note);
+    let news = News {
+        cause: kind,
+        ..News::of(reason, note)
+    };
+    tell(attempt, snapshot, news);
 }
 
 /// A volume is detached from a node that is not there as it was when the volume was attached. Told in the first attempt.
@@ -84,7 +115,7 @@ pub(super) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[Pl
         volume(snapshot),
         ids.join(", ")
     );
-    tell(attempt, snapshot, Reason::NodeGone, Reason::NodeGone.level(), note);
+    tell(attempt, snapshot, News::of(Reason::NodeGone, note));
 }
 
 /// NOT_FOUND was taken for success, as the AttacherConfig asks.
@@ -97,7 +128,12 @@ pub(super) fn orphaned(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<
         place.node_id,
         answer.message
     );
-    tell(attempt, snapshot, Reason::Detached, Level::Warning, note);
+    let news = News {
+        level: Level::Warning,
+        cause: "orphaned",
+        ..News::of(Reason::Detached, note)
+    };
+    tell(attempt, snapshot, news);
 }
 
 /// A volume was taken back, or could not be, after its VolumeAttachment vanished during the attach.
@@ -113,7 +149,12 @@ pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, detached: boo
         snapshot.attachment.name,
         snapshot.attachment.node
     );
-    tell(attempt, snapshot, reason, Level::Warning, note);
+    let news = News {
+        level: Level::Warning,
+        cause: "vanished",
+        ..News::of(reason, note)
+    };
+    tell(attempt, snapshot, news);
 }
 
 /// Two listings in a row contradict an attachment; it is attached or detached once more.
@@ -145,20 +186,21 @@ pub(super) fn repaired(work: &Work, expected: &Expectation) {
 fn compared(work: &Work, expected: &Expectation, reason: Reason, note: String) {
     let known = work.context.store.attachment(&expected.name);
     if let Some(snapshot) = known.filter(|known| known.attachment.uid == expected.uid) {
-        record(work, &snapshot, reason, reason.level(), note, None);
+        record(work, &snapshot, News::of(reason, note), None);
     }
 }
 
-fn tell(attempt: &Attempt<'_>, snapshot: &Snapshot, reason: Reason, level: Level, note: String) {
-    record(attempt.work, snapshot, reason, level, note, attempt.span.traceparent());
+fn tell(attempt: &Attempt<'_>, snapshot: &Snapshot, news: News) {
+    record(attempt.work, snapshot, news, attempt.span.traceparent());
 }
 
-fn record(work: &Work, snapshot: &Snapshot, reason: Reason, level: Level, note: String, traceparent: Option<String>) {
+fn record(work: &Work, snapshot: &Snapshot, news: News, traceparent: Option<String>) {
     work.context.events.record(Occurrence {
         driver: work.facts.name.clone(),
-        reason,
-        level,
-        note,
+        reason: news.reason,
+        level: news.level,
+        cause: news.cause.into(),
+        note: news.note,
         traceparent,
         at: clock::now(),
         subjects: subjects(snapshot),

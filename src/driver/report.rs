@@ -229,7 +229,7 @@ pub(super) fn failed(
     attempt.span.fail(kind, description(failure));
     let trace_id = attempt.span.trace_id();
     if let Some(snapshot) = snapshot {
-        announce::failed(attempt, snapshot, failure, cause, delay);
+        announce::failed(attempt, snapshot, failure, cause, kind, delay);
     }
     attempt.ended = Ended::Failed(kind);
     traced!(

@@ -145,6 +145,9 @@ pub struct Occurrence {
     pub reason: Reason,
     /// The reason's level, unless this is an exception.
     pub level: Level,
+    /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
+    /// Another cause is told at once, as an event of its own.
+    pub cause: Box<str>,
     /// What happened, for people. Cut to what the API server takes.
     pub note: String,
     /// W3C `traceparent` of the attempt, when it is traced.

@@ -77,8 +77,9 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Series {
     instance: String,
-    /// By UID of the object, reason and level: an exception is not to be counted on what is usual.
-    entries: HashMap<(Box<str>, Reason, Level), Entry>,
+    /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
+    /// where its words would wait.
+    entries: HashMap<(Box<str>, Reason, Level, Box<str>), Entry>,
     budgets: HashMap<Arc<str>, Budgets>,
     number: u64,
 }
@@ -95,7 +96,12 @@ impl Series {
 
     /// The write that an occurrence asks for on one of its objects. An error is what the budget does not allow.
     pub fn take_in(&mut self, occurrence: &Occurrence, subject: &Subject, now: Instant) -> Result<Option<Write>, ()> {
-        let key = (subject.uid.clone(), occurrence.reason, occurrence.level);
+        let key = (
+            subject.uid.clone(),
+            occurrence.reason,
+            occurrence.level,
+            occurrence.cause.clone(),
+        );
         let note = cut(&plain(&occurrence.note), MAX_NOTE_BYTES).to_owned();
         if let Some(entry) = self.entries.get_mut(&key)
             && now.saturating_duration_since(entry.seen) < ONE_SERIES
@@ -127,11 +133,11 @@ impl Series {
     /// The counts that waited for their time, as far as the budgets allow.
     pub fn due(&mut self, now: Instant) -> Vec<Write> {
         let Self { entries, budgets, .. } = self;
-        let due = entries.iter_mut().filter(|((.., level), entry)| {
+        let due = entries.iter_mut().filter(|((.., level, _), entry)| {
             let rested = entry.changed && now.saturating_duration_since(entry.written) >= REST;
             rested && take(budgets, &entry.driver, *level, now)
         });
-        due.map(|((_, reason, _), entry)| entry.write(*reason, now)).collect()
+        due.map(|((_, reason, ..), entry)| entry.write(*reason, now)).collect()
     }
 
     #[cfg(test)]

@@ -22,6 +22,7 @@ fn occurrence(reason: Reason, note: &str) -> Occurrence {
         driver: "a.test".into(),
         reason,
         level: reason.level(),
+        cause: Box::default(),
         note: note.to_owned(),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         at: Timestamp::from_second(1_700_000_000).unwrap(),
@@ -101,6 +102,30 @@ fn what_repeats_is_counted_and_written_now_and_then() {
     assert!(other.change.is_none(), "another reason is another event");
     let after_a_pause = written(&mut series, &occurrence(Reason::DetachFailed, "new"), later(2000)).unwrap();
     assert!(after_a_pause.change.is_none(), "a new series");
+}
+
+/// First a node that is not registered, a moment later the driver's refusal: who waits for a pod is not to read of the node
+/// for another half a minute.
+#[test]
+fn another_cause_is_told_at_once() {
+    let mut series = Series::new("pod-1".to_owned());
+    let start = Instant::now();
+    let failed = |cause: &str, note| Occurrence {
+        cause: cause.into(),
+        ..occurrence(Reason::AttachFailed, note)
+    };
+    let later = |millis| start + Duration::from_millis(millis);
+    let first = written(&mut series, &failed("csinode_missing", "no node"), start).unwrap();
+    let other = written(&mut series, &failed("INTERNAL", "busy"), later(50)).unwrap();
+    assert_eq!((&other.change, &other.body["message"]), (&None, &json!("busy")));
+    assert_ne!(first.body["metadata"]["name"], other.body["metadata"]["name"]);
+    assert_eq!(
+        written(&mut series, &failed("csinode_missing", "no node"), later(100)),
+        None
+    );
+    assert_eq!(written(&mut series, &failed("INTERNAL", "busy"), later(150)), None);
+    let due = series.due(later(30_151));
+    assert_eq!(due.len(), 2, "each is counted on its own: {due:?}");
 }
 
 #[test]

@@ -172,6 +172,7 @@ impl Inspector {
             driver: driver.clone(),
             reason,
             level: reason.level(),
+            cause: Box::default(),
             note,
             traceparent: None,
             at,

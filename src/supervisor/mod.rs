@@ -369,7 +369,7 @@ fn claimed(drivers: &Drivers, name: &str, entry: &Entry) -> Option<usize> {
 
 /// Tells a change of the status as an event. Told by whoever writes the status, hence once whatever the number of replicas.
 fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatus) {
-    let Some((reason, note)) = news::news(&entry.written, wanted) else {
+    let Some((reason, cause, note)) = news::news(&entry.written, wanted) else {
         return;
     };
     let driver = wanted.driver.as_ref().map_or(name, |driver| &driver.name);
@@ -378,6 +378,7 @@ fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatu
         driver: driver.into(),
         reason,
         level: reason.level(),
+        cause,
         note,
         traceparent: None,
         at: clock::now(),

@@ -9,8 +9,8 @@ use crate::api::AttacherConfigStatus;
 use crate::api::condition::{self, ConditionType};
 use crate::events::Reason;
 
-/// The event of a change of the status, if it is worth one. One at most, and the worst.
-pub(super) fn news(before: &AttacherConfigStatus, now: &AttacherConfigStatus) -> Option<(Reason, String)> {
+/// The event of a change of the status, if it is worth one: its reason, its cause and its words. One at most, and the worst.
+pub(super) fn news(before: &AttacherConfigStatus, now: &AttacherConfigStatus) -> Option<(Reason, Box<str>, String)> {
     // What is told, by condition, status and, where not every reason is meant, reason.
     let states = [
         (ConditionType::Stalled, "True", None, Reason::Stalled),
@@ -33,7 +33,8 @@ pub(super) fn news(before: &AttacherConfigStatus, now: &AttacherConfigStatus) ->
         };
         let Some(current) = state(now) else { continue };
         let told = state(before).is_some_and(|known| known.reason == current.reason);
-        return (!told).then(|| (reason, format!("{}: {}", current.reason, current.message)));
+        let note = format!("{}: {}", current.reason, current.message);
+        return (!told).then(|| (reason, current.reason.into(), note));
     }
     None
 }

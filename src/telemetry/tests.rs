@@ -243,10 +243,12 @@ async fn silence_costs_nothing(protocol: &str) {
     assert!(counts.queue_full >= SPANS - 64 - 16, "{counts:?}");
 
     let began = Instant::now();
-    let cap = Duration::from_millis(300);
+    // Long enough for the books to be closed on a busy machine.
+    let cap = Duration::from_secs(2);
     let outcome = guard.shutdown(cap).await;
+    // The export that hangs would take ten seconds.
     assert!(
-        began.elapsed() < Duration::from_secs(3),
+        began.elapsed() < Duration::from_secs(8),
         "shutdown took {:?}",
         began.elapsed()
     );

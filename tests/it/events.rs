@@ -4,7 +4,7 @@ use csi_attacher_operator::mock::{Method, Rule};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::rig::{Driver, LIMIT, World};
@@ -25,11 +25,12 @@ pub async fn event(world: &World, kind: &str, name: &str, reason: &str, part: &s
     .await
 }
 
+fn settings() -> Value {
+    json!({ "backoff": { "initial": "50ms", "max": "100ms" }, "timeouts": { "publish": "1s", "unpublish": "1s" } })
+}
+
 async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
-    let settings = json!({
-        "backoff": { "initial": "50ms", "max": "100ms" }, "timeouts": { "publish": "1s", "unpublish": "1s" },
-    });
-    world.driver(short, settings).await
+    world.driver(short, settings()).await
 }
 
 #[tokio::test]
@@ -105,7 +106,7 @@ async fn a_detach_tells_what_holds_it_up() -> Result<()> {
 #[tokio::test]
 async fn a_detach_that_cannot_begin_is_blocked() -> Result<()> {
     let world = World::shared().await?;
-    let driver = driver(&world, "blocked").await?;
+    let driver = world.unconfigured_driver("blocked", |builder| builder).await?;
     let note = json!({"handle": "blocked-va", "secret": {"namespace": "default", "name": "nowhere"}}).to_string();
     let annotations = json!({"csi.alpha.kubernetes.io/node-id": driver.node_id(), "attacher.csi.dev/volume": note});
     world.fixtures.persistent_volume(&driver.volume("other-handle")).await?;
@@ -116,13 +117,12 @@ async fn a_detach_that_cannot_begin_is_blocked() -> Result<()> {
         },
     });
     let api: Api<VolumeAttachment> = Api::all(world.client.clone());
-    // Deleted before the operator may attach it: its driver is not there.
-    driver.stop().await;
+    // Deleted before the operator can attach it: it has not heard of the driver.
     let attachment = serde_json::from_value(attachment)?;
     let created = api.create(&kube::api::PostParams::default(), &attachment).await;
     created.expect("the attachment can be made");
     world.fixtures.delete::<VolumeAttachment>("blocked-va").await?;
-    driver.start_again().await?;
+    driver.configure(&settings()).await?;
     event(
         &world,
         "VolumeAttachment",

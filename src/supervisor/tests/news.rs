@@ -27,7 +27,10 @@ fn what_lasts_is_told_once() {
     let nothing = AttacherConfigStatus::default();
     let missing = || of(unreachable(SocketMissing, "no socket"));
     let mismatch = || of(stalled(DriverNameMismatch));
-    let told = |reason, text: &str| Some((reason, text.to_owned()));
+    let told = |reason, text: &str| {
+        let (cause, _) = text.split_once(':').unwrap();
+        Some((reason, cause.into(), text.to_owned()))
+    };
     let rows = [
         (nothing.clone(), of(Phase::Connecting), None),
         (nothing.clone(), of(Phase::Syncing), None),
@@ -91,7 +94,11 @@ fn a_spec_that_cannot_be_used_is_told_beside_what_runs() {
         problem: Some(&problem),
         ..facts(Some(&running))
     });
-    let expected = Some((Reason::Stalled, "InvalidSpec: spec.endpoint: no".to_owned()));
+    let expected = Some((
+        Reason::Stalled,
+        "InvalidSpec".into(),
+        "InvalidSpec: spec.endpoint: no".to_owned(),
+    ));
     assert_eq!(news(&of(Phase::Running), &invalid), expected);
     assert_eq!(news(&invalid, &invalid), None);
 }
