@@ -57,7 +57,7 @@ doc-test: need-rust ## Run the examples in the documentation
 	$(CARGO) test --quiet --doc
 
 integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
-	$(CARGO) test --quiet --test it -- --test-threads=$(THREADS)
+	@CARGO='$(CARGO)' tests/integration --test-threads=$(THREADS)
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	$(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::

@@ -43,6 +43,7 @@ mod reconcile_sync;
 mod reload;
 mod replicas;
 mod rig;
+mod second_examination;
 mod shutdown;
 mod takeover;
 mod tls;
