@@ -180,10 +180,9 @@ impl Scene {
             End::Told => leader.process.signal("TERM")?,
             End::Killed => {
                 leader.process.signal("KILL")?;
-                self.killed.push(Killed {
-                    pid: leader.pid,
-                    at: signalled,
-                });
+                // Not the time before: it takes a while to send a signal, in which the replica works on.
+                let at = Timestamp::now();
+                self.killed.push(Killed { pid: leader.pid, at });
             }
         }
         let first = self.driver.wait_for_call(move |call| {

@@ -50,6 +50,20 @@ async fn until_spans(operator: &Operator, result: &str, enough: impl Fn(u64) -> 
     within(&format!("spans {result}"), asking).await?
 }
 
+/// Waits until there is a record with these words, and tells how many there are: what is logged may be counted a moment before.
+async fn until_records(operator: &Operator, words: &[&str]) -> Result<usize> {
+    let looking = async {
+        loop {
+            let count = records(operator, words);
+            if count > 0 {
+                return count;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(&format!("records {words:?}"), looking).await
+}
+
 /// The records of the log that hold all of these words.
 fn records(operator: &Operator, words: &[&str]) -> usize {
     let log = operator.log_text();
@@ -141,8 +155,9 @@ async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_count
     let options = operator_options()
         .variable("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint())
         .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-        .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
-        .variable("OTEL_BSP_EXPORT_TIMEOUT", "1000")
+        // Short enough for one to pass while nothing answers, and long enough that none does when everything is slow.
+        .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "5000")
+        .variable("OTEL_BSP_EXPORT_TIMEOUT", "6000")
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
         .variable("OTEL_BSP_MAX_QUEUE_SIZE", "32");
     let operator = world.operator(options).await?;
@@ -156,18 +171,14 @@ async fn t5_a_collector_that_comes_back_gets_spans_again_and_every_span_is_count
     until_spans(&operator, "queue_full", |count| count > 0).await?;
     until_spans(&operator, "export_failed", |count| count > 0).await?;
     assert_eq!(spans(&operator, "exported").await?, 0);
-    assert_eq!(
-        records(&operator, &["spans could not be exported"]),
-        1,
-        "{}",
-        operator.log_text()
-    );
+    let told = until_records(&operator, &["spans could not be exported"]).await?;
+    assert_eq!(told, 1, "{}", operator.log_text());
 
     gate.send(true).unwrap();
     driver.attach("gated-after").await?;
     arrives(&receiver, "gated-after").await;
     let exported = until_spans(&operator, "exported", |count| count > 0).await?;
-    assert_eq!(records(&operator, &["spans are exported again"]), 1);
+    assert_eq!(until_records(&operator, &["spans are exported again"]).await?, 1);
     assert!(exported <= receiver.spans().len() as u64);
     let publishes = driver.mock.calls_of(Method::ControllerPublishVolume).len();
     assert_eq!(publishes, VOLUMES + 1);

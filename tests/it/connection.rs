@@ -54,6 +54,8 @@ async fn another_endpoint_drains_and_moves_that_driver_alone() -> Result<()> {
         .await?;
 
     apply_config(&world.client, "move", world.spec("move-to", &json!({}))).await?;
+    // The operator has seen it when the status is of this generation; attachments come by another watch and may be faster.
+    driver.wait("Stalled", "False", None).await?;
     driver.claim("move-next").await?;
     beside.attach("move-beside-va").await?;
     let moved = elsewhere.wait_for_call(|call| call.method == Method::ControllerPublishVolume);

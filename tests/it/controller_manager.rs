@@ -6,15 +6,36 @@ mod migrated;
 mod modes;
 
 use csi_attacher_operator::mock::{CallRecord, Method};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::events::event;
-use crate::rig::{Driver, World};
-use crate::support::{Result, Volume};
+use crate::rig::{Driver, LIMIT, World};
+use crate::support::wait::wait_for;
+use crate::support::{Fixtures, Result, Volume};
 
 const NAMESPACE: &str = "default";
+/// An annotation of Nodes that kube-controller-manager puts right whenever it sees another value.
+const TTL: &str = "node.alpha.kubernetes.io/ttl";
+
+/// Waits until kube-controller-manager has seen all that happened to a Node before: until it puts right what is changed
+/// afterwards. Its watches have no order, and a pod that it sees before the pod's Node is left alone for minutes.
+pub async fn node_is_seen(fixtures: &Fixtures, name: &str) -> Result<()> {
+    const WRONG: &str = "-1";
+    let nodes = fixtures.cluster::<Node>();
+    let wrong = json!({ "metadata": { "annotations": { TTL: WRONG } } });
+    let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&wrong)).await;
+    patched.expect("an administrator may do this");
+    wait_for(nodes, name, "seen by kube-controller-manager", LIMIT, |node| {
+        let ttl = node.and_then(|node| node.annotations().get(TTL));
+        ttl.is_some_and(|ttl| ttl != WRONG)
+    })
+    .await
+    .map(drop)
+}
 
 impl World {
     /// A driver with its AttacherConfig, CSIDriver and node, as [`World::driver`] but in a cluster with Nodes.
@@ -26,6 +47,7 @@ impl World {
         let driver = self.named_driver(short, name, |builder| builder).await?;
         self.fixtures.csi_driver(name, true).await?;
         self.fixtures.node(&driver.node()).await?;
+        node_is_seen(&self.fixtures, &driver.node()).await?;
         let backoff = json!({ "initial": "100ms", "max": "500ms" });
         driver.configure(&json!({ "backoff": backoff })).await?;
         driver.wait("Ready", "True", None).await?;
@@ -39,6 +61,7 @@ impl Driver<'_> {
         let name = format!("{}-node-2", self.short);
         self.world.fixtures.csi_node(&name, &self.name, &name).await?;
         self.world.fixtures.node(&name).await?;
+        node_is_seen(&self.world.fixtures, &name).await?;
         Ok(name)
     }
 

@@ -12,7 +12,8 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::rig::own_control_planes;
+use crate::controller_manager::node_is_seen;
+use crate::rig::{own_control_planes, within};
 use crate::support::{ControlPlane, Fixtures, Options, Result, Volume, shared_control_plane};
 
 const DRIVER: &str = "harness.example.com";
@@ -65,6 +66,22 @@ fn is_forbidden<T: std::fmt::Debug>(outcome: &kube::Result<T>) -> bool {
     matches!(outcome, Err(kube::Error::Api(status)) if status.is_forbidden())
 }
 
+/// A ConfigMap that a role allows to read. The API server itself hears of roles by watches, a moment after they are made.
+async fn by_role(config_maps: &Api<ConfigMap>, name: &str) -> Result<ConfigMap> {
+    let asking = async {
+        loop {
+            let answer = config_maps.get(name).await;
+            if !is_forbidden(&answer) {
+                return answer;
+            }
+            // Nobody tells when a role is known.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let answer = within("reading what the role allows", asking).await?;
+    Ok(answer.expect("the role allows it"))
+}
+
 #[tokio::test]
 async fn applies_manifests_and_enforces_rbac() -> Result<()> {
     let control_plane = shared_control_plane().await?;
@@ -87,7 +104,7 @@ async fn applies_manifests_and_enforces_rbac() -> Result<()> {
     let visitor = control_plane.client_for("anna", &["guests", "visitors"]).await?;
     for client in [keeper, visitor] {
         let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-        let colours = config_maps.get("colours").await.expect("the role allows it");
+        let colours = by_role(&config_maps, "colours").await?;
         assert_eq!(colours.data.unwrap_or_default()["plumage"], "blue");
         assert!(is_forbidden(&config_maps.list(&ListParams::default()).await));
         assert!(is_forbidden(
@@ -135,12 +152,14 @@ async fn stock_controller_attaches_and_detaches() -> Result<()> {
     fixtures.node(node).await?;
     fixtures.csi_node(node, DRIVER, "harness-node-id").await?;
     fixtures.csi_driver(DRIVER, true).await?;
+    node_is_seen(&fixtures, node).await?;
     let mounted = attach(&fixtures, node, "mounted").await?;
     let unmounted = attach(&fixtures, node, "unmounted").await?;
 
     // As long as the kubelet uses a volume, the controller must keep its attachment. The volume which is not in use is
     // considered last, so when that is gone the other one was considered too.
     fixtures.mark_volume_in_use(node, DRIVER, "mounted").await?;
+    node_is_seen(&fixtures, node).await?;
     fixtures.delete_pod("default", "mounted").await?;
     fixtures.delete_pod("default", "unmounted").await?;
     fixtures.wait_for_attachment_gone(&unmounted).await?;
@@ -281,7 +300,8 @@ async fn two_run_side_by_side_and_a_restart_keeps_the_data() -> Result<()> {
         "the API server answers after it was stopped"
     );
     let waits = tokio::spawn({
-        let fixtures = fixtures.clone();
+        // Longer than an API server takes to start, and than the pause after which the watch is tried again then.
+        let fixtures = fixtures.clone().with_limit(LIMIT * 6);
         async move { fixtures.wait_for_volume_gone("kept").await }
     });
     first.start_apiserver().await?;

@@ -27,19 +27,21 @@ const NODE: &str = "hanging-node";
 const VOLUMES: usize = 250;
 /// Attaches in flight: enough to keep the operator busy, few enough that the time of each is not mere queueing.
 const AT_ONCE: usize = 4;
-/// How long one export may take. Longer than any attach: whatever waits for the collector is seen at once.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_mins(3);
+/// How long one export may take. Longer than any attach, also of a machine that stands still for some seconds: whatever waits
+/// for the collector is seen at once.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test]
 async fn t5_a_hanging_collector_slows_no_attach() -> Result<()> {
+    // Not a part of the limit: other tests may take long.
+    let _permit = crate::rig::own_control_planes(1).await;
     tokio::time::timeout(LIMIT, compare())
         .await
         .expect("the test is bounded")
 }
 
 async fn compare() -> Result<()> {
-    let _permit = crate::rig::own_control_planes(1).await;
     let cluster = ControlPlane::start(Options::default()).await?;
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("csi.sock");
@@ -77,8 +79,8 @@ async fn compare() -> Result<()> {
     println!("tracing off:       {off:?}");
     println!("hanging collector: {hanging:?}");
     assert_eq!((off.attaches, hanging.attaches), (2 * VOLUMES, 2 * VOLUMES));
-    // Whatever waits for the collector waits for two seconds: nothing but that breaks these bounds. `make overhead` measures.
-    assert!(hanging.median < off.median.mul_f64(3.0) + EXPORT_TIMEOUT / 8);
+    // Whatever waits for the collector waits for eight seconds: nothing but that breaks these bounds. `make overhead` measures.
+    assert!(hanging.median < off.median.mul_f64(3.0) + EXPORT_TIMEOUT / 32);
     assert!(hanging.p99 < off.p99.mul_f64(3.0) + EXPORT_TIMEOUT / 2);
     Ok(())
 }

@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use kube::ResourceExt;
 use serde_json::json;
 
+use crate::rig::within;
 use crate::support::prometheus::of_repository;
 use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
@@ -45,13 +48,15 @@ async fn check(arguments: &[&str]) -> Result<()> {
 }
 
 /// What the API server must have for what is rendered: the definitions, and the namespaces with the account of their pods.
-async fn prepare(cluster: &ControlPlane) -> Result<()> {
+async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
     for file in [
         "crds/attacher.csi.dev_attacherconfigs.yaml",
         "tests/chart/monitoring-crds.yaml",
     ] {
         let definitions = fs::read_to_string(of_repository(file)).map_err(other)?;
-        cluster.apply_yaml(&definitions).await?;
+        for definition in cluster.apply_yaml(&definitions).await? {
+            found(kubectl, &definition.name_any()).await?;
+        }
     }
     for namespace in [NAMESPACE, "drivers", "grafana", "other", "rook-ceph", "storage"] {
         let manifest = format!(
@@ -64,13 +69,24 @@ async fn prepare(cluster: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// Waits until kubectl finds the kind of a definition: what it discovers follows an established definition with a delay.
+async fn found(kubectl: &Kubectl, definition: &str) -> Result<()> {
+    let asking = async {
+        // Nobody tells when a kind can be discovered.
+        while kubectl.run(&["get", definition]).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    within(&format!("kubectl finds {definition}"), asking).await
+}
+
 #[tokio::test]
 async fn an_api_server_takes_what_it_renders() -> Result<()> {
     let folder = tempfile::tempdir().map_err(other)?;
     check(&["--render", &folder.path().display().to_string()]).await?;
     let cluster = ControlPlane::start(Options::default()).await?;
-    prepare(&cluster).await?;
     let kubectl = Kubectl::of(&cluster).await?;
+    prepare(&cluster, &kubectl).await?;
     let mut rendered: Vec<PathBuf> = fs::read_dir(folder.path())
         .map_err(other)?
         .map(|entry| entry.map(|entry| entry.path()).map_err(other))

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
-use crate::rig::{World, operator_options};
+use crate::rig::{LIMIT, World, operator_options};
 use crate::support::operator::{IDENTITY, install};
 use crate::support::{Operator, Result};
 
@@ -50,7 +50,10 @@ async fn an_api_server_that_restarts_is_found_again() -> Result<()> {
         .await?;
     assert_eq!(operator.get("/livez").await?.0, 200);
     world.cluster.start_apiserver().await?;
-    driver.attach("outage-4").await?;
+    // Watches are tried again after pauses that grow as long as the outage was.
+    let patient = world.fixtures.clone().with_limit(LIMIT * 4);
+    driver.claim("outage-4").await?;
+    patient.wait_for_attached("outage-4").await?;
     world.fixtures.delete::<VolumeAttachment>("outage-1").await?;
     world.fixtures.wait_for_attachment_gone("outage-1").await?;
     operator.wait_ready().await?;

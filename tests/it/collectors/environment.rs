@@ -99,12 +99,7 @@ async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str, own: &OtlpRece
 /// Nothing is told while the SDK is disabled, but a context that came in goes on.
 async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Result<()> {
     let world = driver.world;
-    let disabled = operator_options()
-        .argument(argument)
-        .variable("OTEL_SDK_DISABLED", "true");
-    let mut operator = world.operator(disabled).await?;
-    driver.wait("Ready", "True", None).await?;
-    // What comes in is passed on all the same.
+    // Made while no operator runs: a change of the volume may be seen later than an attachment.
     world.fixtures.persistent_volume(&driver.volume("env-3")).await?;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let note = json!({"metadata": {"annotations": {"tracing.k8s.io/traceparent": parent}}});
@@ -113,6 +108,12 @@ async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Resu
         .patch("env-3", &PatchParams::default(), &Patch::Merge(note))
         .await;
     patched.map_err(|error| Error::Other(error.to_string()))?;
+    let disabled = operator_options()
+        .argument(argument)
+        .variable("OTEL_SDK_DISABLED", "true");
+    let mut operator = world.operator(disabled).await?;
+    driver.wait("Ready", "True", None).await?;
+    // What comes in is passed on all the same.
     driver.attachment("env-3", "env-3").await?;
     world.fixtures.wait_for_attached("env-3").await?;
     let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;

@@ -7,6 +7,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use super::node_is_seen;
 use crate::events::event;
 use crate::rig::{Driver, World};
 use crate::support::Result;
@@ -67,6 +68,7 @@ async fn a_node_comes_back_with_another_id() -> Result<()> {
     world.fixtures.delete::<CSINode>(&node).await?;
     world.fixtures.csi_node(&node, &driver.name, "another-id").await?;
     world.fixtures.node(&node).await?;
+    node_is_seen(&world.fixtures, &node).await?;
     driver.nodes_are_seen("once").await?;
     world.fixtures.delete_pod("default", "again-1").await?;
     let name = attachment.metadata.name.unwrap_or_default();
@@ -136,6 +138,7 @@ async fn a_volume_is_removed_by_force() -> Result<()> {
     // a minute to find out that it is to be detached.)
     let fixtures = &world.fixtures;
     fixtures.mark_volume_in_use(&node, &driver.name, "forced-pv").await?;
+    node_is_seen(fixtures, &node).await?;
     fixtures.delete_pod("default", "forced-pod").await?;
     let volumes = world.fixtures.cluster::<PersistentVolume>();
     world.fixtures.delete::<PersistentVolume>("forced-pv").await?;

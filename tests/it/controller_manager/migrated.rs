@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::NAMESPACE;
+use super::{NAMESPACE, node_is_seen};
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World};
 use crate::support::Result;
@@ -26,6 +26,9 @@ async fn driver(world: &World) -> Result<Driver<'_>> {
         .patch(&driver.node(), &PatchParams::default(), &Patch::Merge(&patch))
         .await;
     patched.expect("an administrator may do this");
+    // CSINodes come to kube-controller-manager by a watch of their own. What shows that it sees Nodes also shows that it does
+    // not stand still, and takes longer than an event that came before.
+    node_is_seen(&world.fixtures, &driver.node()).await?;
     Ok(driver)
 }
 

@@ -110,9 +110,9 @@ impl Held {
         TcpStream::connect(self.url.trim_start_matches("https://")).is_ok()
     }
 
-    /// Nobody tells a process that a stranger's child ended, so this looks again and again, for 20 seconds at most.
+    /// Nobody tells a process that a stranger's child ended, so this looks again and again, for a minute at most.
     async fn wait_until_gone(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_mins(1);
         let mut ticks = interval(Duration::from_millis(50));
         loop {
             ticks.tick().await;
