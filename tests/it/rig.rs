@@ -50,8 +50,8 @@ pub fn operator_options() -> OperatorOptions {
 fn shared_options() -> OperatorOptions {
     operator_options()
         .variable("OTEL_BSP_SCHEDULE_DELAY", "50")
-        .variable("OTEL_BSP_EXPORT_TIMEOUT", "5000")
-        .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "3000")
+        .variable("OTEL_BSP_EXPORT_TIMEOUT", "10000")
+        .variable("OTEL_EXPORTER_OTLP_TIMEOUT", "10000")
 }
 
 /// A cluster as one test sees it, with a client of that test's runtime.
