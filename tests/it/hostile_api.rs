@@ -24,13 +24,19 @@ struct Front {
 }
 
 impl Front {
+    /// One whose operator soon gives up waiting for an answer.
     async fn new() -> Result<Self> {
+        Self::with_timeout("1s").await
+    }
+
+    /// One whose operator waits so long for the answer to a request.
+    async fn with_timeout(timeout: &str) -> Result<Self> {
         let world = World::own().await?;
         install(&world.cluster).await?;
         let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
         let proxy = Proxy::start(&direct).await?;
         let kubeconfig = proxy.kubeconfig(&direct)?;
-        let options = operator_options().argument("--kube-api-timeout=1s");
+        let options = operator_options().argument(format!("--kube-api-timeout={timeout}"));
         let operator = Operator::start_with(&kubeconfig, options)?;
         operator.wait_ready().await?;
         Ok(Self { world, proxy, operator })

@@ -47,6 +47,9 @@ async fn attach_both(
     }
     for (driver, (debug, info, traced)) in drivers {
         let name = format!("{}-{round}", driver.short);
+        if debug {
+            wait_until("the debug record", || records(operator, "DEBUG", driver, &name) > 0).await?;
+        }
         if info {
             wait_until("the record", || records(operator, "INFO", driver, &name) > 0).await?;
         }

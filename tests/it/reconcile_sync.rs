@@ -165,8 +165,10 @@ async fn the_flags_of_the_sidecar_do_the_same() -> Result<()> {
     let passes = "csi_attacher_reconcile_sync_passes_total{driver_name=\"drop-in.csi.test\",outcome=\"succeeded\"}";
     let metrics = operator.metrics().await?;
     assert!(metrics.contains(passes));
-    let forced = "csi_attacher_reconcile_sync_forced_total{driver_name=\"drop-in.csi.test\",direction=\"attach\"} 1";
-    assert!(metrics.contains(forced), "{metrics}");
+    // Once, unless a machine that is busy let a third pass look before the volume was back.
+    let forced = "csi_attacher_reconcile_sync_forced_total{driver_name=\"drop-in.csi.test\",direction=\"attach\"} ";
+    let times = metrics.lines().find_map(|line| line.strip_prefix(forced));
+    assert!(times.is_some_and(|times| times != "0"), "{metrics}");
     assert!(
         operator
             .log_text()

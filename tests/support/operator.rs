@@ -21,7 +21,8 @@ use super::{ControlPlane, wait};
 
 /// Namespace and name of the operator's ServiceAccount, as in `config/rbac.yaml`.
 pub const IDENTITY: &str = "csi-attacher-operator";
-const LIMIT: Duration = Duration::from_mins(1);
+/// Twice as long as it takes until a watch that was broken counts as mended without a word from it.
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// The operator's ServiceAccount.
 pub fn account() -> Account {
@@ -198,6 +199,24 @@ impl Operator {
     /// Everything logged so far.
     pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until it has logged this.
+    pub async fn wait_for_log(&self, text: &str) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let log = self.log_text();
+            if log.contains(text) {
+                return Ok(());
+            }
+            if started.elapsed() > LIMIT {
+                return Err(Error::Other(format!(
+                    "{text:?} is not in the log of the operator:\n{log}"
+                )));
+            }
+            // A file tells nobody of a change.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Process ID of the operator itself, not of its watchdog.

@@ -240,7 +240,7 @@ impl Proxy {
                 }
             }
         };
-        let limit = Duration::from_secs(30);
+        let limit = Duration::from_mins(1);
         let found = tokio::time::timeout(limit, wait).await;
         found.map_err(|_| Error::Other(format!("{count} times {what}: not within {limit:?}")))
     }

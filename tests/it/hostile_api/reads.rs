@@ -109,7 +109,9 @@ async fn watches_that_end(front: &Front, driver: &Driver<'_>) -> Result<()> {
 #[tokio::test]
 async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
     const MANY: usize = 200;
-    let front = Front::new().await?;
+    // An API server that is merely slow must not look like one that is away: a write that is given up is counted here until its
+    // connection is seen to be gone, beside the one that takes its place, and is sent once more.
+    let front = Front::with_timeout("15s").await?;
     let driver = front.driver("away", "8s").await?;
     driver.attach("away-before").await?;
     let all = names("away", MANY);
@@ -129,8 +131,8 @@ async fn after_an_outage_the_api_server_is_not_run_over() -> Result<()> {
     front.proxy.heal();
     all_attached(&driver, &all).await?;
     let log = front.proxy.log().split_off(before);
-    // Two for its Lease and its status, which are in no line.
-    let allowed = PlaceLimits::default().alone + 2;
+    // Three for its Lease, its status and an event, which are in no line.
+    let allowed = PlaceLimits::default().alone + 3;
     let at_once = front.proxy.most_writes_at_once();
     assert!(at_once <= allowed, "{at_once} writes at the same time");
     let writes = log.iter().filter(|seen| seen.is_write()).count();

@@ -25,7 +25,8 @@ async fn writes_get_through() -> Result<()> {
 /// 429 with Retry-After: this driver's writes of the kind wait for the whole time, those of another driver do not, and a
 /// result is not thrown away for it.
 async fn throttled(front: &Front) -> Result<()> {
-    const PAUSE: Duration = Duration::from_secs(5);
+    // Longer than an attach takes on a busy machine.
+    const PAUSE: Duration = Duration::from_secs(10);
     let (busy, calm) = (front.driver("busy", "1s").await?, front.driver("calm", "1s").await?);
     let kind = writes_of("busy-", false);
     front.proxy.fault(Fault::Status(429, Some(PAUSE.as_secs())), 1, kind);

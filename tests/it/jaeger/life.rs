@@ -18,7 +18,7 @@ fn spec(socket: &str, backoff: &str) -> Value {
         "endpoint": format!("unix://{socket}"),
         "backoff": { "initial": backoff, "max": backoff, "jitterPercent": 0 },
         "reconcileSync": { "mode": "Disabled" },
-        "leaderElection": { "leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s" },
+        "leaderElection": { "leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "1s" },
     })
 }
 

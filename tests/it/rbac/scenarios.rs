@@ -343,7 +343,8 @@ pub async fn repeated_events(world: &World) -> Result<()> {
         let is_counted = |event: &Event| {
             event.involved_object.name.as_deref() == Some(&*with.name) && event.count.is_some_and(|count| count > 1)
         };
-        wait_for_any(events, "an event with a count", LIMIT, is_counted).await?;
+        // Written half a minute after the event at the earliest.
+        wait_for_any(events, "an event with a count", LIMIT * 2, is_counted).await?;
         no_refusals(world, &with, None)
     };
     let refused = async {
@@ -351,7 +352,7 @@ pub async fn repeated_events(world: &World) -> Result<()> {
         let user = without.user();
         let event = world
             .cluster
-            .wait_for_audit_event("a change of an event refused", LIMIT, |event| {
+            .wait_for_audit_event("a change of an event refused", LIMIT * 2, |event| {
                 event.response_code == 403 && event.username == user
             });
         let event = event.await?;

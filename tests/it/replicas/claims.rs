@@ -3,7 +3,7 @@
 use csi_attacher_operator::api::AttacherConfig;
 use serde_json::json;
 
-use super::{moves, short};
+use super::{lasting, moves};
 use crate::rig::World;
 use crate::support::Result;
 
@@ -15,9 +15,9 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     let older = world.named_driver("a-older", "claim.csi.test", nothing).await?;
     let younger = world.named_driver("b-younger", "claim-csi.test", nothing).await?;
     older.stop().await;
-    older.configure(&short()).await?;
+    older.configure(&lasting()).await?;
     older.wait("DriverReachable", "False", None).await?;
-    younger.configure(&short()).await?;
+    younger.configure(&lasting()).await?;
     younger.wait("Ready", "True", None).await?;
     younger.attach("claims-1").await?;
 
@@ -37,7 +37,7 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
 
     // Another endpoint of the same driver is the older one's too.
     let twin = world.named_driver("c-twin", &older.name, nothing).await?;
-    twin.configure(&short()).await?;
+    twin.configure(&lasting()).await?;
     twin.wait("Stalled", "True", Some("EndpointConflict")).await?;
     older.wait("Ready", "True", None).await?;
 
@@ -57,11 +57,11 @@ async fn an_older_config_that_is_pointed_at_the_driver_of_a_younger_takes_it_ove
     let older = world.named_driver("a-moved", "first.csi.test", nothing).await?;
     let younger = world.named_driver("b-stays", "second.csi.test", nothing).await?;
     for driver in [&older, &younger] {
-        driver.configure(&short()).await?;
+        driver.configure(&lasting()).await?;
         driver.wait("Ready", "True", None).await?;
     }
     let endpoint = format!("unix://{}", world.socket("b-stays").display());
-    let mut spec = short();
+    let mut spec = lasting();
     spec["endpoint"] = json!(endpoint);
     older.configure(&spec).await?;
     younger.wait("Stalled", "True", Some("EndpointConflict")).await?;

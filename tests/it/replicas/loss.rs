@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use super::{moves, named, other, short};
+use super::{lasting, moves, named, other};
 use crate::rig::World;
 use crate::support::Result;
 use crate::support::operator::{apply_config, wait_condition};
@@ -31,7 +31,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     let mock = MockDriver::builder(NAME).accept_any_volume();
     let mock = mock.start(there.join("csi.sock")).await.map_err(other)?;
     let _first = world.operator(at(&here)).await?;
-    let mut spec = short();
+    let mut spec = lasting();
     spec["endpoint"] = json!("unix:///proc/self/cwd/csi.sock");
     apply_config(&world.client, "near", spec).await?;
     wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
@@ -67,8 +67,8 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result
     let world = World::own().await?;
     let operator = world.replica("ours").await?;
     let (taken, kept) = (
-        world.driver("taken", short()).await?,
-        world.driver("kept", short()).await?,
+        world.driver("taken", lasting()).await?,
+        world.driver("kept", lasting()).await?,
     );
     taken.attach("taken-1").await?;
     world
@@ -110,6 +110,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     let _operator = world.replica("ours").await?;
     let driver = world.unconfigured_driver("sidecars", |mock| mock).await?;
     // The record of a sidecar that stopped without releasing it, some time ago by its own clock. It counts from when we see it.
+    // That somebody waits for it is told after 5 to 7 s.
     let lease = Lease {
         metadata: ObjectMeta {
             name: Some(lease_name(&driver.name)),
@@ -117,7 +118,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
         },
         spec: Some(LeaseSpec {
             holder_identity: Some("csi-attacher-0".to_owned()),
-            lease_duration_seconds: Some(7),
+            lease_duration_seconds: Some(15),
             acquire_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
             renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
             lease_transitions: Some(3),
@@ -128,7 +129,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     made.map_err(other)?;
     driver.claim("sidecars-va").await?;
     let configured = Instant::now();
-    driver.configure(&short()).await?;
+    driver.configure(&lasting()).await?;
     driver.wait("Ready", "False", Some("Standby")).await?;
     assert!(moves(&driver.mock).is_empty());
     let untouched = world.fixtures.get_attachment("sidecars-va").await?;
@@ -136,7 +137,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
 
     world.fixtures.wait_for_attached("sidecars-va").await?;
     assert!(
-        configured.elapsed() >= Duration::from_secs(7),
+        configured.elapsed() >= Duration::from_secs(15),
         "{:?}",
         configured.elapsed()
     );

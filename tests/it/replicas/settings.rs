@@ -7,7 +7,7 @@ use csi_attacher_operator::api::names::lease_name;
 use csi_attacher_operator::mock::{Method, Rule};
 use serde_json::json;
 
-use super::{end, moves, other, short};
+use super::{end, lasting, moves, other};
 use crate::rig::World;
 use crate::support::Result;
 
@@ -15,16 +15,16 @@ use crate::support::Result;
 async fn suspended_or_deleted_it_releases_the_lease() -> Result<()> {
     let world = World::own().await?;
     let _first = world.replica("first").await?;
-    let driver = world.driver("rest", short()).await?;
+    let driver = world.driver("rest", lasting()).await?;
     let _second = world.replica("second").await?;
     driver.attach("rest-1").await?;
-    let mut suspended = short();
+    let mut suspended = lasting();
     suspended["suspend"] = json!(true);
     driver.configure(&suspended).await?;
     driver.wait("Ready", "False", Some("Suspended")).await?;
     world.holder(&driver.name, None).await?;
     world.reported_holder("rest", None).await?;
-    driver.configure(&short()).await?;
+    driver.configure(&lasting()).await?;
     driver.attach("rest-2").await?;
     world.fixtures.delete::<AttacherConfig>("rest").await?;
     world.holder(&driver.name, None).await?;
@@ -51,8 +51,8 @@ async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
     let world = World::own().await?;
     let _operator = world.replica("ours").await?;
     let (changed, quiet) = (
-        world.driver("changed", short()).await?,
-        world.driver("quiet", short()).await?,
+        world.driver("changed", lasting()).await?,
+        world.driver("quiet", lasting()).await?,
     );
     for driver in [&changed, &quiet] {
         let slow = Rule::on(Method::ControllerPublishVolume);

@@ -2,7 +2,7 @@
 
 use csi_attacher_operator::mock::Method;
 
-use super::{moves, short};
+use super::{lasting, moves};
 use crate::rig::World;
 use crate::support::Result;
 
@@ -14,7 +14,7 @@ async fn a_replica_that_joins_gets_its_share_and_no_more() -> Result<()> {
     let _first = world.replica("first").await?;
     let mut drivers = Vec::new();
     for number in 0..DRIVERS {
-        drivers.push(world.driver(&format!("share-{number}"), short()).await?);
+        drivers.push(world.driver(&format!("share-{number}"), lasting()).await?);
     }
     let transitions = async || -> Result<(i32, usize)> {
         let (mut changes, mut of_second) = (0, 0);
@@ -54,9 +54,13 @@ async fn a_replica_that_joins_gets_its_share_and_no_more() -> Result<()> {
         let calls = moves(&driver.mock);
         assert!(calls.len() == 1 && !calls[0].overlap, "{calls:#?}");
     }
+    // A Lease is left to the replica that asked for it for two seconds only. One that stands still for that long has to ask
+    // again.
+    let settled = transitions().await?;
+    assert!((2..=4).contains(&settled.0) && settled.1 == 2, "{settled:?}");
     for _ in 0..12 {
         world.renewals(&drivers[0].name, 1).await?;
-        assert_eq!(transitions().await?, (2, 2), "two for each, and quiet");
+        assert_eq!(transitions().await?, settled, "two for each, and quiet");
     }
     for driver in &drivers {
         driver.wait("Ready", "True", None).await?;
