@@ -13,8 +13,8 @@ CARGO ?= cargo
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
 HISTORIES ?= 100000
-# These tests wait more than they compute.
-THREADS ?= $(shell echo $$(($$(nproc) * 3 / 2)))
+# These tests wait more than they compute, also for control planes of their own, of which only a few run at a time.
+THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 SEED ?= 1
 target := $(or $(CARGO_TARGET_DIR),target)
 

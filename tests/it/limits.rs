@@ -56,7 +56,7 @@ async fn saturated(driver: &Driver<'_>, status: &str, reason: &str, part: &str) 
 }
 
 /// Limits, a backoff that is short, and calls that do not end by themselves.
-fn settings(concurrency: Value) -> Value {
+fn settings(concurrency: &Value) -> Value {
     json!({
         "concurrency": concurrency, "backoff": {"initial": "100ms"}, "timeouts": {"publish": "10m", "unpublish": "10m"},
     })
@@ -67,7 +67,7 @@ async fn silent_driver<'w>(world: &'w World, short: &str, concurrency: Value) ->
     let build = |mock: csi_attacher_operator::mock::MockDriverBuilder| {
         mock.rule(Rule::on(PUBLISH).hang()).rule(Rule::on(UNPUBLISH).hang())
     };
-    world.driver_with(short, settings(concurrency), build).await
+    world.driver_with(short, settings(&concurrency), build).await
 }
 
 /// All at once: on a slow machine, one after the other would never reach a limit.
@@ -117,7 +117,7 @@ async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &O
     wait_for_value(operator, "csi_attacher_saturated", &reason, |value| value > 0.5).await?;
     assert_eq!(driver.mock.in_flight_of(PUBLISH).peak, 1);
 
-    driver.configure(&settings(json!({"attach": 0}))).await?;
+    driver.configure(&settings(&json!({"attach": 0}))).await?;
     for number in 0..3 {
         driver.call(PUBLISH, &format!("full-{number}"), |_| true).await?;
     }

@@ -27,7 +27,7 @@ use refusals::Refusals;
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// Control planes besides the shared ones that may run at a time.
-static OWN: Semaphore = Semaphore::const_new(2);
+static OWN: Semaphore = Semaphore::const_new(3);
 
 /// Waits for the right to start this many control planes of one's own (two at most); held until it is dropped.
 pub async fn own_control_planes(count: u32) -> SemaphorePermit<'static> {
