@@ -13,7 +13,7 @@ use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional,
 use crate::test::Test;
 
 /// A driver that lost its connection is given up or found again within this time.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("restart of the driver");
