@@ -17,10 +17,10 @@ use crate::support::controlplane::ports::free_port;
 use crate::support::{ControlPlane, Error, Result};
 use crate::test::Test;
 
-/// The deadline that the attacher is to give each call.
-pub const TIMEOUT: Duration = Duration::from_secs(3);
+/// The deadline that the attacher is to give each call. Longer than a busy machine holds up what a scenario does meanwhile.
+pub const TIMEOUT: Duration = Duration::from_secs(6);
 /// What a call takes that succeeds in time, and yet leaves a scenario the time to do something meanwhile.
-pub const SLOW: Duration = Duration::from_secs(2);
+pub const SLOW: Duration = Duration::from_secs(4);
 /// First and longest pause after failures in most setups.
 pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 

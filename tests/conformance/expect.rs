@@ -17,7 +17,7 @@ use crate::support::wait::wait_for;
 use crate::test::Test;
 
 /// How long anything may take. It is long because many scenarios share two processor cores.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(30);
 /// The annotation with what the driver calls the node.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 

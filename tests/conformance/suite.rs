@@ -13,7 +13,7 @@ use crate::support::Result;
 use crate::test::Test;
 
 /// Longest time for one scenario.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// How a scenario went with one attacher.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::support::fixtures::Object;
 use crate::support::wait::wait_for;
 use crate::test::{FOREIGN, Test, delete};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 impl Test {
     /// Removes all objects of the scenario the proper way; an error says what did not go.

@@ -91,13 +91,7 @@ async fn live(stage: &Stage, names: Names, options: OperatorOptions) -> Result<L
     stage
         .publish_secret(&[("user", "admin"), ("password", "open-sesame")])
         .await?;
-    let mut operator = stage.operator(options).await?;
     let driver = names.start_driver(stage).await?;
-    // Otherwise the first attempt may be one of those that a driver starts with.
-    stage.wait_working(names.prefix).await?;
-    let failure = Rule::on(PUBLISH).times(1).fail(Code::Internal, "the array restarts");
-    driver.handle.script(failure);
-
     let (volume, attachment) = (names.of("pv"), names.of("va"));
     let (namespace, secret) = PUBLISH_SECRET;
     let shape = Volume::new(&volume, &names.driver(), &names.of("handle"))
@@ -106,6 +100,12 @@ async fn live(stage: &Stage, names: Names, options: OperatorOptions) -> Result<L
         .storage_class("gold");
     let fixtures = &stage.fixtures;
     fixtures.bound_claim(&shape, "default", &names.of("claim")).await?;
+    // Volume and node are in its first lists. What a watch is late with it asks the API server for, and traces that.
+    let mut operator = stage.operator(options).await?;
+    // Otherwise the first attempt may be one of those that a driver starts with.
+    stage.wait_working(names.prefix).await?;
+    let failure = Rule::on(PUBLISH).times(1).fail(Code::Internal, "the array restarts");
+    driver.handle.script(failure);
     let made = fixtures
         .volume_attachment(&attachment, &names.driver(), &volume, &names.of("node"))
         .await?;

@@ -117,7 +117,7 @@ fn removals(group: Group) -> Group {
                 })
                 .await?;
                 let gone = t.env.driver.wait_for_published(move |all| !all.contains(&pair));
-                let gone = tokio::time::timeout(Duration::from_secs(8), gone).await.is_ok();
+                let gone = tokio::time::timeout(LIMIT, gone).await.is_ok();
                 if !gone {
                     t.env.driver.drift_detach(&t.handle, &t.node_id);
                 }

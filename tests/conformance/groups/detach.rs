@@ -195,7 +195,7 @@ fn without_volume(group: Group) -> Group {
                 t.strip_finalizers::<PersistentVolume>(&t.volume).await?;
                 t.volume_gone().await?;
                 t.delete_attachment().await?;
-                let gone = t.attachment_gone_within(Duration::from_secs(8)).await;
+                let gone = t.attachment_gone_within(Duration::from_secs(20)).await;
                 match (gone, t.get_attachment().await) {
                     (Ok(()), _) => t.not_published(),
                     (_, Ok(attachment)) => {

@@ -13,7 +13,7 @@ use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional,
 use crate::test::Test;
 
 /// A driver that lost its connection is given up or found again within this time.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("restart of the driver");
@@ -209,7 +209,15 @@ async fn switch(t: &Test, attaches: bool) -> Outcome {
     let asked = tokio::time::timeout(SOON, asked).await;
     offered(asked.is_ok(), || {
         format!("not asked for its capabilities within {SOON:?}")
-    })
+    })?;
+    // An answer takes a moment to be heeded, in which an attachment may be claimed, or not, as before.
+    for number in 0..20 {
+        let next = t.other(&format!("{attaches}-{number}"));
+        if next.given_attached().await?.finalizers().is_empty() != attaches {
+            return Ok(());
+        }
+    }
+    offered(false, || "the capabilities are not heeded".to_owned())
 }
 
 /// The driver listens again.

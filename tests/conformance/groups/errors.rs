@@ -11,7 +11,7 @@ use crate::scenario::{Group, Outcome, Scenario, demand, offered, optional, same}
 use crate::test::Test;
 
 /// An attacher that cannot store an error has tried and failed some times by then.
-const SHORTLY: Duration = Duration::from_secs(8);
+const SHORTLY: Duration = Duration::from_secs(20);
 /// The API server's limit.
 const MAX_MESSAGE: usize = 1024;
 

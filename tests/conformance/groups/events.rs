@@ -10,7 +10,7 @@ use crate::scenario::{Group, Outcome, Scenario, optional};
 use crate::support::wait::wait_for_any;
 use crate::test::Test;
 
-const SHORTLY: Duration = Duration::from_secs(8);
+const SHORTLY: Duration = Duration::from_secs(20);
 const UNLESS: &str = "not supported when there is no such event";
 
 pub fn scenarios() -> Vec<Scenario> {

@@ -10,7 +10,7 @@ use crate::scenario::{Group, Outcome, Scenario, Setup, Stop, demand, offered};
 use crate::test::Test;
 
 /// Many times `--reconcile-sync`.
-const PATIENCE: Duration = Duration::from_secs(12);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The criterion of all these scenarios.
 pub(super) const UNLESS: &str = "not supported when there is no ListVolumes call";
@@ -93,7 +93,7 @@ fn scenarios() -> Vec<Scenario> {
 pub(super) async fn reconciles(t: &Test) -> Outcome {
     t.barrier("lists").await?;
     let found = t.env.driver.wait_for_call(|call| call.method == Method::ListVolumes);
-    let found = tokio::time::timeout(Duration::from_secs(6), found).await;
+    let found = tokio::time::timeout(PATIENCE, found).await;
     offered(found.is_ok(), || "no ListVolumes call".to_owned())
 }
 

@@ -60,9 +60,12 @@ fn waiting(group: Group) -> Group {
             "a PersistentVolume that is being deleted is not attached",
             |t| async move {
                 t.given_node().await?;
-                t.given_volume(|pv| pv["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
-                    .await?;
+                let finalizers = json!([t.env.finalizer, "conformance.test/theirs"]);
+                t.given_volume(|pv| pv["metadata"]["finalizers"] = finalizers).await?;
                 t.delete_volume().await?;
+                // The watches of volumes and attachments have no order. An attacher that takes its finalizer off has seen the
+                // deletion.
+                t.volume_is("released", |it| t.count_finalizers(it) == 0).await?;
                 t.create_attachment(|_| {}).await?;
                 t.attach_error(&t.volume).await?;
                 t.no_calls()
@@ -75,6 +78,8 @@ fn waiting(group: Group) -> Group {
                     .await?;
                 t.attached().await?;
                 t.delete_volume().await?;
+                // The watches of volumes and attachments have no order: until it has seen the deletion, it may attach.
+                t.barrier("c").await?;
                 let other = t.on_other_node("b");
                 other.given_node().await?;
                 other.create_attachment(|_| {}).await?;

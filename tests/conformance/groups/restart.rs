@@ -183,6 +183,7 @@ fn away(group: Group) -> Group {
         })
         .scenario("an attached volume is not called for after a restart", |t| async move {
             t.given_attached().await?;
+            t.barrier("a").await?;
             let before = t.publishes().len();
             t.env.attacher.stop().await?;
             t.env.attacher.again()?;

@@ -1,10 +1,12 @@
 //! Calls that do not come back in time: nobody knows what they did.
 
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
 use crate::env::SLOW;
-use crate::expect::LIMIT;
-use crate::scenario::{Group, Scenario, demand, offered};
+use crate::expect::{LIMIT, attach_error_of, text};
+use crate::scenario::{Group, Outcome, Scenario, demand, offered};
+use crate::test::Test;
 
 pub fn scenarios() -> Vec<Scenario> {
     let group = Group::new("timeouts");
@@ -18,11 +20,7 @@ fn attaching(group: Group) -> Group {
             |t| async move {
                 t.script(t.on_publish().hang());
                 t.given_all(|_| {}).await?;
-                let error = t.attach_error("").await?;
-                let message = crate::expect::text(&error).to_lowercase();
-                demand(message.contains("deadline"), || {
-                    format!("the error says {message:?}, nothing of a deadline")
-                })?;
+                told_of_the_deadline(&t).await?;
                 t.heal();
                 t.attached().await?;
                 t.published()
@@ -42,8 +40,8 @@ fn attaching(group: Group) -> Group {
             |t| async move {
                 t.script(t.on_publish().late_success());
                 t.given_all(|_| {}).await?;
-                t.attach_error("").await?;
-                t.published()?;
+                told_of_the_deadline(&t).await?;
+                becomes_published(&t).await?;
                 t.detach().await
             },
         )
@@ -82,6 +80,27 @@ fn attaching(group: Group) -> Group {
                 t.not_published()
             },
         )
+}
+
+/// Waits for an attachError about the deadline. Another one may come before it, about what a watch is late with.
+async fn told_of_the_deadline(t: &Test) -> Outcome {
+    let told = |it: &VolumeAttachment| {
+        attach_error_of(it).is_some_and(|error| text(error).to_lowercase().contains("deadline"))
+    };
+    t.attachment_is("attachError about a deadline", LIMIT, told)
+        .await
+        .map(drop)
+}
+
+/// Waits until the driver has done the work of a late success. It hears that nobody waits any more by another way than the scenario
+/// hears of the error.
+async fn becomes_published(t: &Test) -> Outcome {
+    let pair = (t.handle.clone(), t.node_id.clone());
+    let published = t.env.driver.wait_for_published(move |all| all.contains(&pair));
+    let published = tokio::time::timeout(LIMIT, published).await;
+    demand(published.is_ok(), || {
+        "the driver does not attach the volume late".to_owned()
+    })
 }
 
 fn detaching(group: Group) -> Group {

@@ -13,7 +13,7 @@ use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
 use crate::test::Test;
 
 /// An attacher that takes them off does it by then.
-const SHORTLY: Duration = Duration::from_secs(8);
+const SHORTLY: Duration = Duration::from_secs(20);
 
 /// The setup.
 pub fn setup() -> Setup {

@@ -10,7 +10,7 @@ use crate::test::Test;
 
 const PAUSE: Duration = Duration::from_mins(1);
 /// Long before the end of the pause.
-const SOON: Duration = Duration::from_secs(8);
+const SOON: Duration = Duration::from_secs(20);
 const UNLESS: &str = "not supported when it sits out its pause";
 
 /// The setup.

@@ -4,7 +4,16 @@
 use csi_attacher_operator::mock::Method;
 
 use crate::drop_in::{Scene, end};
-use crate::support::{Result, Sidecar};
+use crate::support::{Operator, Result, Sidecar};
+
+/// Of both. Short, as a killed sidecar's Lease has to run out, and yet longer than a busy machine holds up who renews it.
+const DURATIONS: [&str; 5] = [
+    "--leader-election",
+    "--leader-election-namespace=csi-driver",
+    "--leader-election-lease-duration=8s",
+    "--leader-election-renew-deadline=6s",
+    "--leader-election-retry-period=1s",
+];
 
 /// The sidecar names itself after the host.
 fn host() -> String {
@@ -23,14 +32,15 @@ fn host() -> String {
 }
 
 async fn sidecar(scene: &Scene) -> Result<Sidecar> {
-    let arguments = [
-        "--leader-election",
-        "--leader-election-namespace=csi-driver",
-        "--leader-election-lease-duration=4s",
-        "--leader-election-renew-deadline=3s",
-        "--leader-election-retry-period=1s",
-    ];
-    Sidecar::start(&scene.world.cluster, &scene.world.socket("drop-in"), &arguments).await
+    Sidecar::start(&scene.world.cluster, &scene.world.socket("drop-in"), &DURATIONS).await
+}
+
+/// An operator that could work, were the Lease its own.
+async fn operator(scene: &Scene) -> Result<Operator> {
+    let arguments = [DURATIONS.as_slice(), ["--identity=operator"].as_slice()].concat();
+    let operator = scene.start(&arguments).await?;
+    operator.wait_ready().await?;
+    Ok(operator)
 }
 
 #[tokio::test]
@@ -39,7 +49,7 @@ async fn sidecar_and_operator_exclude_each_other_by_the_lease() -> Result<()> {
     let host: &'static str = Box::leak(host().into_boxed_str());
     let first = sidecar(&scene).await?;
     scene.holder(Some(host)).await?;
-    let mut operator = scene.replica("operator").await?;
+    let mut operator = operator(&scene).await?;
     scene.attach("lease-old").await?;
     scene.attach("lease-kept").await?;
     assert!(

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use tonic::Code;
 
-use crate::rig::{Driver, World, operator_options};
+use crate::rig::{Driver, World, operator_options, within};
 use crate::support::{Result, Sidecar};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
@@ -216,6 +216,12 @@ async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
     fixtures.delete::<VolumeAttachment>("former-gone").await?;
     fixtures.wait_for_detach_error("former-gone").await?;
     drop(sidecar);
+    // What it sent last may still be on its way into the driver.
+    within(
+        "the end of the sidecar's connection",
+        driver.mock.wait_for_connections(0),
+    )
+    .await?;
     let capability = ControllerCapability::PublishUnpublishVolume;
     driver.mock.set_capability(capability, false);
     let before = driver.mock.calls_of(UNPUBLISH).len();

@@ -4,7 +4,6 @@ use csi_attacher_operator::mock::{ControllerCapability, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{attached, first_claim, first_finalizer, one_more_finalizer, release, status, uid};
@@ -64,15 +63,17 @@ async fn what_others_put_on_the_objects_survives() -> Result<()> {
     let driver = world.driver("foreign", json!({})).await?;
     let (ours, theirs) = (driver.finalizer(), "example.com/keep");
     let (name, fixtures) = ("foreign-pv", &world.fixtures);
-    fixtures.persistent_volume(&driver.volume(name)).await?;
-    let keep = json!({ "metadata": { "finalizers": [theirs] } });
+    // Both have from the first moment on what others put on them: otherwise the operator could be faster, or write to the volume
+    // from a copy of the time before.
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name, "finalizers": [theirs] },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+            "csi": { "driver": driver.name, "volumeHandle": name },
+        },
+    });
+    world.cluster.apply_yaml(&volume.to_string()).await?;
     let volumes = fixtures.cluster::<PersistentVolume>();
-    let params = PatchParams::default();
-    volumes
-        .patch(name, &params, &Patch::Merge(&keep))
-        .await
-        .expect("an administrator may do this");
-    // With its finalizer and its annotation from the first moment on: otherwise the operator could be faster.
     let object = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
         "metadata": { "name": "foreign-va", "finalizers": [theirs], "annotations": { "example.com/note": "mine" } },

@@ -90,7 +90,8 @@ async fn deleted_while_publish_runs() -> Result<()> {
     let driver = world.driver("midway", json!({})).await?;
     let fixtures = &world.fixtures;
     let slow = Rule::on(Method::ControllerPublishVolume).volume("midway-va");
-    driver.mock.script(slow.delay(Duration::from_millis(800)));
+    // So long that the operator sees the deletion meanwhile, also on a busy machine.
+    driver.mock.script(slow.delay(Duration::from_secs(6)));
     let made = uid(&driver.claim("midway-va").await?);
     driver
         .call(Method::ControllerPublishVolume, "midway-va", |_| true)
@@ -126,8 +127,9 @@ async fn deleted_while_publish_runs() -> Result<()> {
 #[tokio::test]
 async fn deleted_while_publish_hangs() -> Result<()> {
     let world = World::shared().await?;
-    // The backoff is long: the detach must not wait for the next try of the attach.
-    let settings = json!({ "timeouts": { "publish": "1s" }, "backoff": { "initial": "1h", "max": "1h" } });
+    // The backoff is long: the detach must not wait for the next try of the attach. The deadline is longer than a busy machine
+    // needs to bring the call to the driver, which is late with its record then.
+    let settings = json!({ "timeouts": { "publish": "5s" }, "backoff": { "initial": "1h", "max": "1h" } });
     let driver = world.driver("hanging", settings).await?;
     let fixtures = &world.fixtures;
     driver
@@ -148,7 +150,7 @@ async fn deleted_while_publish_hangs() -> Result<()> {
         "{calls:?}"
     );
     let text =
-        "rpc error: code = DeadlineExceeded desc = context deadline exceeded: no answer from the driver within 1 s";
+        "rpc error: code = DeadlineExceeded desc = context deadline exceeded: no answer from the driver within 5 s";
     let error = json!({ "attachError": { "message": text, "time": NOW, "errorCode": 4 } });
     let expected = [
         ("ControllerPublishVolume hanging-va hanging-node-id", Value::Null),
@@ -157,10 +159,13 @@ async fn deleted_while_publish_hangs() -> Result<()> {
         ("patch volumeattachments hanging-va", release(&driver, &made, 0)),
     ];
     let mut steps = driver.steps(&["hanging-va"], "hanging-va")?;
-    // Where the watch is late with the deletion, the first write is refused and made anew from what is read.
+    // Where the watch is late with the deletion, the first write is refused and made anew: from what the watch has brought
+    // meanwhile, or else from what is read.
     if let Some(refused) = steps.iter().position(|step| step.status == 409) {
-        let removed: Vec<_> = steps.drain(refused..=refused + 1).collect();
-        assert_eq!(removed[1].what, "get volumeattachments hanging-va", "{removed:?}");
+        drop(steps.remove(refused));
+        if steps[refused].what == "get volumeattachments hanging-va" {
+            drop(steps.remove(refused));
+        }
     }
     assert_steps(&steps[2..], &expected);
     Ok(())

@@ -40,7 +40,12 @@ async fn attempts_are_siblings_under_one_root() {
     let stage = stage(&told, |spec| spec.tracing.error_suffix = true).await;
     fail(&stage, 2);
     stage.volume(&json!({}));
-    stage.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
+    // Not the whole second, from which on it may be more than one until it is seen.
+    stage.attachment(
+        "va",
+        "n1",
+        &json!({"creationTimestamp": crate::clock::now().to_string()}),
+    );
     stage.attached("va").await;
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     let root = only(&spans, ATTACH);

@@ -8,11 +8,16 @@ use crate::kubernetes::{RateLimit, Requests, Throttle};
 use crate::objects::SecretReference;
 use crate::telemetry::Span;
 
+/// So slow that a busy machine does not let each request find its turn come already.
+const SLOW: RateLimit = RateLimit {
+    per_second: 1.0,
+    burst: 1,
+};
+
 #[tokio::test]
 async fn requests_wait_for_their_own_limit_and_tell_it() {
     let mut server = Server::new().await;
-    let (per_second, burst) = (20.0, 1);
-    server.requests = (server.requests.clone()).throttled(Throttle::new(RateLimit { per_second, burst }));
+    server.requests = (server.requests.clone()).throttled(Throttle::new(SLOW));
     for _ in 0..3 {
         server.answer(axum::Json(json!({"data": {}})).into_response());
         server.secret("a", "b").await.unwrap();
@@ -25,7 +30,7 @@ async fn requests_wait_for_their_own_limit_and_tell_it() {
     let name = "rest_client_rate_limiter_duration_seconds";
     assert!((value(&format!("{name}_count{{verb=\"GET\"")) - 3.0).abs() < f64::EPSILON);
     let waited = value(&format!("{name}_sum"));
-    assert!((0.05..1.0).contains(&waited), "{waited}");
+    assert!((0.05..10.0).contains(&waited), "{waited}");
 }
 
 #[tokio::test]
@@ -44,8 +49,7 @@ async fn a_driver_has_a_limit_of_its_own() {
     };
     secret(&requests).await;
     assert!(!text().contains("rest_client_rate_limiter_duration_seconds_count"));
-    let (per_second, burst) = (20.0, 1);
-    throttle.set(Some(RateLimit { per_second, burst }));
+    throttle.set(Some(SLOW));
     for _ in 0..3 {
         secret(&requests).await;
         secret(&server.requests).await;
@@ -56,7 +60,7 @@ async fn a_driver_has_a_limit_of_its_own() {
     assert_eq!(sums.len(), 1, "only the driver waits: {sums:?}");
     let (labels, waited) = sums[0].rsplit_once(' ').unwrap();
     assert!(labels.ends_with(",driver_name=\"d\"}"), "{labels}");
-    assert!((0.05..1.0).contains(&waited.parse::<f64>().unwrap()), "{waited}");
+    assert!((0.05..10.0).contains(&waited.parse::<f64>().unwrap()), "{waited}");
     server.metrics.forget_driver("d");
     assert!(!text().contains("driver_name=\"d\""));
 }
