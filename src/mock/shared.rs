@@ -114,6 +114,10 @@ where
     let call = shared.calls.begin(Req::METHOD, &facts, headers(&request));
     let number = call.id;
     let (action, delay) = shared.plan(&call, Req::METHOD, &facts);
+    if call.overlap {
+        // A call that was given up and the one after it may arrive together, and the runtime may begin with the later one.
+        tokio::task::yield_now().await;
+    }
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
