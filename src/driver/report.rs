@@ -156,7 +156,8 @@ impl Cause {
     pub fn of_secret(error: &ApiError) -> Self {
         match error.kind {
             ApiErrorKind::NotFound => Self::Missing(error_type::SECRET_MISSING),
-            ApiErrorKind::Forbidden => Self::Missing(error_type::SECRET_FORBIDDEN),
+            // Who is not known (401) lacks no right.
+            ApiErrorKind::Forbidden if error.lacks_right() => Self::Missing(error_type::SECRET_FORBIDDEN),
             _ => Self::Other,
         }
     }
@@ -297,4 +298,31 @@ pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Pl
         error = answer.message,
         "the driver does not find the volume or the node; taken as detached by spec.orphanPolicy"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_secret_cannot_be_read() {
+        for (status, kind, expected) in [
+            (404, ApiErrorKind::NotFound, Cause::Missing(error_type::SECRET_MISSING)),
+            (
+                403,
+                ApiErrorKind::Forbidden,
+                Cause::Missing(error_type::SECRET_FORBIDDEN),
+            ),
+            (401, ApiErrorKind::Forbidden, Cause::Other),
+            (503, ApiErrorKind::Unavailable, Cause::Other),
+        ] {
+            let error = ApiError {
+                kind,
+                message: String::new(),
+                status: Some(status),
+                retry_after: None,
+            };
+            assert_eq!(Cause::of_secret(&error), expected, "{status}");
+        }
+    }
 }
