@@ -38,7 +38,34 @@ pub struct SpanCounts {
     pub queue_capacity: usize,
 }
 
+impl SpanCounts {
+    /// Spans of which nothing is known yet: they are in a queue, or on their way.
+    pub fn open(&self) -> u64 {
+        let known = self.exported + self.export_failed + self.queue_full + self.shutdown;
+        // Those that ended are read first, and more may have become known since.
+        self.ended.saturating_sub(known)
+    }
+}
+
 impl SpanCounters {
+    /// Waits until nothing is open. A thread that was told to stop counts what it leaves a moment later.
+    #[cfg(test)]
+    pub(super) async fn settled(&self) -> SpanCounts {
+        let settled = async {
+            loop {
+                let counts = self.read();
+                if counts.open() == 0 && counts.queue_length == 0 {
+                    return counts;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let limit = std::time::Duration::from_secs(20);
+        tokio::time::timeout(limit, settled)
+            .await
+            .expect("the books are closed")
+    }
+
     /// Reads the counts; each is exact, together they are not one instant.
     pub fn read(&self) -> SpanCounts {
         SpanCounts {

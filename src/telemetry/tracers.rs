@@ -121,7 +121,7 @@ impl Tracers {
         let answers = tokio::time::timeout(cap, join_all(flushes)).await;
         let after = shared.counters.read();
         let complete = answers.is_ok_and(|answers| answers.iter().all(Result::is_ok));
-        let left = if complete { 0 } else { after.queue_length as u64 };
+        let left = if complete { 0 } else { after.open() };
         outcome(lost(&after) - lost(&before) + left)
     }
 
@@ -137,7 +137,7 @@ impl Tracers {
         // Neither a late nor a dead thread may hold the caller up; the counts say what became of the spans.
         drop(tokio::time::timeout(cap + ANSWER_SLACK, join_all(finished)).await);
         let after = shared.counters.read();
-        outcome(lost(&after) - lost(&before) + after.queue_length as u64)
+        outcome(lost(&after) - lost(&before) + after.open())
     }
 
     /// Refuses new spans, and stops the threads within `cap`. Returns at once.
