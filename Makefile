@@ -21,7 +21,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
 	isolation ten failover listing overhead \
 	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
@@ -58,6 +58,9 @@ doc-test: need-rust ## Run the examples in the documentation
 
 integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
 	@CARGO='$(CARGO)' tests/integration --test-threads=$(THREADS)
+
+soak: programs controlplane sidecar jaeger prometheus helm ## Run the integration tests while their processes stand still now and then; ONLY=words, STALL=seconds
+	@tests/stalls $(CARGO) test --test it -- --test-threads=$(THREADS) $(ONLY)
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	$(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
