@@ -39,10 +39,12 @@ fn without_configs(spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
     spans.into_iter().filter(is_other).collect()
 }
 
-/// The spans without a parent, by their start.
+/// The spans without a parent, by their end: a life begins with a time of its object, which has whole seconds, so that a detach
+/// may seem to begin before the attach that it follows.
 pub fn roots(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
-    let sorted = in_order(spans).into_iter();
-    sorted.filter(|span| span.parent_span_id.is_none()).collect()
+    let mut roots: Vec<_> = spans.iter().filter(|span| span.parent_span_id.is_none()).collect();
+    roots.sort_by_key(|span| span.end_unix_nano);
+    roots
 }
 
 /// The parent of a span, if it was received; it is in the same trace.
