@@ -178,7 +178,7 @@ async fn a_replica_that_is_killed_is_succeeded_when_its_lease_is_over() -> Resul
 }
 
 /// When a Lease was acquired, and when it was renewed last.
-fn times(lease: &Lease) -> Result<(jiff::Timestamp, jiff::Timestamp)> {
+pub fn times(lease: &Lease) -> Result<(jiff::Timestamp, jiff::Timestamp)> {
     let spec = lease.spec.as_ref();
     let times = spec.and_then(|spec| Some((spec.acquire_time.as_ref()?.0, spec.renew_time.as_ref()?.0)));
     times.ok_or_else(|| Error::Other("nobody holds the Lease".to_owned()))

@@ -4,20 +4,13 @@ use std::time::{Duration, Instant};
 
 use csi_attacher_operator::mock::{Method, Outcome, Rule};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 
-use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, other, short};
+use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, short};
+use crate::lease::times;
 use crate::rig::{LIMIT, World};
 use crate::support::Result;
 
 const RUNNING: usize = 20;
-
-/// When a Lease was acquired, and when it was renewed last.
-fn times(lease: &Lease) -> Result<(Timestamp, Timestamp)> {
-    let spec = lease.spec.as_ref();
-    let times = spec.and_then(|spec| Some((spec.acquire_time.as_ref()?.0, spec.renew_time.as_ref()?.0)));
-    times.ok_or_else(|| other("nobody holds the Lease"))
-}
 
 #[tokio::test]
 async fn told_to_stop_it_hands_over_at_once_with_calls_in_flight() -> Result<()> {
