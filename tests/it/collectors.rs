@@ -8,7 +8,7 @@ use std::time::Duration;
 use csi_attacher_operator::mock::Method;
 use serde_json::{Value, json};
 
-use crate::rig::{Driver, LIMIT, World, operator_options, within};
+use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::support::{Operator, Result};
 
@@ -52,16 +52,9 @@ async fn until_spans(operator: &Operator, result: &str, enough: impl Fn(u64) -> 
 
 /// Waits until there is a record with these words, and tells how many there are: what is logged may be counted a moment before.
 async fn until_records(operator: &Operator, words: &[&str]) -> Result<usize> {
-    let looking = async {
-        loop {
-            let count = records(operator, words);
-            if count > 0 {
-                return count;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within(&format!("records {words:?}"), looking).await
+    let told = || records(operator, words);
+    wait_until(&format!("records {words:?}"), || told() > 0).await?;
+    Ok(told())
 }
 
 /// The records of the log that hold all of these words.

@@ -1,13 +1,11 @@
 //! What is told of one driver, its log and its traces, changes while it works, for it alone and without a restart.
 
-use std::time::Duration;
-
 use csi_attacher_operator::mock::Method;
 use serde_json::{Value, json};
 
-use crate::rig::{Driver, LIMIT, World, operator_options};
+use crate::rig::{Driver, World, operator_options, wait_until};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::{Error, Operator, Result};
+use crate::support::{Operator, Result};
 
 /// The traces of a volume of this name that have arrived.
 fn roots(receiver: &OtlpReceiver, attachment: &str) -> usize {
@@ -63,18 +61,6 @@ async fn attach_both(
         assert_eq!((told, roots(receiver, &name) > 0), ([debug, info], traced), "{name}");
     }
     Ok(())
-}
-
-/// Asks again and again: neither a log file nor the receiver tells of news.
-async fn wait_until(what: &str, reached: impl Fn() -> bool) -> Result<()> {
-    let asking = async {
-        while !reached() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, asking)
-        .await
-        .map_err(|_| Error::Other(format!("{what}: not within {LIMIT:?}")))
 }
 
 #[tokio::test]

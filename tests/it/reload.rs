@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::rig::{Driver, LIMIT, World, operator_options, within};
+use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
 use crate::support::{Error, Kubectl, Operator, Result};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
@@ -72,22 +72,13 @@ impl<'a> Load<'a> {
     async fn turns_over(&self) -> Result<()> {
         let before = self.done();
         let is_over = || self.done().iter().zip(before).all(|(now, before)| *now >= before + 2);
-        let turning = async {
-            while !is_over() && !self.stop.is_cancelled() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        within("more volumes", turning).await
+        wait_until("more volumes", || is_over() || self.stop.is_cancelled()).await
     }
 
     /// Waits until two of the attaches from a call on ran at one time, which is up to chance.
     async fn overlaps(&self, first: u64) -> Result<()> {
-        let overlapping = async {
-            while peak(&calls_from(&self.driver.mock, PUBLISH, first)) < 2 && !self.stop.is_cancelled() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        within("two attaches at one time", overlapping).await
+        let overlap = || peak(&calls_from(&self.driver.mock, PUBLISH, first)) > 1;
+        wait_until("two attaches at one time", || overlap() || self.stop.is_cancelled()).await
     }
 }
 

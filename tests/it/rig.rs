@@ -41,6 +41,16 @@ pub async fn within<T>(what: &str, wait: impl Future<Output = T>) -> Result<T> {
         .map_err(|_| Error::Other(format!("{what}: not within {LIMIT:?}")))
 }
 
+/// Asks again and again until it is so: for what tells nobody of news, such as a log file.
+pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) -> Result<()> {
+    let asking = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(what, asking).await
+}
+
 /// How the operator under test is started unless a test wants something else.
 pub fn operator_options() -> OperatorOptions {
     OperatorOptions::new(env!("CARGO_BIN_EXE_csi-attacher-operator"))
