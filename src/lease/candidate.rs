@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
+use super::place::change::PlaceChange;
 use super::settings::{self, Timing};
-use super::{ElectionSettings, LeaseHealth, LeaseShares};
+use super::{ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces};
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -28,6 +29,8 @@ pub struct Office {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
 }
 
 impl Office {
@@ -42,6 +45,7 @@ impl Office {
         Campaign {
             client: self.client.clone(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: settings::namespace(namespace),
                 identity: self.identity.clone(),
                 labels: self.labels.clone(),
@@ -50,6 +54,9 @@ impl Office {
             },
             health: self.health.clone(),
             shares: self.shares.clone(),
+            seen: self.seen.clone(),
+            record: None,
+            longest_call: Duration::ZERO,
         }
     }
 }
@@ -65,6 +72,54 @@ pub struct Campaign {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
+    /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
+    pub record: Option<PlaceRecord>,
+    /// How long a call may run that was begun without a Lease.
+    pub longest_call: Duration,
+}
+
+impl Campaign {
+    /// The same, whose place is recorded.
+    #[must_use]
+    pub fn recorded(self, record: PlaceRecord) -> Self {
+        Self {
+            record: Some(record),
+            ..self
+        }
+    }
+
+    /// The same without a Lease, for replicas whose calls last so long at most.
+    #[must_use]
+    pub fn without_lease(self, longest_call: Duration) -> Self {
+        Self {
+            longest_call,
+            settings: ElectionSettings {
+                enabled: false,
+                ..self.settings
+            },
+            ..self
+        }
+    }
+
+    /// How the candidate for this Lease gets to its place; none when that is not recorded.
+    pub(super) fn place_change(&self, lease: &str) -> Option<PlaceChange> {
+        let settings = &self.settings;
+        Some(PlaceChange {
+            client: self.client.clone(),
+            lease: lease.to_owned(),
+            place: Place {
+                namespace: settings.enabled.then(|| settings.namespace.clone()),
+                identity: settings.identity.clone(),
+                runs_out_after: settings.timing.lease_duration.max(self.longest_call),
+            },
+            record: self.record.clone()?,
+            seen: self.seen.clone(),
+            retry_period: settings.timing.retry_period,
+            request_deadline: settings.timing.request_deadline(),
+        })
+    }
 }
 
 /// Who holds a Lease.
@@ -118,6 +173,7 @@ pub struct Candidate {
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
     refusal: watch::Receiver<Option<String>>,
+    elects: bool,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -139,7 +195,7 @@ impl Candidate {
             Order::Observe | Order::Resign => Standing::Unknown,
         });
         let (orders, ordered) = watch::channel(order);
-        let patience = campaign.settings.timing.renew_deadline;
+        let (elects, patience) = (campaign.settings.enabled, campaign.settings.timing.renew_deadline);
         let (refusing, refusal) = watch::channel(None);
         let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
         let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
@@ -148,6 +204,7 @@ impl Candidate {
             standing,
             orders,
             refusal,
+            elects,
             patience,
             task,
         }
@@ -196,6 +253,11 @@ impl Candidate {
     /// Where it stands now.
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()
+    }
+
+    /// Whether there is a Lease at all; without, it leads for as long as it competes.
+    pub fn elects(&self) -> bool {
+        self.elects
     }
 
     /// Whether it holds the Lease.

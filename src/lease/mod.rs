@@ -4,13 +4,17 @@
 //! the same driver exclude each other. [`Election`] decides, from the record that was read and from when it was seen to
 //! change by the clock of this process; the clocks of others are never believed. [`Candidate`] reads and writes.
 //!
+//! A [`Place`] is where a Lease lives. A change of it hands over.
+//!
 //! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
 
 mod candidate;
 mod election;
 mod elector;
 mod health;
+mod place;
 mod record;
+mod requests;
 mod settings;
 mod shares;
 
@@ -20,6 +24,7 @@ mod tests;
 pub use candidate::{Campaign, Candidate, Holder, Office, Standing};
 pub use election::{Election, Next};
 pub use health::LeaseHealth;
+pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::Record;
 pub use settings::{ElectionSettings, Timing, TimingError, namespace};
 pub use shares::LeaseShares;
