@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
 use super::settings::{self, Timing};
-use super::{ElectionSettings, LeaseHealth, LeaseShares};
+use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Term};
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -28,6 +28,8 @@ pub struct Office {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
 }
 
 impl Office {
@@ -50,6 +52,7 @@ impl Office {
             },
             health: self.health.clone(),
             shares: self.shares.clone(),
+            clock: self.clock.clone(),
         }
     }
 }
@@ -65,6 +68,8 @@ pub struct Campaign {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
 }
 
 /// Who holds a Lease.
@@ -91,8 +96,8 @@ pub enum Standing {
         /// Who holds it.
         holder: Option<Holder>,
     },
-    /// It holds the Lease.
-    Leading,
+    /// It holds the Lease, in this term.
+    Leading(Term),
     /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
     Lost {
         /// When others may take it.
@@ -198,9 +203,17 @@ impl Candidate {
         self.standing.borrow().clone()
     }
 
+    /// The term in which it holds the Lease; none when it does not, or not surely.
+    pub fn term(&self) -> Option<Term> {
+        match &*self.standing.borrow() {
+            Standing::Leading(term) => Some(term.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether it holds the Lease.
     pub fn leads(&self) -> bool {
-        *self.standing.borrow() == Standing::Leading
+        self.term().is_some()
     }
 
     /// Why the Lease may not be read or written, and which right is missing; none when it may be, as far as known.
@@ -223,30 +236,12 @@ impl Candidate {
         let _ended = standing.wait_for(|standing| standing != before).await;
     }
 
-    /// Resolves when the Lease is not held, or not surely.
-    pub async fn not_leading(&self) {
+    /// Resolves when the Lease is not held in this term any more, or not surely. That it is held again changes nothing.
+    pub async fn loses(&self, term: &Term) {
         let mut standing = self.standing.clone();
-        let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
-    }
-
-    /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.
-    pub async fn succeeded_by_another(&self) {
-        loop {
-            let until = match self.standing() {
-                Standing::Leading => {
-                    self.not_leading().await;
-                    continue;
-                }
-                Standing::Lost { until } => until,
-                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
-            };
-            let mut standing = self.standing.clone();
-            tokio::select! {
-                () = sleep_until(until) => return,
-                // Back again before anybody else took it.
-                _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}
-            }
-        }
+        let lost = standing.wait_for(|standing| !matches!(standing, Standing::Leading(now) if now == term));
+        // Without the task that renews it, nothing is held for long.
+        let _ended = lost.await;
     }
 
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or

@@ -10,13 +10,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
-use super::settings::Timing;
 use super::shares::LeaseShareGuard;
+use super::{Moment, Term};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
@@ -26,24 +26,6 @@ use crate::telemetry::Metrics;
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-
-/// A Lease that is held, and how long.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    /// When the request was begun that renewed it last. Others count from when they see its answer, which is later.
-    renewed: Instant,
-    timing: Timing,
-}
-
-impl Term {
-    fn deadline(&self) -> Instant {
-        self.renewed + self.timing.renew_deadline
-    }
-
-    fn end(&self) -> Instant {
-        self.renewed + self.timing.lease_duration
-    }
-}
 
 /// What one that competes does next.
 enum Step {
@@ -56,7 +38,7 @@ enum Step {
 /// How a try to renew ended.
 enum Renewal {
     /// It is renewed by a request begun at this time.
-    Done(Instant),
+    Done(Moment),
     /// Somebody else has it.
     Taken,
     /// Not known; to be tried again.
@@ -78,6 +60,8 @@ pub(super) struct Elector {
     in_doubt: bool,
     /// The Lease as one that is held or about to be taken.
     share: Option<LeaseShareGuard>,
+    /// The last term in which the Lease was held.
+    term: Option<Term>,
     /// Which right is missing, while there is one.
     refusal: watch::Sender<Option<String>>,
 }
@@ -103,6 +87,7 @@ impl Elector {
             seen: false,
             in_doubt: false,
             share: None,
+            term: None,
             refusal,
         }
     }
@@ -145,11 +130,13 @@ impl Elector {
         loop {
             let term = self.acquire().await;
             self.share();
+            self.term = Some(term.clone());
             info!(lease = self.name, identity = self.campaign.settings.identity, "leading");
-            self.show(Standing::Leading);
-            let until = self.keep(term).await;
+            self.show(Standing::Leading(term.clone()));
+            self.keep(&term).await;
             self.share = None;
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
+            let until = Instant::now() + term.until_end();
             self.show(Standing::Lost { until });
         }
     }
@@ -211,7 +198,7 @@ impl Elector {
     fn show(&self, standing: Standing) {
         // Another candidate of this process may compete while this one only watches.
         if !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = standing == Standing::Leading;
+            let leads = matches!(standing, Standing::Leading(_));
             self.metrics.leading(&self.name, leads);
             if !leads {
                 self.campaign.health.gone(&self.name);
@@ -325,9 +312,9 @@ impl Elector {
             },
         };
         match taken {
-            Ok(renewed) => {
+            Ok(taken) => {
                 let timing = self.campaign.settings.timing;
-                Some(Term { renewed, timing })
+                Some(Term::new(self.campaign.clock.clone(), timing, taken))
             }
             Err(error) => {
                 warn!(lease = self.name, error, "cannot take the Lease; trying again");
@@ -346,36 +333,42 @@ impl Elector {
         }
     }
 
-    /// Renews until that fails for too long; answers when others may take the Lease.
-    async fn keep(&mut self, mut term: Term) -> Instant {
-        let period = term.timing.retry_period;
+    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
+    /// even when nobody took it, as what it knows of the objects may be of before.
+    async fn keep(&mut self, term: &Term) {
+        let period = self.campaign.settings.timing.retry_period;
         loop {
-            sleep_until((term.renewed + period).min(term.deadline())).await;
+            sleep(term.until_renewal().min(term.until_deadline())).await;
             loop {
-                let renewal = timeout_at(term.deadline(), self.renew()).await;
+                // Not left to the timers below: they are late when the process stood still.
+                if !term.may_start() {
+                    return;
+                }
+                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(Renewal::Failed) {
-                    Renewal::Done(renewed) => {
-                        term.renewed = renewed;
-                        break;
+                    // It is not enough that the Lease is ours.
+                    Renewal::Done(begun) if term.renew(begun) => break,
+                    Renewal::Done(_) => return,
+                    Renewal::Taken => {
+                        term.end();
+                        return;
                     }
-                    Renewal::Taken => return Instant::now(),
-                    Renewal::Failed if Instant::now() >= term.deadline() => return term.end(),
-                    Renewal::Failed => {
-                        let rest = term.deadline().duration_since(Instant::now());
-                        sleep(period.min(RENEWAL_PAUSE).min(rest)).await;
-                    }
+                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
                 }
             }
         }
     }
 
-    async fn renew(&mut self) -> Renewal {
+    async fn renew(&mut self, term: &Term) -> Renewal {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
         if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
             match self.write(record).await {
                 Ok(renewed) => return Renewal::Done(renewed),
                 Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
             }
+        }
+        if !term.may_start() {
+            return Renewal::Failed;
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
@@ -397,6 +390,9 @@ impl Elector {
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
     async fn release(&mut self) {
+        if let Some(term) = self.term.take() {
+            term.end();
+        }
         // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
         let mut sure = !self.in_doubt;
         for _ in 0..3 {
