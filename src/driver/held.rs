@@ -2,16 +2,17 @@
 //! and the claim to the driver.
 //!
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
-//! never outlives the Lease it works under.
+//! never outlives the term of the Lease in which it was started.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 
 use super::engine::Engine;
 use crate::claims::{Claim, Verdict};
-use crate::lease::Candidate;
+use crate::lease::{Candidate, Term};
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
@@ -23,6 +24,8 @@ pub(super) struct Held {
     pub engine: Option<Engine>,
     pub candidate: Option<Candidate>,
     pub claim: Option<Claim>,
+    /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
+    pub term: Option<Term>,
     away_since: Option<Instant>,
 }
 
@@ -59,18 +62,24 @@ impl Held {
             }
         };
         tokio::select! {
-            () = self.deposed() => {}
+            () = self.loses_term() => {}
             () = self.outranked() => {}
             () = away => {}
         }
     }
 
-    /// Resolves when the engine may not work any more; never without an election.
-    pub async fn deposed(&self) {
-        match &self.candidate {
-            Some(candidate) => candidate.not_leading().await,
-            None => std::future::pending().await,
+    /// Resolves when the Lease is not held in the noted term any more; never without an election.
+    pub async fn loses_term(&self) {
+        match (&self.candidate, &self.term) {
+            (Some(candidate), Some(term)) => candidate.loses(term).await,
+            (None, Some(_)) => {}
+            (_, None) => std::future::pending().await,
         }
+    }
+
+    /// Whether there is an engine that was started in another term of the Lease than the noted one.
+    pub fn has_engine_of_another_term(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.term() != self.term)
     }
 
     /// Resolves when an older AttacherConfig claims the driver.
@@ -92,16 +101,19 @@ impl Held {
     pub async fn drain(&mut self) -> Option<Arc<str>> {
         let engine = self.engine.take()?;
         let driver = engine.facts().name.clone();
-        let succeeded = async {
-            match &self.candidate {
-                Some(candidate) => candidate.succeeded_by_another().await,
+        let (term, queue) = (engine.term(), engine.queue().clone());
+        let over = async {
+            match &term {
+                Some(term) => term.over().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = engine.drain() => {}
-            () = succeeded => {
-                tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");
+            () = over => {
+                if queue.drained().now_or_never().is_none() {
+                    tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");
+                }
             }
         }
         Some(driver)

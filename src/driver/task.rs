@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::Context;
 use super::access::{Access, Reached, Unreached};
 use super::engine::Engine;
+use super::fence::FencedClient;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
@@ -170,7 +171,8 @@ impl DriverTask {
                 break;
             }
             self.announce(&reached.handshake);
-            if !self.lead(publisher, client, held).await || !self.resume_or_start(publisher, held, &facts, client).await
+            if !self.lead(publisher, &reached, held).await
+                || !self.resume_or_start(publisher, held, &facts, client).await
             {
                 break;
             }
@@ -208,7 +210,7 @@ impl DriverTask {
         }
     }
 
-    fn tell(&self, driver: &str, what: &str) {
+    pub(super) fn tell(&self, driver: &str, what: &str) {
         warn!(config = &*self.name, driver, "{what}");
     }
 
@@ -222,7 +224,7 @@ impl DriverTask {
     ) -> Event {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked) = (held.deposed(), held.outranked());
+            let (deposed, outranked) = (held.loses_term(), held.outranked());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
@@ -242,17 +244,19 @@ impl DriverTask {
         }
     }
 
-    /// Goes on with the running engine if the driver is the same as before, else with a new one. False when it must not
-    /// work.
-    async fn resume_or_start(
+    /// Goes on with the running engine if the driver is the same as before and so is the term of the Lease, else with a new
+    /// one. False when it must not work.
+    pub(super) async fn resume_or_start(
         &mut self,
         publisher: &Publisher,
         held: &mut Held,
         facts: &DriverFacts,
         client: &CsiClient,
     ) -> bool {
-        if let Some(running) = held.engine.as_ref().filter(|running| running.facts() == facts) {
-            running.resume(Arc::new(client.clone()));
+        let calls = FencedClient::new(Arc::new(client.clone()), held.term.clone());
+        let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
+        if let Some(running) = held.engine.as_ref().filter(same) {
+            running.resume(calls);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -267,7 +271,7 @@ impl DriverTask {
             self.config.clone(),
             self.name.clone(),
             facts.clone(),
-            Arc::new(client.clone()),
+            calls,
             publisher.clone(),
         );
         match started {
@@ -300,7 +304,7 @@ impl DriverTask {
         tokio::select! {
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
-            () = held.deposed() => false,
+            () = held.loses_term() => false,
             () = held.outranked() => false,
             () = client.connection().lost() => false,
         }
@@ -336,7 +340,7 @@ impl DriverTask {
     }
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
-    fn announce(&self, handshake: &Handshake) {
+    pub(super) fn announce(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
         let mode = mode(handshake);
         let metrics = &self.context.metrics;
@@ -351,7 +355,7 @@ impl DriverTask {
     }
 
     /// Lets running calls end.
-    async fn drain(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn drain(&self, publisher: &Publisher, held: &mut Held) {
         if held.engine.is_none() {
             return;
         }

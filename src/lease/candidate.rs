@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
 use super::place::change::PlaceChange;
 use super::settings::{self, Timing};
-use super::{ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces};
+use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces, Term};
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -29,6 +29,8 @@ pub struct Office {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
     /// Where other replicas were seen to hold Leases.
     pub seen: SeenPlaces,
 }
@@ -54,6 +56,7 @@ impl Office {
             },
             health: self.health.clone(),
             shares: self.shares.clone(),
+            clock: self.clock.clone(),
             seen: self.seen.clone(),
             record: None,
             longest_call: Duration::ZERO,
@@ -72,6 +75,8 @@ pub struct Campaign {
     pub health: LeaseHealth,
     /// How free Leases spread over the replicas.
     pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
     /// Where other replicas were seen to hold Leases.
     pub seen: SeenPlaces,
     /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
@@ -146,8 +151,8 @@ pub enum Standing {
         /// Who holds it.
         holder: Option<Holder>,
     },
-    /// It holds the Lease.
-    Leading,
+    /// It holds the Lease, in this term.
+    Leading(Term),
     /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
     Lost {
         /// When others may take it.
@@ -260,9 +265,17 @@ impl Candidate {
         self.elects
     }
 
+    /// The term in which it holds the Lease; none when it does not, or not surely.
+    pub fn term(&self) -> Option<Term> {
+        match &*self.standing.borrow() {
+            Standing::Leading(term) => Some(term.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether it holds the Lease.
     pub fn leads(&self) -> bool {
-        *self.standing.borrow() == Standing::Leading
+        self.term().is_some()
     }
 
     /// Why the Lease may not be read or written, and which right is missing; none when it may be, as far as known.
@@ -285,30 +298,12 @@ impl Candidate {
         let _ended = standing.wait_for(|standing| standing != before).await;
     }
 
-    /// Resolves when the Lease is not held, or not surely.
-    pub async fn not_leading(&self) {
+    /// Resolves when the Lease is not held in this term any more, or not surely. That it is held again changes nothing.
+    pub async fn loses(&self, term: &Term) {
         let mut standing = self.standing.clone();
-        let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
-    }
-
-    /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.
-    pub async fn succeeded_by_another(&self) {
-        loop {
-            let until = match self.standing() {
-                Standing::Leading => {
-                    self.not_leading().await;
-                    continue;
-                }
-                Standing::Lost { until } => until,
-                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
-            };
-            let mut standing = self.standing.clone();
-            tokio::select! {
-                () = sleep_until(until) => return,
-                // Back again before anybody else took it.
-                _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}
-            }
-        }
+        let lost = standing.wait_for(|standing| !matches!(standing, Standing::Leading(now) if now == term));
+        // Without the task that renews it, nothing is held for long.
+        let _ended = lost.await;
     }
 
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or

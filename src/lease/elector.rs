@@ -10,14 +10,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::LeaseHealth;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
-use super::settings::Timing;
 use super::shares::LeaseShareGuard;
+use super::{Moment, Term};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
@@ -27,24 +27,6 @@ use crate::telemetry::Metrics;
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-
-/// A Lease that is held, and how long.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    /// When the request was begun that renewed it last. Others count from when they see its answer, which is later.
-    renewed: Instant,
-    timing: Timing,
-}
-
-impl Term {
-    fn deadline(&self) -> Instant {
-        self.renewed + self.timing.renew_deadline
-    }
-
-    fn end(&self) -> Instant {
-        self.renewed + self.timing.lease_duration
-    }
-}
 
 /// What one that competes does next.
 enum Step {
@@ -57,7 +39,7 @@ enum Step {
 /// How a try to renew ended.
 enum Renewal {
     /// It is renewed by a request begun at this time.
-    Done(Instant),
+    Done(Moment),
     /// Somebody else has it.
     Taken,
     /// Not known; to be tried again.
@@ -78,7 +60,7 @@ impl Display {
     fn show(&self, standing: Standing) {
         // Another candidate of this process may compete while this one only watches.
         if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = standing == Standing::Leading;
+            let leads = matches!(standing, Standing::Leading(_));
             self.metrics.leading(&self.lease, leads);
             if matches!(standing, Standing::Lost { .. }) {
                 self.health.gone(&self.lease);
@@ -115,6 +97,8 @@ pub(super) struct Elector {
     in_doubt: bool,
     /// The Lease as one that is held or about to be taken.
     share: Option<LeaseShareGuard>,
+    /// The last term in which the Lease was held.
+    term: Option<Term>,
     /// Which right is missing, while there is one.
     refusal: watch::Sender<Option<String>>,
 }
@@ -146,6 +130,7 @@ impl Elector {
             seen: false,
             in_doubt: false,
             share: None,
+            term: None,
             refusal,
         }
     }
@@ -188,18 +173,19 @@ impl Elector {
         let holder = self.other_holder();
         self.show(Standing::Waiting { holder });
         if !self.campaign.settings.enabled {
-            return self.lead_when_over().await;
+            let term = Term::without_lease(self.campaign.clock.clone());
+            self.term = Some(term.clone());
+            return self.lead_when_over(term).await;
         }
         loop {
             let term = self.acquire().await;
             self.share();
-            let until = {
-                let leading = self.lead_when_over();
-                tokio::select! {
-                    until = self.keep(term) => until,
-                    () = leading => return,
-                }
-            };
+            self.term = Some(term.clone());
+            let leading = self.lead_when_over(term.clone());
+            tokio::select! {
+                () = self.keep(&term) => {}
+                () = leading => return,
+            }
             self.share = None;
             if self.election.is_of_namesake() {
                 error!(
@@ -210,12 +196,13 @@ impl Elector {
                 );
             }
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
+            let until = Instant::now() + term.until_end();
             self.show(Standing::Lost { until });
         }
     }
 
     /// Leads as soon as the former places of the Lease are over, and never returns.
-    fn lead_when_over(&self) -> impl Future<Output = ()> + use<> {
+    fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
         let (change, display) = (self.campaign.place_change(&self.name), self.display.clone());
         let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
         async move {
@@ -223,7 +210,7 @@ impl Elector {
                 change.wait(|holder| display.wait_for(holder)).await;
             }
             info!(lease, identity, "leading");
-            display.show(Standing::Leading);
+            display.show(Standing::Leading(term));
             std::future::pending().await
         }
     }
@@ -393,9 +380,9 @@ impl Elector {
             },
         };
         match taken {
-            Ok(renewed) => {
+            Ok(taken) => {
                 let timing = self.campaign.settings.timing;
-                Some(Term { renewed, timing })
+                Some(Term::new(self.campaign.clock.clone(), timing, taken))
             }
             Err(error) => {
                 warn!(lease = self.name, error, "cannot take the Lease; trying again");
@@ -409,36 +396,42 @@ impl Elector {
         self.display.wait_for(self.other_holder());
     }
 
-    /// Renews until that fails for too long; answers when others may take the Lease.
-    async fn keep(&mut self, mut term: Term) -> Instant {
-        let period = term.timing.retry_period;
+    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
+    /// even when nobody took it, as what it knows of the objects may be of before.
+    async fn keep(&mut self, term: &Term) {
+        let period = self.campaign.settings.timing.retry_period;
         loop {
-            sleep_until((term.renewed + period).min(term.deadline())).await;
+            sleep(term.until_renewal().min(term.until_deadline())).await;
             loop {
-                let renewal = timeout_at(term.deadline(), self.renew()).await;
+                // Not left to the timers below: they are late when the process stood still.
+                if !term.may_start() {
+                    return;
+                }
+                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(Renewal::Failed) {
-                    Renewal::Done(renewed) => {
-                        term.renewed = renewed;
-                        break;
+                    // It is not enough that the Lease is ours.
+                    Renewal::Done(begun) if term.renew(begun) => break,
+                    Renewal::Done(_) => return,
+                    Renewal::Taken => {
+                        term.end();
+                        return;
                     }
-                    Renewal::Taken => return Instant::now(),
-                    Renewal::Failed if Instant::now() >= term.deadline() => return term.end(),
-                    Renewal::Failed => {
-                        let rest = term.deadline().duration_since(Instant::now());
-                        sleep(period.min(RENEWAL_PAUSE).min(rest)).await;
-                    }
+                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
                 }
             }
         }
     }
 
-    async fn renew(&mut self) -> Renewal {
+    async fn renew(&mut self, term: &Term) -> Renewal {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
         if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
             match self.write(record).await {
                 Ok(renewed) => return Renewal::Done(renewed),
                 Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
             }
+        }
+        if !term.may_start() {
+            return Renewal::Failed;
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
@@ -460,6 +453,9 @@ impl Elector {
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
     async fn release(&mut self) {
+        if let Some(term) = self.term.take() {
+            term.end();
+        }
         if !self.campaign.settings.enabled {
             if let Some(change) = self.campaign.place_change(&self.name) {
                 change.leave().await;

@@ -9,6 +9,7 @@
 //! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
 
 mod candidate;
+mod clock;
 mod election;
 mod elector;
 mod health;
@@ -17,14 +18,17 @@ mod record;
 mod requests;
 mod settings;
 mod shares;
+mod term;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use candidate::{Campaign, Candidate, Holder, Office, Standing};
+pub use clock::{Clock, Moment};
 pub use election::{Election, Next};
 pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::Record;
 pub use settings::{ElectionSettings, Timing, TimingError, namespace};
 pub use shares::LeaseShares;
+pub use term::Term;

@@ -18,6 +18,7 @@ use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::driver::engine::Engine;
+use crate::driver::fence::FencedClient;
 use crate::driver::status::Publisher;
 use crate::driver::{Context, DriverStatus};
 use crate::events::Events;
@@ -146,7 +147,8 @@ impl Replica {
             let facts = DriverFacts::new(DRIVER, capabilities);
             let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
             world.note(life.name(), || "takes up the work".to_owned());
-            let started = Engine::start_by(rules, context, settings, "config".into(), facts, driver, publisher);
+            let client = FencedClient::new(driver, None);
+            let started = Engine::start_by(rules, context, settings, "config".into(), facts, client, publisher);
             // The store is this replica's own, so that there is no other engine to be in conflict with.
             *slot.lock() = started.ok();
         })));
@@ -175,7 +177,7 @@ impl Replica {
         }
         tokio::time::sleep(after).await;
         if let Some(engine) = &*self.engine.lock() {
-            engine.resume(self.driver());
+            engine.resume(FencedClient::new(self.driver(), None));
         }
     }
 

@@ -8,7 +8,9 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::lease::{Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, LeaseShares, SeenPlaces, Standing};
+use crate::lease::{
+    Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, SeenPlaces, Standing,
+};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -17,6 +19,7 @@ struct World {
     server: ApiServer,
     metrics: Metrics,
     health: LeaseHealth,
+    clock: Clock,
 }
 
 impl World {
@@ -25,6 +28,7 @@ impl World {
             server: ApiServer::default(),
             metrics: Metrics::default(),
             health: LeaseHealth::default(),
+            clock: Clock::of_test(),
         }
     }
 
@@ -52,6 +56,7 @@ impl World {
             seen: SeenPlaces::default(),
             record: None,
             longest_call: Duration::ZERO,
+            clock: self.clock.clone(),
         }
     }
 
@@ -70,6 +75,13 @@ async fn leads(candidate: &Candidate) {
         }
     };
     timeout(seconds(120), wait).await.expect("it leads");
+}
+
+/// Resolves when the Lease is not held, or not surely.
+async fn not_leading(candidate: &Candidate) {
+    if let Some(term) = candidate.term() {
+        candidate.loses(&term).await;
+    }
 }
 
 /// Lets everything happen that needs no time, and so much time.
@@ -170,22 +182,121 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     let candidate = world.candidate("a");
     leads(&candidate).await;
     let led = Instant::now();
+    let term = candidate.term().unwrap();
     // The last renewal is that after 5 s.
     pass(seconds(7)).await;
     world.server.set_down(true);
-    candidate.not_leading().await;
+    not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
     let Standing::Lost { until } = candidate.standing() else {
         panic!("{:?}", candidate.standing());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
     assert_eq!(world.master_status().as_deref(), Some("0"));
-    candidate.succeeded_by_another().await;
+    assert!(!term.may_start() && term.may_run());
+    term.over().await;
     assert_eq!(led.elapsed().as_secs(), 20);
     // It comes back by itself.
     world.server.set_down(false);
     leads(&candidate).await;
     assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+/// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
+/// has passed. What was known is not to be worked with.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    pass(seconds(1)).await;
+    world.clock.boot_jumps(seconds(11));
+    assert!(!term.may_start() && term.may_run(), "at once, whoever runs");
+    let noticed = Instant::now();
+    timeout(seconds(5), candidate.loses(&term)).await.expect("it is lost");
+    leads(&candidate).await;
+    assert!(noticed.elapsed() < seconds(5), "{:?}", noticed.elapsed());
+    let again = candidate.term().unwrap();
+    assert!(again != term && again.may_start() && !term.may_start());
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+    // The old term is not renewed by what renews the Lease.
+    pass(seconds(60)).await;
+    assert!(candidate.term() == Some(again) && !term.may_run());
+}
+
+/// A standstill below the renew deadline costs nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    for _ in 0..5 {
+        pass(seconds(6)).await;
+        world.clock.boot_jumps(seconds(4));
+    }
+    assert!(candidate.term() == Some(term.clone()) && term.may_start());
+}
+
+/// The request was sent, then the process stood still, and then the answer is read.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    world.server.set_slow(seconds(2));
+    // The renewal is sent after 5 s and answered after 7 s. The machine is suspended in between.
+    pass(seconds(6)).await;
+    world.clock.boot_jumps(seconds(5));
+    let writes = world.server.writes();
+    pass(Duration::from_millis(1_500)).await;
+    assert_eq!(
+        world.server.writes(),
+        writes,
+        "it was the renewal under way that was answered"
+    );
+    assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.standing());
+    world.server.set_slow(Duration::ZERO);
+    leads(&candidate).await;
+    assert!(candidate.term() != Some(term));
+}
+
+/// The clocks go on while the process stands still: what is due then is due all at once, the renewal first.
+#[tokio::test(start_paused = true)]
+async fn one_whose_process_stood_still_begins_a_new_term() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    // No task runs in between.
+    tokio::time::advance(seconds(11)).await;
+    assert!(!term.may_start() && term.may_run());
+    leads_after(&candidate, &term).await;
+    tokio::time::advance(seconds(16)).await;
+    assert!(!candidate.term().is_some_and(|term| term.may_run()));
+}
+
+/// Waits until it leads in another term than this.
+async fn leads_after(candidate: &Candidate, term: &crate::lease::Term) {
+    timeout(seconds(5), candidate.loses(term)).await.expect("it is lost");
+    leads(candidate).await;
+    assert!(candidate.term() != Some(term.clone()));
+}
+
+/// Nothing is begun any more when the Lease is about to be released, whoever still has the term.
+#[tokio::test(start_paused = true)]
+async fn a_term_ends_before_the_lease_is_released() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    world.server.set_down(true);
+    let stands_down = tokio::spawn(async move { candidate.stand_down().await });
+    pass(Duration::from_millis(1)).await;
+    assert!(!term.may_start() && !term.may_run());
+    assert!(!stands_down.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,10 +306,10 @@ async fn a_short_outage_costs_nothing() {
     leads(&candidate).await;
     pass(seconds(7)).await;
     world.server.set_down(true);
-    let deposed = candidate.not_leading();
+    let deposed = not_leading(&candidate);
     assert!(timeout(seconds(7), deposed).await.is_err());
     world.server.set_down(false);
-    assert!(timeout(seconds(60), candidate.not_leading()).await.is_err());
+    assert!(timeout(seconds(60), not_leading(&candidate)).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,10 +321,10 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some("sidecar".to_owned());
     });
-    let taken = Instant::now();
-    candidate.not_leading().await;
+    let (taken, term) = (Instant::now(), candidate.term().unwrap());
+    not_leading(&candidate).await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
-    candidate.succeeded_by_another().await;
+    term.over().await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
     // A resignation does not take it from them.
     candidate.resign().await;
@@ -308,7 +419,7 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     // Nobody asks it for what it leads: its peer writes nothing.
     let _third = world.candidate("c");
     let writes = world.server.writes();
-    assert!(timeout(seconds(600), second.not_leading()).await.is_err());
+    assert!(timeout(seconds(600), not_leading(&second)).await.is_err());
     assert_eq!(world.server.writes() - writes, 119, "renewals and nothing else");
 }
 
@@ -344,7 +455,7 @@ async fn a_lease_that_was_deleted_is_made_again() {
     let candidate = world.candidate("a");
     leads(&candidate).await;
     world.server.remove();
-    assert!(timeout(seconds(30), candidate.not_leading()).await.is_err());
+    assert!(timeout(seconds(30), not_leading(&candidate)).await.is_err());
     assert_eq!(world.server.holder().as_deref(), Some("a"));
 }
 

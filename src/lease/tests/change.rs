@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api_server::{ApiServer, CONFIG};
 use super::seconds;
 use crate::lease::{
-    Campaign, Candidate, Holder, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Standing, Timing,
+    Campaign, Candidate, Clock, Holder, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Standing, Timing,
 };
 use crate::telemetry::Metrics;
 
@@ -50,6 +50,7 @@ impl Replica {
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             seen: SeenPlaces::default(),
+            clock: Clock::of_test(),
         };
         Self {
             office,
@@ -325,7 +326,7 @@ async fn an_old_place_that_may_no_longer_be_read_has_run_out_one_lease_duration_
     let began = Instant::now();
     b.end().await;
     b.start(Y);
-    a.candidate.as_ref().unwrap().succeeded_by_another().await;
+    a.candidate.as_ref().unwrap().term().unwrap().over().await;
     assert!(!b.works(), "the call of a runs until its Lease is over");
     a.kill();
     b.comes_to_work().await;

@@ -1,4 +1,4 @@
-mod api_server;
+pub(crate) mod api_server;
 mod candidate;
 mod change;
 mod election;
@@ -6,6 +6,7 @@ mod place;
 mod record;
 mod settings;
 mod shares;
+mod term;
 
 use std::time::Duration;
 
