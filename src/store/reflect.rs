@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::index::{Change, Index};
+use super::table::Origin;
 use super::{Store, Synced};
 use crate::admin::CheckHandle;
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
@@ -38,7 +39,7 @@ pub(crate) trait Reflected:
     #[doc(hidden)]
     fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change>;
     #[doc(hidden)]
-    fn apply(self, store: &Store) -> Arc<str>;
+    fn apply(self, store: &Store, origin: Origin) -> Arc<str>;
     #[doc(hidden)]
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change;
     #[doc(hidden)]
@@ -176,7 +177,7 @@ pub(super) fn take_in<K: Reflected>(
             K::start(&mut store.inner.index.write());
         }
         watcher::Event::InitApply(object) => {
-            seen.insert(object.apply(store));
+            seen.insert(object.apply(store, Origin::List));
         }
         watcher::Event::InitDone => {
             let changes = K::finish(&mut store.inner.index.write(), seen);
@@ -188,7 +189,7 @@ pub(super) fn take_in<K: Reflected>(
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
-            object.apply(store);
+            object.apply(store, Origin::News);
         }
         watcher::Event::Delete(object) => {
             let meta = object.meta();
@@ -211,7 +212,7 @@ impl Store {
 
 /// Says of a kind where it goes: its table, and what of the index and the store takes it in.
 macro_rules! reflected {
-    ($wire:ty as $record:ty, $table:ident, $plural:literal: $apply:ident, $remove:ident, $finish:ident) => {
+    ($wire:ty as $record:ty, $table:ident, $plural:literal: $take:ident, $remove:ident, $finish:ident) => {
         impl Reflected for $wire {
             const PLURAL: &'static str = $plural;
             fn start(index: &mut Index) {
@@ -220,10 +221,10 @@ macro_rules! reflected {
             fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
                 index.$finish(seen)
             }
-            fn apply(self, store: &Store) -> Arc<str> {
+            fn apply(self, store: &Store, origin: Origin) -> Arc<str> {
                 let record = <$record>::from(self);
                 let name = record.name.clone();
-                store.$apply(record);
+                store.$take(record, origin);
                 name
             }
             fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
@@ -236,8 +237,8 @@ macro_rules! reflected {
     };
 }
 reflected!(VolumeAttachmentWire as Attachment, attachments, "volumeattachments":
-    apply_attachment, remove_attachment, finish_attachment_list);
+    take_attachment, remove_attachment, finish_attachment_list);
 reflected!(PersistentVolumeWire as Volume, volumes, "persistentvolumes":
-    apply_volume, remove_volume, finish_volume_list);
+    take_volume, remove_volume, finish_volume_list);
 reflected!(CsiNodeWire as CsiNode, nodes, "csinodes":
-    apply_node, remove_node, finish_node_list);
+    take_node, remove_node, finish_node_list);
