@@ -26,7 +26,7 @@ pub use index::{Counts, Snapshot};
 pub use observe::observe;
 pub use overview::Around;
 pub use reading::Reading;
-pub(crate) use reflect::{RECOVERED, patient, reflect};
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
