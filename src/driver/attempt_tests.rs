@@ -96,7 +96,8 @@ impl Api {
 
     fn untrue_answer(&self, method: &Method, path: &str) -> Option<Response> {
         let mut all = self.untrue.lock();
-        let is_meant = |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
+        let is_meant =
+            |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
         let untrue = all.iter_mut().find(is_meant)?;
         untrue.times -= 1;
         Some((StatusCode::from_u16(untrue.code).unwrap(), untrue.body.clone()).into_response())
@@ -153,7 +154,9 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         return untrue;
     }
     let (code, object) = if request.method() == Method::GET {
-        let answer = api.get(&path).map_or_else(|| (404, not_found(&path)), |object| (200, object));
+        let answer = api
+            .get(&path)
+            .map_or_else(|| (404, not_found(&path)), |object| (200, object));
         if let Some(barrier) = &api.reads_together {
             barrier.wait().await;
             barrier.wait().await;

@@ -118,7 +118,10 @@ async fn follow(watches: Weak<Mutex<All>>, requests: Requests, queue: Queue<Atta
                 if let Some(waiting) = watches.lock().get_mut(&reference) {
                     // The API server went back to an older state: nobody has tried with what the Secret is now.
                     if version < waiting.known {
-                        waiting.names.values_mut().for_each(|tried| *tried = ResourceVersion::default());
+                        waiting
+                            .names
+                            .values_mut()
+                            .for_each(|tried| *tried = ResourceVersion::default());
                     }
                     waiting.known = version;
                     waiting.wake(&queue);
