@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Cause;
+use super::counts::Counts;
 use super::neighbours::Handles;
 use super::table::{Applied, Origin, Table};
 use crate::decide::patch::Target;
@@ -47,27 +48,6 @@ impl Snapshot {
             Some(node) => node
                 .node_id(driver)
                 .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
-        }
-    }
-}
-
-/// How many attachments of a driver are in which state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Attached and wanted.
-    pub attached: usize,
-    /// Wanted and not attached yet.
-    pub attaching: usize,
-    /// Being deleted.
-    pub detaching: usize,
-}
-
-impl Counts {
-    fn of(&mut self, record: &Attachment) -> &mut usize {
-        match (record.deleting.is_some(), record.attached) {
-            (true, _) => &mut self.detaching,
-            (false, true) => &mut self.attached,
-            (false, false) => &mut self.attaching,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod cause;
+mod counts;
 mod forced;
 mod index;
 mod listed;
@@ -16,19 +17,22 @@ mod observe;
 mod overview;
 mod reading;
 mod reflect;
+mod rounds;
 mod route;
 mod table;
 
 pub use cause::Cause;
+pub use counts::Counts;
 pub use forced::Forced;
 pub(crate) use index::Change;
-pub use index::{Counts, Snapshot};
+pub use index::Snapshot;
 pub use observe::observe;
 pub use overview::Around;
 pub use reading::Reading;
 pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
+pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
@@ -36,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
@@ -43,10 +48,6 @@ use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
 use table::Origin;
-use tokio::time::Instant;
-
-/// At most one doubt within this time leads to fresh lists.
-const DOUBTS: Duration = Duration::from_secs(10);
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -72,71 +73,7 @@ struct Inner {
     deaf: parking_lot::Mutex<Option<Ignores>>,
 }
 
-/// In which round each kind was last listed completely; none before the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
-    attachments: Option<u64>,
-    volumes: Option<u64>,
-    nodes: Option<u64>,
-}
-
-impl Synced {
-    /// Whether all kinds were listed in this round or a later one.
-    fn since(self, round: u64) -> bool {
-        [self.attachments, self.volumes, self.nodes]
-            .iter()
-            .all(|listed| *listed >= Some(round))
-    }
-}
-
 impl Store {
-    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
-    pub async fn wait_synced(&self) {
-        self.listed_since(0).await;
-    }
-
-    /// Lists everything anew; resolves when that is done.
-    ///
-    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
-    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
-    /// it. What a list shows that begins now is at least as new as everything the other one did.
-    pub async fn listed_anew(&self) {
-        let mut round = 0;
-        self.inner.rounds.send_modify(|rounds| {
-            *rounds += 1;
-            round = *rounds;
-        });
-        self.listed_since(round).await;
-    }
-
-    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
-    /// time are one: whoever answers untruly is not to cause lists without end.
-    pub fn doubt(&self, why: &str) {
-        let now = Instant::now();
-        let mut doubted = self.inner.doubted.lock();
-        if doubted.is_some_and(|last| now < last + DOUBTS) {
-            return;
-        }
-        *doubted = Some(now);
-        drop(doubted);
-        tracing::warn!(
-            why,
-            "listing everything again: the API server may have gone back to an older state"
-        );
-        self.inner.rounds.send_modify(|rounds| *rounds += 1);
-    }
-
-    async fn listed_since(&self, round: u64) {
-        let mut synced = self.inner.synced.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _all = synced.wait_for(|synced| synced.since(round)).await;
-    }
-
-    /// Whether all three kinds were listed.
-    pub fn is_synced(&self) -> bool {
-        self.inner.synced.borrow().since(0)
-    }
-
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
