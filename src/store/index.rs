@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Cause;
+use super::counts::Counts;
 use super::neighbours::Handles;
-use super::table::{Applied, Table};
+use super::table::{Applied, Origin, Table};
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts, Neighbours, NodeEntry};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Source, Volume};
@@ -47,27 +48,6 @@ impl Snapshot {
             Some(node) => node
                 .node_id(driver)
                 .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
-        }
-    }
-}
-
-/// How many attachments of a driver are in which state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Attached and wanted.
-    pub attached: usize,
-    /// Wanted and not attached yet.
-    pub attaching: usize,
-    /// Being deleted.
-    pub detaching: usize,
-}
-
-impl Counts {
-    fn of(&mut self, record: &Attachment) -> &mut usize {
-        match (record.deleting.is_some(), record.attached) {
-            (true, _) => &mut self.detaching,
-            (false, true) => &mut self.attached,
-            (false, false) => &mut self.attaching,
         }
     }
 }
@@ -189,9 +169,13 @@ impl Index {
         work
     }
 
-    pub fn apply_attachment(&mut self, mut record: Attachment) -> Change {
+    pub fn apply_attachment(&mut self, record: Attachment) -> Change {
+        self.take_attachment(record, Origin::News)
+    }
+
+    pub fn take_attachment(&mut self, mut record: Attachment, origin: Origin) -> Change {
         self.share_names(&mut record);
-        let Some(Applied { previous, current }) = self.attachments.apply(record) else {
+        let Some(Applied { previous, current }) = self.attachments.take_copy(record, origin) else {
             return Change::None;
         };
         match &previous {
@@ -231,7 +215,11 @@ impl Index {
     }
 
     pub fn apply_volume(&mut self, record: Volume) -> Change {
-        let Some(Applied { previous, current }) = self.volumes.apply(record) else {
+        self.take_volume(record, Origin::News)
+    }
+
+    pub fn take_volume(&mut self, record: Volume, origin: Origin) -> Change {
+        let Some(Applied { previous, current }) = self.volumes.take_copy(record, origin) else {
             return Change::None;
         };
         let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
@@ -257,7 +245,11 @@ impl Index {
     }
 
     pub fn apply_node(&mut self, record: CsiNode) -> Change {
-        let Some(applied) = self.nodes.apply(record) else {
+        self.take_node(record, Origin::News)
+    }
+
+    pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> Change {
+        let Some(applied) = self.nodes.take_copy(record, origin) else {
             return Change::None;
         };
         self.node_changed(&applied.current.name)

@@ -8,25 +8,31 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod cause;
+mod counts;
 mod forced;
 mod index;
 mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod reading;
 mod reflect;
+mod rounds;
 mod route;
 mod table;
 
 pub use cause::Cause;
+pub use counts::Counts;
 pub use forced::Forced;
 pub(crate) use index::Change;
-pub use index::{Counts, Snapshot};
+pub use index::Snapshot;
 pub use observe::observe;
 pub use overview::Around;
-pub(crate) use reflect::{RECOVERED, patient, reflect};
+pub use reading::Reading;
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
+pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
@@ -34,12 +40,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
+use table::Origin;
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -54,6 +62,8 @@ struct Inner {
     synced: watch::Sender<Synced>,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// When a fresh list was last asked for because of a doubt.
+    doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
     arrivals: watch::Sender<()>,
     /// Counts the changes.
@@ -63,54 +73,7 @@ struct Inner {
     deaf: parking_lot::Mutex<Option<Ignores>>,
 }
 
-/// In which round each kind was last listed completely; none before the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
-    attachments: Option<u64>,
-    volumes: Option<u64>,
-    nodes: Option<u64>,
-}
-
-impl Synced {
-    /// Whether all kinds were listed in this round or a later one.
-    fn since(self, round: u64) -> bool {
-        [self.attachments, self.volumes, self.nodes]
-            .iter()
-            .all(|listed| *listed >= Some(round))
-    }
-}
-
 impl Store {
-    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
-    pub async fn wait_synced(&self) {
-        self.listed_since(0).await;
-    }
-
-    /// Lists everything anew; resolves when that is done.
-    ///
-    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
-    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
-    /// it. What a list shows that begins now is at least as new as everything the other one did.
-    pub async fn listed_anew(&self) {
-        let mut round = 0;
-        self.inner.rounds.send_modify(|rounds| {
-            *rounds += 1;
-            round = *rounds;
-        });
-        self.listed_since(round).await;
-    }
-
-    async fn listed_since(&self, round: u64) {
-        let mut synced = self.inner.synced.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _all = synced.wait_for(|synced| synced.since(round)).await;
-    }
-
-    /// Whether all three kinds were listed.
-    pub fn is_synced(&self) -> bool {
-        self.inner.synced.borrow().since(0)
-    }
-
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
@@ -169,8 +132,18 @@ impl Store {
 
     /// Takes in an attachment from the watch.
     pub fn apply_attachment(&self, record: Attachment) {
-        let change = self.inner.index.write().apply_attachment(record);
+        self.take_attachment(record, Origin::News);
+    }
+
+    fn take_attachment(&self, record: Attachment, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_attachment(record, origin);
+        let haunted = index.attachments.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in an attachment from an answer to a request of ours.
@@ -184,14 +157,34 @@ impl Store {
 
     /// Takes in a CSINode from the watch.
     pub fn apply_node(&self, record: CsiNode) {
-        let change = self.inner.index.write().apply_node(record);
+        self.take_node(record, Origin::News);
+    }
+
+    fn take_node(&self, record: CsiNode, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_node(record, origin);
+        let haunted = index.nodes.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
-        let change = self.inner.index.write().apply_volume(record);
+        self.take_volume(record, Origin::News);
+    }
+
+    fn take_volume(&self, record: Volume, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_volume(record, origin);
+        let haunted = index.volumes.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// As [`Store::answered_attachment`], for a PersistentVolume.
