@@ -10,12 +10,14 @@
 mod cause;
 mod forced;
 mod index;
+mod links;
 mod listed;
 mod neighbours;
 mod observe;
 mod overview;
 mod reflect;
 mod route;
+mod sharing;
 mod table;
 
 pub use cause::Cause;
@@ -269,21 +271,26 @@ impl Store {
         }
         match change {
             Change::None => {}
-            Change::Attachment { name, replaced, cause } => {
+            Change::Attachment {
+                name,
+                replaced,
+                cause,
+                waiting,
+            } => {
                 if let Some(replaced) = &replaced {
                     self.tell_gone(replaced);
                 }
                 self.look_at_attachment(&name, cause);
-                self.look_at_those_waiting_for(&name, replaced.as_deref());
+                self.look_at_attachments(&waiting, Cause::Update);
                 if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
                     self.look_at_volume(volume, Cause::Update);
                 }
             }
-            Change::AttachmentGone { record } => {
+            Change::AttachmentGone { record, waiting } => {
                 self.tell_gone(&record);
                 self.look_at_attachment(&record.name, Cause::Update);
                 self.forget_if_gone(&record);
-                self.look_at_those_waiting_for(&record.name, Some(&record));
+                self.look_at_attachments(&waiting, Cause::Update);
                 if let Some(volume) = record.volume_name() {
                     self.look_at_volume(volume, Cause::Update);
                 }
@@ -294,15 +301,9 @@ impl Store {
                 cause,
             } => {
                 self.look_at_volume(&name, cause);
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Volume);
-                }
+                self.look_at_attachments(&attachments, Cause::Volume);
             }
-            Change::Node { attachments } => {
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Update);
-                }
-            }
+            Change::Node { attachments } => self.look_at_attachments(&attachments, Cause::Update),
         }
     }
 
@@ -318,17 +319,9 @@ impl Store {
         }
     }
 
-    /// An attachment that is leaving, or has left, may be what others wait for.
-    fn look_at_those_waiting_for(&self, name: &str, gone: Option<&Attachment>) {
-        let waiting = {
-            let index = self.inner.index.read();
-            let leaving = index.attachments.get(name).filter(|record| record.deleting.is_some());
-            let mut waiting = leaving.map(|record| index.waiting_for(record)).unwrap_or_default();
-            waiting.extend(gone.map(|record| index.waiting_for(record)).unwrap_or_default());
-            waiting
-        };
-        for name in &waiting {
-            self.look_at_attachment(name, Cause::Update);
+    fn look_at_attachments(&self, names: &[Arc<str>], cause: Cause) {
+        for name in names {
+            self.look_at_attachment(name, cause);
         }
     }
 

@@ -25,6 +25,9 @@ pub(crate) struct Table<R> {
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
+    /// How often a record was looked up: what work for one object costs is counted, not timed.
+    #[cfg(test)]
+    pub lookups: std::sync::atomic::AtomicU64,
 }
 
 /// A record, and when it came in.
@@ -40,6 +43,8 @@ impl<R> Default for Table<R> {
             ghosts: HashMap::new(),
             list: 0,
             listed: false,
+            #[cfg(test)]
+            lookups: 0.into(),
         }
     }
 }
@@ -52,6 +57,8 @@ pub(crate) struct Applied<R> {
 
 impl<R: Record> Table<R> {
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
+        #[cfg(test)]
+        self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.records.get(name).map(|held| &held.record)
     }
 

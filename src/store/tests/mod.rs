@@ -1,10 +1,12 @@
 //! The cache against everything that a watch and the answers to our writes can bring.
 
+mod cost;
 mod follow;
 mod index;
 mod model;
 mod neighbours;
 mod routing;
+mod sharing;
 mod table;
 
 use futures::FutureExt as _;
