@@ -17,10 +17,6 @@ use crate::lease::Candidate;
 /// that took over meanwhile would gain nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the right moment for a hand-over is waited for: one without running calls, as nothing new is begun until the
-/// last one has ended.
-const HAND_OVER_PATIENCE: Duration = Duration::from_secs(30);
-
 #[derive(Default)]
 pub(super) struct Held {
     // In the order in which they must end if the task is cut off.
@@ -81,17 +77,6 @@ impl Held {
             Some(claim) => claim.refused().await,
             None => std::future::pending().await,
         }
-    }
-
-    /// Resolves when the driver should be handed over to a replica that leads fewer, and no call runs, or for so long that
-    /// it cannot be waited for any more.
-    pub async fn asked_for(&self) {
-        let (Some(candidate), Some(engine)) = (&self.candidate, &self.engine) else {
-            return std::future::pending().await;
-        };
-        candidate.should_hand_over().await;
-        // A driver that is never at rest is handed over all the same.
-        let _idle = tokio::time::timeout(HAND_OVER_PATIENCE, engine.queue().drained()).await;
     }
 
     /// Whether an older AttacherConfig claims the driver.

@@ -60,8 +60,6 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
-    /// Another replica, which leads fewer drivers, should have this one.
-    AskedFor,
 }
 
 /// How a driver is served.
@@ -193,7 +191,6 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
-                Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
                     self.tell(
                         &facts.name,
@@ -225,12 +222,11 @@ impl DriverTask {
     ) -> Event {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
+            let (deposed, outranked) = (held.deposed(), held.outranked());
             let event = tokio::select! {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
-                () = asked_for => Event::AskedFor,
                 renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
 use super::settings::{self, Timing};
-use super::{Board, ElectionSettings, LeaseHealth};
+use super::{ElectionSettings, LeaseHealth, LeaseShares};
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -26,8 +26,8 @@ pub struct Office {
     pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
 }
 
 impl Office {
@@ -49,7 +49,7 @@ impl Office {
                 timing,
             },
             health: self.health.clone(),
-            board: self.board.clone(),
+            shares: self.shares.clone(),
         }
     }
 }
@@ -63,8 +63,8 @@ pub struct Campaign {
     pub settings: ElectionSettings,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
 }
 
 /// Who holds a Lease.
@@ -117,7 +117,6 @@ pub struct Candidate {
     lease: String,
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
-    asked: watch::Receiver<Option<String>>,
     refusal: watch::Receiver<Option<String>>,
     patience: Duration,
     task: AbortOnDropHandle<()>,
@@ -141,15 +140,13 @@ impl Candidate {
         });
         let (orders, ordered) = watch::channel(order);
         let patience = campaign.settings.timing.renew_deadline;
-        let (asking, asked) = watch::channel(None);
         let (refusing, refusal) = watch::channel(None);
-        let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking, refusing);
+        let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
         let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
             orders,
-            asked,
             refusal,
             patience,
             task,
@@ -230,15 +227,6 @@ impl Candidate {
     pub async fn not_leading(&self) {
         let mut standing = self.standing.clone();
         let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
-    }
-
-    /// Resolves when the Lease should be handed over to a replica that leads fewer: with [`Candidate::stand_down`], as soon
-    /// as that costs little.
-    pub async fn should_hand_over(&self) {
-        let mut asked = self.asked.clone();
-        if asked.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 
     /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.

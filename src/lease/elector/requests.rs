@@ -5,7 +5,7 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::time::{Instant, timeout};
 
 use super::Elector;
-use crate::api::names::FIELD_MANAGER;
+use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
 use crate::error_chain::chain;
 use crate::lease::election::Next;
 use crate::lease::record::Record;
@@ -22,7 +22,9 @@ impl Elector {
         self.seen = true;
         self.election.observe(lease.as_ref().map(Record::of), Instant::now());
         self.known = lease;
-        self.consider_answer();
+        if self.other_holder().is_some_and(|holder| holder.reports) {
+            self.campaign.shares.observe_other();
+        }
     }
 
     pub(super) async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
@@ -40,7 +42,10 @@ impl Elector {
         };
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &self.campaign.settings.labels);
-        self.write_notes(&record, &mut lease);
+        if self.campaign.settings.reports && !record.holder.is_empty() {
+            let notes = lease.metadata.annotations.get_or_insert_default();
+            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+        }
         let begun = Instant::now();
         self.in_doubt = true;
         let stored = if self.known.is_some() {

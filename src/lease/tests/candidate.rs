@@ -8,8 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::api::names::LEASE_HAND_OVER_ANNOTATION;
-use crate::lease::{Board, Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, Standing};
+use crate::lease::{Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, LeaseShares, Standing};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -48,7 +47,7 @@ impl World {
                 timing: usual(),
             },
             health: self.health.clone(),
-            board: Board::default(),
+            shares: LeaseShares::default(),
         }
     }
 
@@ -279,74 +278,50 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     leads(&candidate).await;
 }
 
-/// A replica with a board of its own, which sees its peer lead another driver too.
-fn peer(world: &World, identity: &str, of: &str) -> Candidate {
-    let campaign = world.campaign(identity);
-    campaign.board.shows("another", Some(of));
-    Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())
-}
-
 #[tokio::test(start_paused = true)]
-async fn one_that_leads_fewer_asks_and_the_holder_hands_over_to_it() {
+async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
     let world = World::new();
-    let first = peer(&world, "a", "a");
+    let first = world.candidate("a");
     leads(&first).await;
-    let second = peer(&world, "b", "a");
-    let third = world.candidate("c");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    let note = |world: &World| {
-        let notes = world.server.lease()?.metadata.annotations?;
-        notes.get(LEASE_HAND_OVER_ANNOTATION).cloned()
-    };
-    assert_eq!(note(&world).as_deref(), Some("b"));
-    assert!(first.leads(), "until it has finished");
-    pass(seconds(60)).await;
-    assert!(first.leads(), "renewals go on");
-    assert!(first.stand_down().await);
-    assert_eq!((world.server.holder(), note(&world)), (None, Some("b".to_owned())));
-    first.compete();
+    // It leads another driver, and sees who leads this one.
+    let campaign = world.campaign("b");
+    let _another = campaign.shares.acquire(seconds(5), Instant::now());
+    let second = Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone());
+    pass(seconds(1)).await;
+    world.server.0.lock().lease = None;
+    drop(first);
+    let reads = world.server.reads();
+    while world.server.reads() == reads {
+        pass(Duration::from_millis(1)).await;
+    }
+    let seen_free = Instant::now();
     leads(&second).await;
-    assert!(!first.leads() && !third.leads());
-    assert_eq!((world.server.holder().as_deref(), note(&world)), (Some("b"), None));
-    // Both lead one now: nobody asks any more.
+    let took = seen_free.elapsed();
+    assert!(
+        took >= Duration::from_millis(50) && took <= Duration::from_millis(102),
+        "{took:?}"
+    );
+    assert_eq!(world.server.reads(), reads + 1, "no second look");
+    // Nobody asks it for what it leads: its peer writes nothing.
+    let _third = world.candidate("c");
     let writes = world.server.writes();
-    let asked = timeout(seconds(600), second.should_hand_over()).await;
-    assert!(asked.is_err() && second.leads());
+    assert!(timeout(seconds(600), second.not_leading()).await.is_err());
     assert_eq!(world.server.writes() - writes, 119, "renewals and nothing else");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_for_one_that_is_gone_is_taken_by_another() {
-    let world = World::new();
-    let first = peer(&world, "a", "a");
-    leads(&first).await;
-    let second = peer(&world, "b", "a");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    drop(second);
-    assert!(first.stand_down().await);
-    let released = Instant::now();
-    first.compete();
-    leads(&first).await;
-    let took = released.elapsed();
-    assert!(
-        took >= seconds(10) && took < seconds(17),
-        "twice the retry period: {took:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sidecar_is_asked_for_nothing() {
-    let world = World::new();
-    let sidecar = world.candidate("sidecar");
-    leads(&sidecar).await;
-    let _second = peer(&world, "b", "sidecar");
-    pass(seconds(600)).await;
-    assert_eq!(world.server.lease().unwrap().metadata.annotations, None);
-    assert!(sidecar.leads());
+async fn a_sidecar_and_a_single_replica_do_not_pause() {
+    for identity in ["sidecar", "single"] {
+        let world = World::new();
+        let campaign = world.campaign(identity);
+        if identity == "sidecar" {
+            campaign.shares.observe_other();
+        }
+        let _another = campaign.shares.acquire(seconds(5), Instant::now());
+        let began = Instant::now();
+        leads(&Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "{identity}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 mod api_server;
-mod board;
 mod candidate;
 mod election;
 mod record;
 mod settings;
+mod shares;
 
 use std::time::Duration;
 
