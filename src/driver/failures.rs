@@ -97,7 +97,9 @@ mod tests {
         let start = Instant::now();
         let failures = Failures::new(start);
         let written = |attachment: &Attachment, operation, at| {
-            (0..10_000).filter(|_| failures.allow(attachment, operation, at)).count()
+            (0..10_000)
+                .filter(|_| failures.allow(attachment, operation, at))
+                .count()
         };
         assert_eq!(written(&failed, Operation::Attach, start), 100);
         assert_eq!(written(&failed, Operation::Attach, start + Duration::from_secs(2)), 10);

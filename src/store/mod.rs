@@ -15,6 +15,8 @@ mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod react;
+mod reading;
 mod reflect;
 mod route;
 mod sharing;
@@ -26,14 +28,15 @@ pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub use observe::observe;
 pub use overview::Around;
-pub(crate) use reflect::{RECOVERED, patient, reflect};
+pub use reading::Reading;
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -42,6 +45,11 @@ use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
+use table::Origin;
+use tokio::time::Instant;
+
+/// At most one doubt within this time leads to fresh lists.
+const DOUBTS: Duration = Duration::from_secs(10);
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -56,6 +64,10 @@ struct Inner {
     synced: watch::Sender<Synced>,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// Attachments that are still to be looked at for a change that the watches brought.
+    backlog: parking_lot::Mutex<react::Backlog>,
+    /// When a fresh list was last asked for because of a doubt.
+    doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
     arrivals: watch::Sender<()>,
     /// Counts the changes.
@@ -100,6 +112,23 @@ impl Store {
             round = *rounds;
         });
         self.listed_since(round).await;
+    }
+
+    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
+    /// time are one: whoever answers untruly is not to cause lists without end.
+    pub fn doubt(&self, why: &str) {
+        let now = Instant::now();
+        let mut doubted = self.inner.doubted.lock();
+        if doubted.is_some_and(|last| now < last + DOUBTS) {
+            return;
+        }
+        *doubted = Some(now);
+        drop(doubted);
+        tracing::warn!(
+            why,
+            "listing everything again: the API server may have gone back to an older state"
+        );
+        self.inner.rounds.send_modify(|rounds| *rounds += 1);
     }
 
     async fn listed_since(&self, round: u64) {
@@ -171,8 +200,18 @@ impl Store {
 
     /// Takes in an attachment from the watch.
     pub fn apply_attachment(&self, record: Attachment) {
-        let change = self.inner.index.write().apply_attachment(record);
-        self.react(change);
+        self.take_attachment(record, Origin::News);
+    }
+
+    fn take_attachment(&self, record: Attachment, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_attachment(record, origin);
+        let haunted = index.attachments.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in an attachment from an answer to a request of ours.
@@ -186,14 +225,34 @@ impl Store {
 
     /// Takes in a CSINode from the watch.
     pub fn apply_node(&self, record: CsiNode) {
-        let change = self.inner.index.write().apply_node(record);
-        self.react(change);
+        self.take_node(record, Origin::News);
+    }
+
+    fn take_node(&self, record: CsiNode, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_node(record, origin);
+        let haunted = index.nodes.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
-        let change = self.inner.index.write().apply_volume(record);
-        self.react(change);
+        self.take_volume(record, Origin::News);
+    }
+
+    fn take_volume(&self, record: Volume, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_volume(record, origin);
+        let haunted = index.volumes.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// As [`Store::answered_attachment`], for a PersistentVolume.
@@ -259,105 +318,6 @@ impl Store {
     /// Changes whenever a driver gives up its place, so that one that was refused for it may try again.
     pub fn vacancies(&self) -> watch::Receiver<()> {
         self.inner.vacancies.subscribe()
-    }
-
-    fn react(&self, change: Change) {
-        #[cfg(test)]
-        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
-            return;
-        }
-        if !matches!(change, Change::None) {
-            self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        }
-        match change {
-            Change::None => {}
-            Change::Attachment {
-                name,
-                replaced,
-                cause,
-                waiting,
-            } => {
-                if let Some(replaced) = &replaced {
-                    self.tell_gone(replaced);
-                }
-                self.look_at_attachment(&name, cause);
-                self.look_at_attachments(&waiting, Cause::Update);
-                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::AttachmentGone { record, waiting } => {
-                self.tell_gone(&record);
-                self.look_at_attachment(&record.name, Cause::Update);
-                self.forget_if_gone(&record);
-                self.look_at_attachments(&waiting, Cause::Update);
-                if let Some(volume) = record.volume_name() {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::Volume {
-                name,
-                attachments,
-                cause,
-            } => {
-                self.look_at_volume(&name, cause);
-                self.look_at_attachments(&attachments, Cause::Volume);
-            }
-            Change::Node { attachments } => self.look_at_attachments(&attachments, Cause::Update),
-        }
-    }
-
-    /// Hands an attachment to its driver's queue, if it may need work.
-    ///
-    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
-    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
-    fn look_at_attachment(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some(snapshot) = index.snapshot(name) else { return };
-        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot, cause);
-        }
-    }
-
-    fn look_at_attachments(&self, names: &[Arc<str>], cause: Cause) {
-        for name in names {
-            self.look_at_attachment(name, cause);
-        }
-    }
-
-    fn tell_gone(&self, record: &Attachment) {
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            (route.settled)(record, Rest::Gone);
-        }
-    }
-
-    fn forget_if_gone(&self, record: &Attachment) {
-        let index = self.inner.index.read();
-        if index
-            .attachments
-            .get(&record.name)
-            .is_some_and(|known| known.attacher == record.attacher)
-        {
-            return;
-        }
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
-        }
-    }
-
-    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
-    /// nor of an in-tree plug-in, and no driver is asked about it.
-    fn look_at_volume(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some((volume, attachments)) = index.volume(name) else {
-            return;
-        };
-        if !volume.deleting && volume.in_tree.is_none() {
-            return;
-        }
-        for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments, cause);
-        }
     }
 }
 
