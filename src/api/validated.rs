@@ -13,6 +13,7 @@ use std::time::Duration;
 pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
+pub use check::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, Problem};
 pub use tracing::{Collector, Redact, Tracing};
 

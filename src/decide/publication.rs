@@ -28,10 +28,15 @@ impl Publication {
 /// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
 /// covers the one of the driver, and an API server before 1.34 does not store its code.
 pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {
+    under(attachment, &driver.finalizer)
+}
+
+/// As [`publication`], of the driver with this finalizer.
+pub(super) fn under(attachment: &Attachment, finalizer: &str) -> Publication {
     if attachment.attached {
         return Publication::Published;
     }
-    if !attachment.finalizers.contains(&driver.finalizer) {
+    if !attachment.finalizers.contains(finalizer) {
         return Publication::Never;
     }
     let code = attachment.attach_error.as_ref().and_then(|error| error.code);

@@ -11,14 +11,17 @@ mod cause;
 mod counts;
 mod forced;
 mod index;
+mod links;
 mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod react;
 mod reading;
 mod reflect;
 mod rounds;
 mod route;
+mod sharing;
 mod table;
 
 pub use cause::Cause;
@@ -37,7 +40,7 @@ pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -62,6 +65,8 @@ struct Inner {
     synced: watch::Sender<Synced>,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// Attachments that are still to be looked at for a change that the watches brought.
+    backlog: parking_lot::Mutex<react::Backlog>,
     /// When a fresh list was last asked for because of a doubt.
     doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
@@ -140,7 +145,7 @@ impl Store {
         let change = index.take_attachment(record, origin);
         let haunted = index.attachments.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -165,7 +170,7 @@ impl Store {
         let change = index.take_node(record, origin);
         let haunted = index.nodes.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -181,7 +186,7 @@ impl Store {
         let change = index.take_volume(record, origin);
         let haunted = index.volumes.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -250,114 +255,6 @@ impl Store {
     /// Changes whenever a driver gives up its place, so that one that was refused for it may try again.
     pub fn vacancies(&self) -> watch::Receiver<()> {
         self.inner.vacancies.subscribe()
-    }
-
-    fn react(&self, change: Change) {
-        #[cfg(test)]
-        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
-            return;
-        }
-        if !matches!(change, Change::None) {
-            self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        }
-        match change {
-            Change::None => {}
-            Change::Attachment { name, replaced, cause } => {
-                if let Some(replaced) = &replaced {
-                    self.tell_gone(replaced);
-                }
-                self.look_at_attachment(&name, cause);
-                self.look_at_those_waiting_for(&name, replaced.as_deref());
-                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::AttachmentGone { record } => {
-                self.tell_gone(&record);
-                self.look_at_attachment(&record.name, Cause::Update);
-                self.forget_if_gone(&record);
-                self.look_at_those_waiting_for(&record.name, Some(&record));
-                if let Some(volume) = record.volume_name() {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::Volume {
-                name,
-                attachments,
-                cause,
-            } => {
-                self.look_at_volume(&name, cause);
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Volume);
-                }
-            }
-            Change::Node { attachments } => {
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Update);
-                }
-            }
-        }
-    }
-
-    /// Hands an attachment to its driver's queue, if it may need work.
-    ///
-    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
-    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
-    fn look_at_attachment(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some(snapshot) = index.snapshot(name) else { return };
-        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot, cause);
-        }
-    }
-
-    /// An attachment that is leaving, or has left, may be what others wait for.
-    fn look_at_those_waiting_for(&self, name: &str, gone: Option<&Attachment>) {
-        let waiting = {
-            let index = self.inner.index.read();
-            let leaving = index.attachments.get(name).filter(|record| record.deleting.is_some());
-            let mut waiting = leaving.map(|record| index.waiting_for(record)).unwrap_or_default();
-            waiting.extend(gone.map(|record| index.waiting_for(record)).unwrap_or_default());
-            waiting
-        };
-        for name in &waiting {
-            self.look_at_attachment(name, Cause::Update);
-        }
-    }
-
-    fn tell_gone(&self, record: &Attachment) {
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            (route.settled)(record, Rest::Gone);
-        }
-    }
-
-    fn forget_if_gone(&self, record: &Attachment) {
-        let index = self.inner.index.read();
-        if index
-            .attachments
-            .get(&record.name)
-            .is_some_and(|known| known.attacher == record.attacher)
-        {
-            return;
-        }
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
-        }
-    }
-
-    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
-    /// nor of an in-tree plug-in, and no driver is asked about it.
-    fn look_at_volume(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some((volume, attachments)) = index.volume(name) else {
-            return;
-        };
-        if !volume.deleting && volume.in_tree.is_none() {
-            return;
-        }
-        for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments, cause);
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The cache against everything that a watch and the answers to our writes can bring.
 
 mod backwards;
+mod cost;
 mod follow;
 mod index;
 mod model;
 mod neighbours;
 mod routing;
+mod sharing;
 mod table;
 
 use futures::FutureExt as _;
