@@ -5,7 +5,7 @@
 
 use http::{HeaderValue, Request};
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -87,7 +87,6 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 /// As [`connect`]; a list or watch has to be answered within `answer`, if that is given. Every request is counted in
 /// `metrics`, once: those of [`super::Requests`] count themselves.
 pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
-    let answer = answer.unwrap_or(ANSWER);
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
@@ -105,6 +104,24 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
         .enable_http1()
         .enable_http2()
         .wrap_connector(tcp);
+    over(connector, config, answer, metrics)
+}
+
+/// As [`connect_counted`], over connections of this kind.
+pub(crate) fn over<C>(
+    connector: C,
+    config: &Config,
+    answer: Option<Duration>,
+    metrics: &Metrics,
+) -> Result<Client, ConnectError>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let answer = answer.unwrap_or(ANSWER);
+    let failed = |source| ConnectError::Setup {
+        url: config.cluster_url.to_string(),
+        source: Box::new(source),
+    };
     let http: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

@@ -19,9 +19,11 @@ mod spans;
 mod throttle;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
+#[cfg(test)]
+pub(crate) use connect::over;
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};

@@ -1,6 +1,7 @@
 mod api_server;
 mod board;
 mod candidate;
+mod connection;
 mod election;
 mod record;
 mod settings;
