@@ -5,6 +5,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::telemetry::metrics::{OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -13,7 +14,7 @@ struct Server {
     health: Health,
     metrics: Metrics,
     shutdown: CancellationToken,
-    task: JoinHandle<std::io::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 async fn start(metrics_path: &str) -> Server {
@@ -172,11 +173,7 @@ async fn shutdown_does_not_wait_for_a_client_that_says_nothing() {
     silent.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
     assert_eq!(server.get("/livez").await.0, 200);
     server.shutdown.cancel();
-    tokio::time::timeout(LIMIT, server.task)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(LIMIT, server.task).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -253,12 +250,15 @@ async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
         let _alone = encoding.try_lock().unwrap();
         once.call_once(|| {
             begin.send(()).unwrap();
-            drop(released.lock().unwrap().recv_timeout(LIMIT));
+            let _released = released.lock().unwrap().recv_timeout(LIMIT);
         });
     }));
     let scrape = async || {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n")
+            .await
+            .unwrap();
         stream
     };
     let mut scrapes = vec![scrape().await];

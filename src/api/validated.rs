@@ -14,7 +14,7 @@ pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use problem::{ConfigErrors, FieldError, Problem};
-pub use tracing::{Collector, Redact, Tracing};
+pub use tracing::{Redact, Tracing};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]

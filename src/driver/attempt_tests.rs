@@ -27,7 +27,7 @@ use crate::kubernetes::{Requests, connect};
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracer, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -176,7 +176,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::from(tracer),
+            tracer,
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

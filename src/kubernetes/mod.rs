@@ -4,6 +4,7 @@
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
 mod connect;
+mod connection;
 mod drivers;
 mod error;
 mod events;
@@ -21,9 +22,9 @@ mod throttle;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
 #[cfg(test)]
 pub(crate) use connect::over;
+pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};

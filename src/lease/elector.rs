@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::candidate::{Campaign, Holder, Order, Standing};
@@ -339,9 +339,15 @@ impl Elector {
     async fn renew(&mut self) -> Renewal {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
         if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
-            match self.write(record).await {
-                Ok(renewed) => return Renewal::Done(renewed),
-                Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
+            // Given up without an answer, it lets the next request take another connection ([`crate::kubernetes`]).
+            let limit = self.campaign.settings.timing.first_try();
+            match timeout(limit, self.write(record)).await {
+                Ok(Ok(renewed)) => return Renewal::Done(renewed),
+                Ok(Err(error)) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
+                Err(_) => debug!(
+                    lease = self.name,
+                    "no answer; looking at the Lease before it is renewed"
+                ),
             }
         }
         self.metrics.lease_read_before_renewal(&self.name);

@@ -81,6 +81,12 @@ impl Timing {
     pub fn request_deadline(&self) -> Duration {
         self.renew_deadline / 2
     }
+
+    /// How long the first try of a renewal may take, which begins one retry period after the one before: so long that as much
+    /// is left for a second one.
+    pub fn first_try(&self) -> Duration {
+        self.renew_deadline.saturating_sub(self.retry_period) / 2
+    }
 }
 
 /// Everything about an election but the driver's name.

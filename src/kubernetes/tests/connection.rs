@@ -41,7 +41,11 @@ async fn send(client: &Client, path: &str) -> Result<Response<Body>, kube::Error
 /// The number of the connection by which a request is answered.
 async fn get(client: &Client, path: &str) -> Result<usize, String> {
     let response = send(client, path).await.map_err(|error| error.to_string())?;
-    let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap().parse().unwrap())
 }
 
@@ -121,7 +125,10 @@ async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
     assert!(watch.frame().await.unwrap().is_ok());
     assert!(timeout(Duration::from_secs(5), get(&client, "/hang")).await.is_err());
     assert_eq!(timeout(LONG, get(&client, "/hang")).await.unwrap(), Ok(1));
-    assert!(timeout(MINUTE, watch.frame()).await.is_err(), "what runs over the old one goes on");
+    assert!(
+        timeout(MINUTE, watch.frame()).await.is_err(),
+        "what runs over the old one goes on"
+    );
     assert_eq!(get(&client, "/").await, Ok(1));
     assert_eq!(network.opened(), 2);
 }
@@ -142,7 +149,11 @@ async fn a_request_that_is_let_go_early_leaves_the_connection() {
     let network = network();
     let client = network.client();
     assert_eq!(get(&client, "/").await, Ok(0));
-    assert!(timeout(Duration::from_millis(300), get(&client, "/hang")).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(300), get(&client, "/hang"))
+            .await
+            .is_err()
+    );
     assert_eq!(get(&client, "/").await, Ok(0));
     assert_eq!(network.opened(), 1);
 }

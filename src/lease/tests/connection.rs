@@ -44,7 +44,10 @@ async fn leader(client: Client, timing: Timing) -> Candidate {
 /// With the default times, whenever the connection is cut within the time between two renewals.
 #[tokio::test(start_paused = true)]
 async fn a_swallowed_connection_costs_no_lease() {
-    for (timing, tenths) in timings().into_iter().flat_map(|timing| (0..55).map(move |tenths| (timing, tenths))) {
+    for (timing, tenths) in timings()
+        .into_iter()
+        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
+    {
         let server = ApiServer::default();
         let answers = server.client();
         let network = Network::new(move |_, request| {
@@ -64,7 +67,10 @@ async fn a_swallowed_connection_costs_no_lease() {
 /// Something in between answers the pings of the first connection and none of its requests any more.
 #[tokio::test(start_paused = true)]
 async fn requests_that_are_swallowed_cost_no_lease() {
-    for (timing, tenths) in timings().into_iter().flat_map(|timing| (0..55).map(move |tenths| (timing, tenths))) {
+    for (timing, tenths) in timings()
+        .into_iter()
+        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
+    {
         let server = ApiServer::default();
         let answers = server.client();
         let deaf = Arc::new(AtomicUsize::new(0));
