@@ -32,7 +32,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an attempt to connect may take, with the handshake of TLS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was given up after less than this was not given up because of its connection.
-const UNANSWERED: Duration = Duration::from_secs(1);
+const UNANSWERED: Duration = Duration::from_millis(500);
 /// What may be under way in one answer before we read it: about a page of a list. The HTTP/2 default of 64 KiB would make
 /// each page many round trips. An adaptive window sends pings to find its size; which of the two is cheaper was not
 /// measured.

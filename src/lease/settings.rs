@@ -82,10 +82,11 @@ impl Timing {
         self.renew_deadline / 2
     }
 
-    /// How long the first try of a renewal may take, which begins one retry period after the one before: so long that as much
-    /// is left for a second one.
+    /// How long the first try of a renewal may take, which begins one retry period after the one before: a fifth of what is
+    /// left until the deadline is kept for a second one over another connection. An API server that is only slow gets the rest.
     pub fn first_try(&self) -> Duration {
-        self.renew_deadline.saturating_sub(self.retry_period) / 2
+        let rest = self.renew_deadline.saturating_sub(self.retry_period);
+        self.request_deadline().min(rest / 5 * 4)
     }
 }
 

@@ -5,12 +5,16 @@ mod environment;
 
 use std::time::Duration;
 
+use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::mock::Method;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 
 use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::{Operator, OperatorOptions, Result};
+use crate::support::{Error, Operator, OperatorOptions, Result};
 
 /// Whether a span is about this attachment.
 fn is_about(span: &ReceivedSpan, attachment: &str) -> bool {
@@ -98,6 +102,37 @@ async fn the_share_of_a_driver_changes_while_it_works() -> Result<()> {
     assert_eq!(publishes, 3, "no attach was lost or made twice");
     let probes = driver.mock.calls_of(Method::Probe).len();
     assert_eq!(probes, 1, "without another connection");
+    Ok(())
+}
+
+/// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's.
+#[tokio::test]
+async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Result<()> {
+    let world = World::shared().await?;
+    let other = |error: kube::Error| Error::Other(error.to_string());
+    let receiver = OtlpReceiver::http().await;
+    let driver = world.unconfigured_driver("former", |builder| builder).await?;
+    let tracing = json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplesPerMillion": 1_000_000});
+    let spec = world.spec(
+        &driver.short,
+        &json!({"timeouts": {"publish": "7s"}, "tracing": tracing}),
+    );
+    let resource = ApiResource::erase::<AttacherConfig>(&());
+    let configs = Api::<DynamicObject>::all_with(world.client.clone(), &resource);
+    let object = DynamicObject::new(&driver.short, &resource).data(json!({ "spec": spec }));
+    let stored = configs.create(&PostParams::default(), &object).await.map_err(other)?;
+    let stored = &stored.data["spec"];
+    assert_eq!(
+        (&stored["tracing"]["endpoint"], &stored["tracing"]["protocol"]),
+        (&json!(null), &json!(null))
+    );
+    assert_eq!(
+        (&stored["tracing"]["samplesPerMillion"], &stored["timeouts"]["publish"]),
+        (&json!(1_000_000), &json!("7s"))
+    );
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("former-1").await?;
+    assert!(receiver.requests().is_empty());
     Ok(())
 }
 

@@ -60,7 +60,6 @@ const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, https://HOST:PO
 const UNIX_PATH: &str = "the socket path must be absolute and name a socket";
 const HTTP: &str = "a plain http endpoint must be on the loopback interface";
 const HTTPS: &str = "an https endpoint must be https://HOST:PORT";
-const COLLECTOR: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector";
 const TRACE_ANNOTATION: &str = "must be the key of an annotation that ends in traceparent";
 const DRIVER: &str = "must be the name that the driver answers to GetPluginInfo";
 
@@ -105,6 +104,8 @@ pub const CASES: &[CrdCase] = &[
     refused("timeout-number", r#"{"endpoint": "unix:///a", "timeouts": {"publish": 60}}"#, "spec.timeouts.publish", "must be of type string"),
     unknown("unknown-field", r#"{"endpoint": "unix:///a", "invented": 1}"#, r#"unknown field "spec.invented""#),
     unknown("unknown-nested-field", r#"{"endpoint": "unix:///a", "timeouts": {"attach": "1s"}}"#, r#"unknown field "spec.timeouts.attach""#),
+    unknown("removed-collector", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:4317"}}"#, r#"unknown field "spec.tracing.endpoint""#),
+    unknown("removed-collector-protocol", r#"{"endpoint": "unix:///a", "tracing": {"protocol": "grpc"}}"#, r#"unknown field "spec.tracing.protocol""#),
     // Endpoint.
     refused("endpoint-empty", r#"{"endpoint": ""}"#, "spec.endpoint", SCHEME),
     refused("endpoint-tcp", r#"{"endpoint": "tcp://localhost:9000"}"#, "spec.endpoint", SCHEME),
