@@ -339,7 +339,7 @@ impl Elector {
     async fn renew(&mut self) -> Renewal {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
         if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
-            // Given up without an answer, it lets the next request take another connection ([`crate::kubernetes`]).
+            // Given up without an answer, it lets the next request take another connection (`kubernetes::connection`).
             let limit = self.campaign.settings.timing.first_try();
             match timeout(limit, self.write(record)).await {
                 Ok(Ok(renewed)) => return Renewal::Done(renewed),
