@@ -1,8 +1,8 @@
 //! Connections to the HTTP endpoints: how many, for how long, and one request for each.
 //!
-//! There are so many places. Who has not asked for anything yet gives its place up to whoever comes, the longest waiting one
-//! first: peers that say nothing keep nobody out, and a probe, which asks at once, is answered at once. HTTP/2 is not spoken: a
-//! scrape has no use for it, and its resets of streams made floods cheap (CVE-2023-44487).
+//! The number of connections is limited. When all are in use and another one comes, the oldest one without a request is
+//! closed: idle peers keep nobody out, and a probe, which sends its request at once, is answered at once. HTTP/2 is not
+//! spoken: a scrape has no use for it, and its resets of streams made floods cheap (CVE-2023-44487).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -56,8 +56,8 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// How long nobody who comes is hung up on for somebody else. A request without TLS comes with the connection; a
-    /// handshake costs time on both sides, the more so when there are many.
+    /// How long a connection without a request is safe from being closed for another one. A request without TLS comes with
+    /// the connection; a handshake takes time on both sides, the more so when there are many.
     const fn grace(&self) -> Duration {
         match self {
             Self::Plain => Duration::from_millis(20),
@@ -96,7 +96,7 @@ pub(super) async fn serve(
             Ok((stream, _)) => {
                 let endpoint = Arc::clone(&endpoint);
                 peers.add(move |asked| async move {
-                    // Somebody who is too slow is hung up on.
+                    // A peer that is too slow is disconnected.
                     let _ended = timeout(CONNECTION, talk(stream, acceptor, &*endpoint, &asked)).await;
                 });
             }
@@ -110,11 +110,11 @@ pub(super) async fn serve(
     peers.end().await;
 }
 
-/// Who is connected.
+/// The open connections.
 #[derive(Default)]
 struct Peers {
     connections: JoinSet<()>,
-    /// Those who may not have asked for anything yet, the longest waiting one first.
+    /// Those that may have sent no request yet, the oldest first.
     silent: VecDeque<Silent>,
 }
 
@@ -131,7 +131,7 @@ impl Silent {
 }
 
 impl Peers {
-    /// Waits until there is a place: until somebody ends, or was silent for `grace` and is hung up on.
+    /// Waits until there is a place: until a connection ends, or one without a request is older than `grace` and is closed.
     async fn make_room(&mut self, grace: Duration) {
         while self.connections.try_join_next().is_some() {}
         while self.connections.len() >= PLACES {
@@ -163,7 +163,7 @@ impl Peers {
         });
     }
 
-    /// Hangs up on who has not asked for anything, and lets the others have their answers.
+    /// Closes the connections without a request, and lets the others have their answers.
     async fn end(mut self) {
         for peer in self.silent.iter().filter(|peer| peer.is_silent()) {
             peer.task.abort();

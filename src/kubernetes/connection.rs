@@ -1,10 +1,10 @@
-//! Connections to the API server, which are replaced when nothing comes back.
+//! Connections to the API server, which are replaced when they are dead.
 //!
-//! One that is swallowed on its way, by a load balancer that died or a network that was cut, ends for nobody. Three things
-//! find that out: pings of HTTP/2, also while nothing else is sent, so that a watch notices as well; a request that was
-//! given up without an answer, after which the next one takes a new connection, as something in between may answer pings and
-//! nothing else; and a limit for the attempt to connect. This module must not send a request twice: only the caller knows
-//! whether that is right.
+//! When a load balancer dies or a network is cut, no FIN arrives: packets are lost and the connection looks open. Three
+//! things detect that: HTTP/2 pings, also on an idle connection, so that a watch ends with an error; a request that was
+//! cancelled without an answer, after which the next request uses a new connection, because a proxy may answer pings and
+//! nothing else; and a timeout for connecting. This module must not send a request twice: only the caller knows whether
+//! that is safe.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
