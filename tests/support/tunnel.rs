@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -77,10 +78,10 @@ async fn carry(near: TcpStream, target: String, mut swallowed: watch::Receiver<u
     let far = TcpStream::connect(target).await?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    let both = async { tokio::join!(copy(near_read, far_write), copy(far_read, near_write)) };
+    // By reference: what is not polled any more keeps both sides open, without an end.
+    let mut both = pin!(async { tokio::join!(copy(near_read, far_write), copy(far_read, near_write)) });
     tokio::select! {
-        _ended = both => {}
-        // What is under way is lost, and both sides stay connected with us.
+        _ended = &mut both => {}
         _swallowed = swallowed.changed() => std::future::pending().await,
     }
     Ok(())
