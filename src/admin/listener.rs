@@ -152,9 +152,9 @@ impl Peers {
         }
     }
 
-    fn add<F: Future<Output = ()> + Send + 'static>(&mut self, talk: impl FnOnce(Arc<AtomicBool>) -> F) {
+    fn add<F: Future<Output = ()> + Send + 'static>(&mut self, serve: impl FnOnce(Arc<AtomicBool>) -> F) {
         let asked = Arc::new(AtomicBool::new(false));
-        let task = self.connections.spawn(talk(Arc::clone(&asked)));
+        let task = self.connections.spawn(serve(Arc::clone(&asked)));
         self.silent.retain(Silent::is_silent);
         self.silent.push_back(Silent {
             since: Instant::now(),

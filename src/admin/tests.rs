@@ -241,16 +241,16 @@ async fn a_connection_is_good_for_one_request() {
 #[tokio::test]
 async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
     let server = start("/metrics").await;
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let (begin, begun) = std::sync::mpsc::channel::<()>();
-    let (released, once) = (std::sync::Mutex::new(released), std::sync::Once::new());
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let (signal, begun) = std::sync::mpsc::channel::<()>();
+    let (gate, once) = (std::sync::Mutex::new(gate), std::sync::Once::new());
     let encoding = std::sync::Mutex::new(());
     server.metrics.on_scrape(Box::new(move |_| {
         // One at a time.
         let _alone = encoding.try_lock().unwrap();
         once.call_once(|| {
-            begin.send(()).unwrap();
-            let _released = released.lock().unwrap().recv_timeout(LIMIT);
+            signal.send(()).unwrap();
+            let _released = gate.lock().unwrap().recv_timeout(LIMIT);
         });
     }));
     let scrape = async || {

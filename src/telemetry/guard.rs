@@ -57,7 +57,7 @@ impl TelemetryGuard {
             sampler: sampler(&settings, file),
             settings,
         };
-        match Pipeline::start(plan, &counters) {
+        match Pipeline::start(&plan, &counters) {
             Ok((tracer, pipeline)) => {
                 let pipeline = Some(pipeline);
                 (tracer, Self { pipeline, counters })

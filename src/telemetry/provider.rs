@@ -51,7 +51,7 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Starts the export thread. Nothing here waits for a file or the network.
-    pub(super) fn start(plan: PipelinePlan, counters: &Arc<SpanCounters>) -> Result<(Tracer, Self), ProviderError> {
+    pub(super) fn start(plan: &PipelinePlan, counters: &Arc<SpanCounters>) -> Result<(Tracer, Self), ProviderError> {
         let settings = &plan.settings;
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
