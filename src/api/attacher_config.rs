@@ -23,7 +23,7 @@ pub use leader_election::LeaderElectionSpec;
 pub use log_level::LogLevel;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
 pub use tls::{SecretReference, TlsSpec};
-pub use tracing::{AnnotationMode, RedactSpec, Redaction, TraceModel, TracingProtocol, TracingSpec};
+pub use tracing::{AnnotationMode, RedactSpec, Redaction, TraceModel, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ use crate::lease::Term;
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracer, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -88,7 +88,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::from(tracer),
+            tracer,
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -21,7 +21,7 @@ use crate::kubernetes::{RateLimit, Throttle};
 use crate::lease::Term;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
-use crate::telemetry::{DriverTracer, Tracer};
+use crate::telemetry::Tracer;
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -118,7 +118,7 @@ impl Engine {
             .observer(Arc::new(observer))
             .build();
         let forced = Forced::default();
-        let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
+        let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
         let of_config = context.config_trace.clone();
         let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
         let told = lives.clone();
@@ -152,8 +152,6 @@ impl Engine {
             lives,
             client,
         });
-        // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
-        drop(work.tracer());
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
@@ -208,8 +206,6 @@ impl Engine {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
-        // A collector that is not named any more is let go of now, not at the next attempt.
-        drop(self.work.tracer());
         self.work.queue.wake_all(Cause::Config.into());
     }
 

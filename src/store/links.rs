@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::index::{Counts, Index};
+use super::counts::Counts;
+use super::index::Index;
 use super::sharing::{Names, OfVolume};
 use crate::api::names::finalizer_name;
 use crate::objects::Attachment;

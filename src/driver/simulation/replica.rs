@@ -25,7 +25,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Reflected, Store, follow_from_list};
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -97,7 +97,7 @@ impl Replica {
             ),
             metrics,
             events: Events::disabled(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -1,6 +1,7 @@
 pub(crate) mod api_server;
 mod candidate;
 mod change;
+mod connection;
 mod election;
 mod place;
 mod record;
