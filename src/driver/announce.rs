@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::engine::Work;
 use super::report::{Cause, Operation, volume_handle};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::clock;
 use crate::decide::reconcile::{Expectation, Wanted};
 use crate::decide::{Failure, Place, is_final};
@@ -131,6 +132,37 @@ pub(super) fn orphaned(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<
     let news = News {
         level: Level::Warning,
         cause: "orphaned",
+        ..News::of(Reason::Detached, note)
+    };
+    tell(attempt, snapshot, news);
+}
+
+/// An attachment that may have been published was let go without a call, as `says` has it.
+pub(super) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, says: &str) {
+    let note = format!(
+        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        attempt.work.facts.name,
+    );
+    let news = News {
+        level: Level::Warning,
+        cause: "capability_lost",
+        ..News::of(Reason::Detached, note)
+    };
+    tell(attempt, snapshot, news);
+}
+
+/// A former place was left out of a detach, as a person confirmed.
+pub(super) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
+    let note = format!(
+        "volume {}: not detached at the former ID {} of node {}: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
+         not attached there",
+        place.volume_id, place.node_id, snapshot.attachment.node
+    );
+    let news = News {
+        level: Level::Warning,
+        cause: "confirmed",
         ..News::of(Reason::Detached, note)
     };
     tell(attempt, snapshot, news);

@@ -117,6 +117,8 @@ pub struct DriverStatus {
     pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
+    /// Claims that are being written; a change is told to nobody.
+    pub claims: usize,
 }
 
 impl Default for DriverStatus {
@@ -136,7 +138,20 @@ impl DriverStatus {
             forbidden: None,
             last_reconcile: None,
             attempts: 0,
+            claims: 0,
         }
+    }
+}
+
+/// A claim that is being written.
+pub(super) struct ClaimGuard(watch::Sender<DriverStatus>);
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|status| {
+            status.claims = status.claims.saturating_sub(1);
+            false
+        });
     }
 }
 
@@ -165,6 +180,16 @@ impl Publisher {
     pub fn attempt_ended(&self) {
         self.0
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
+    }
+
+    /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
+    /// supervisor that has seen no claim in flight, or newer ones.
+    pub fn claiming(&self) -> ClaimGuard {
+        self.0.send_if_modified(|status| {
+            status.claims += 1;
+            false
+        });
+        ClaimGuard(self.0.clone())
     }
 
     pub fn failure(&self, failure: LastFailure) {

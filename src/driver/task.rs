@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -14,6 +15,7 @@ use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
+use crate::api::condition::Reason;
 use crate::api::validated::DriverConfig;
 use crate::claims::Claims;
 use crate::csi::CsiClient;
@@ -60,9 +62,14 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
+    /// The driver has no calls, and something may have been published, or what is confirmed about that changed.
+    CapabilityMissed,
     /// Another replica, which leads fewer drivers, should have this one.
     AskedFor,
 }
+
+/// How often a driver that lost a capability is asked again.
+const CAPABILITY_RETRY: Duration = Duration::from_secs(10);
 
 /// How a driver is served.
 fn mode(handshake: &Handshake) -> &'static str {
@@ -120,7 +127,7 @@ impl DriverTask {
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
-    async fn blocked(
+    pub(super) async fn blocked(
         &mut self,
         publisher: &Publisher,
         unreached: &Unreached,
@@ -140,6 +147,8 @@ impl DriverTask {
                 Some(client) => client.connection().lost().await,
                 None => std::future::pending().await,
             }
+            // One that hangs up at once is not asked in a loop.
+            tokio::time::sleep(RETRY).await;
         };
         let lost = async {
             tokio::select! {
@@ -149,7 +158,11 @@ impl DriverTask {
             }
         };
         // A driver of the wrong name is asked again when it restarts, or after a while.
-        let pause = if stalled { RETRY * 30 } else { RETRY };
+        let pause = match unreached.obstacle.reason() {
+            Reason::CapabilityLost => CAPABILITY_RETRY,
+            _ if stalled => RETRY * 30,
+            _ => RETRY,
+        };
         self.wait(Some(pause), lost).await;
     }
 
@@ -171,8 +184,13 @@ impl DriverTask {
             if !self.claim(publisher, &facts.name, client, held).await {
                 break;
             }
+            // Asked before the Lease is competed for: another replica may reach a driver that attaches.
+            let Some(served) = self.serviceable(publisher, &facts, client, held).await else {
+                break;
+            };
             self.announce(&reached.handshake);
-            if !self.lead(publisher, client, held).await || !self.resume_or_start(publisher, held, &facts, client).await
+            if !self.lead(publisher, client, held).await
+                || !self.resume_or_start(publisher, held, &served, client).await
             {
                 break;
             }
@@ -194,6 +212,7 @@ impl DriverTask {
                     self.drain(publisher, held).await;
                 }
                 Event::AskedFor => self.finish(publisher, held).await,
+                Event::CapabilityMissed => {}
                 Event::Outranked => {
                     self.tell(
                         &facts.name,
@@ -224,9 +243,11 @@ impl DriverTask {
         renewed: impl Future<Output = Reached>,
     ) -> Event {
         let mut renewed = pin!(renewed);
+        let mut capability_lost = self.config.borrow().capability_lost.clone();
         loop {
             let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
             let event = tokio::select! {
+                () = held.capability_missed() => Event::CapabilityMissed,
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
@@ -243,6 +264,11 @@ impl DriverTask {
                 engine.reconfigure(&config);
             }
             info!(config = &*self.name, driver, "settings taken over");
+            let before = std::mem::replace(&mut capability_lost, config.capability_lost.clone());
+            let trivial = |engine: &Engine| !engine.facts().capabilities.publish_unpublish;
+            if before != config.capability_lost && held.engine.as_ref().is_some_and(trivial) {
+                return Event::CapabilityMissed;
+            }
         }
     }
 
@@ -264,13 +290,17 @@ impl DriverTask {
         if self.campaign.is_some() && !self.catch_up(publisher, client, held).await {
             return false;
         }
+        // What another replica published, or the engine before, is known only now.
+        let Some(facts) = self.serviceable(publisher, facts, client, held).await else {
+            return false;
+        };
         // Asked for before the attempt, so that no driver ends unseen between the two.
         let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
             self.name.clone(),
-            facts.clone(),
+            facts,
             Arc::new(client.clone()),
             publisher.clone(),
         );
@@ -314,6 +344,18 @@ impl DriverTask {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
         self.context.logs.name(&self.name, &plugin.name);
+        let known = Plugin {
+            name: plugin.name.clone(),
+            vendor_version: plugin.vendor_version.clone(),
+            publishes: handshake.capabilities.bits.publish_unpublish,
+            capabilities: handshake.capabilities.names.clone(),
+        };
+        if matches!(&self.status.borrow().phase, Phase::Stalled { .. })
+            && self.status.borrow().plugin.as_ref() == Some(&known)
+        {
+            // It is asked again and again, and says what it said.
+            return;
+        }
         info!(
             config = &*self.name,
             driver = plugin.name,
@@ -322,12 +364,7 @@ impl DriverTask {
             capabilities = handshake.capabilities.names.join(","),
             "driver connected"
         );
-        publisher.plugin(Plugin {
-            name: plugin.name.clone(),
-            vendor_version: plugin.vendor_version.clone(),
-            publishes: handshake.capabilities.bits.publish_unpublish,
-            capabilities: handshake.capabilities.names.clone(),
-        });
+        publisher.plugin(known);
     }
 
     fn down(&self) {

@@ -152,6 +152,17 @@ impl World {
         self
     }
 
+    pub fn releasing(mut self, release: decide::ReleaseWithoutCall) -> Self {
+        self.driver.release = release;
+        self
+    }
+
+    /// Of an AttacherConfig that is being deleted.
+    pub fn leaving(mut self) -> Self {
+        self.policy.leaving = true;
+        self
+    }
+
     /// With another attachment of the volume on another node.
     pub fn elsewhere(mut self, other: &Va) -> Self {
         let other = other.clone().named("other").set("/spec/nodeName", "node2");
@@ -245,6 +256,11 @@ impl World {
                 }
                 Action::Publish(plan) => return self.publish(&observed, &plan, secrets.as_ref()),
                 Action::Unpublish(plan) => return self.take_back(&observed, &plan, secrets.as_ref()),
+                Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                    if let Err(error) = self.write(&write) {
+                        return self.fail(&observed, wrapped("could not remove the finalizer", &error));
+                    }
+                }
                 Action::MarkAttached(write) | Action::Release(write) => {
                     return self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget);
                 }
