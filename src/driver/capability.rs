@@ -6,16 +6,17 @@
 //! says that it needs no attach, or a person confirms that. Whether it was published to is read from the objects, so that every
 //! replica finds the same, also after a restart.
 
+use super::access::Unreached;
+use super::engine::Engine;
 use super::handshake::Obstacle;
-use super::status::Publisher;
+use super::held::Held;
+use super::status::{Phase, Plugin, Publisher};
 use super::task::DriverTask;
 use crate::api::condition::Reason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use crate::api::validated::CapabilityLost;
 use crate::csi::CsiClient;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
-use crate::driver::access::Unreached;
-use crate::driver::held::Held;
 use crate::kubernetes::{ApiError, ApiErrorKind, CsiDriver};
 use crate::store::Marks;
 
@@ -40,6 +41,22 @@ impl DriverTask {
                 None
             }
         }
+    }
+
+    /// Whether a person confirmed something else by now than what the engine goes by, which has no calls.
+    pub(super) fn has_other_confirmation(&self, held: &Held) -> bool {
+        let Some(facts) = held.engine.as_ref().map(Engine::facts) else {
+            return false;
+        };
+        let confirmed_for = Some(facts.name.to_string());
+        let confirmed = self.config.borrow().capability_lost == CapabilityLost::Stall { confirmed_for };
+        !facts.capabilities.publish_unpublish && confirmed != (facts.release == ReleaseWithoutCall::Confirmed)
+    }
+
+    /// Whether a driver is asked again and again, and says what it said.
+    pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
+        let status = self.status.borrow();
+        matches!(status.phase, Phase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
     /// What may be released without a call; an error in words when the driver must not be worked for.

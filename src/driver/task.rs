@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -14,8 +13,7 @@ use super::access::{Access, Reached, Unreached};
 use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
-use super::status::{DriverStatus, Phase, Plugin, Publisher};
-use crate::api::condition::Reason;
+use super::status::{DriverStatus, Phase, Publisher};
 use crate::api::validated::DriverConfig;
 use crate::claims::Claims;
 use crate::csi::CsiClient;
@@ -62,14 +60,11 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
-    /// The driver has no calls, and something may have been published, or what is confirmed about that changed.
+    /// A driver without calls may have published something, or what is confirmed of that changed.
     CapabilityMissed,
     /// Another replica, which leads fewer drivers, should have this one.
     AskedFor,
 }
-
-/// How often a driver that lost a capability is asked again.
-const CAPABILITY_RETRY: Duration = Duration::from_secs(10);
 
 /// How a driver is served.
 fn mode(handshake: &Handshake) -> &'static str {
@@ -157,13 +152,7 @@ impl DriverTask {
                 () = mended, if stalled => {}
             }
         };
-        // A driver of the wrong name is asked again when it restarts, or after a while.
-        let pause = match unreached.obstacle.reason() {
-            Reason::CapabilityLost => CAPABILITY_RETRY,
-            _ if stalled => RETRY * 30,
-            _ => RETRY,
-        };
-        self.wait(Some(pause), lost).await;
+        self.wait(Some(unreached.obstacle.pause()), lost).await;
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
@@ -243,7 +232,6 @@ impl DriverTask {
         renewed: impl Future<Output = Reached>,
     ) -> Event {
         let mut renewed = pin!(renewed);
-        let mut capability_lost = self.config.borrow().capability_lost.clone();
         loop {
             let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
             let event = tokio::select! {
@@ -264,9 +252,7 @@ impl DriverTask {
                 engine.reconfigure(&config);
             }
             info!(config = &*self.name, driver, "settings taken over");
-            let before = std::mem::replace(&mut capability_lost, config.capability_lost.clone());
-            let trivial = |engine: &Engine| !engine.facts().capabilities.publish_unpublish;
-            if before != config.capability_lost && held.engine.as_ref().is_some_and(trivial) {
+            if self.has_other_confirmation(held) {
                 return Event::CapabilityMissed;
             }
         }
@@ -344,16 +330,8 @@ impl DriverTask {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
         self.context.logs.name(&self.name, &plugin.name);
-        let known = Plugin {
-            name: plugin.name.clone(),
-            vendor_version: plugin.vendor_version.clone(),
-            publishes: handshake.capabilities.bits.publish_unpublish,
-            capabilities: handshake.capabilities.names.clone(),
-        };
-        if matches!(&self.status.borrow().phase, Phase::Stalled { .. })
-            && self.status.borrow().plugin.as_ref() == Some(&known)
-        {
-            // It is asked again and again, and says what it said.
+        let known = handshake.described();
+        if self.is_known_to_be_stalled(&known) {
             return;
         }
         info!(

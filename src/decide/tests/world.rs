@@ -152,17 +152,6 @@ impl World {
         self
     }
 
-    pub fn releasing(mut self, release: decide::ReleaseWithoutCall) -> Self {
-        self.driver.release = release;
-        self
-    }
-
-    /// Of an AttacherConfig that is being deleted.
-    pub fn leaving(mut self) -> Self {
-        self.policy.leaving = true;
-        self
-    }
-
     /// With another attachment of the volume on another node.
     pub fn elsewhere(mut self, other: &Va) -> Self {
         let other = other.clone().named("other").set("/spec/nodeName", "node2");
