@@ -48,6 +48,11 @@ pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: Cause) -
 
 /// An attach or detach came to its end.
 pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Duration) {
+    let confirmed = attempt.work.facts.capabilities.publish_unpublish;
+    if Operation::of(snapshot) == Operation::Detach && !confirmed {
+        // Nobody detached it: see [`released`].
+        return;
+    }
     let (reason, verb) = match Operation::of(snapshot) {
         Operation::Attach => (Reason::Attached, "attached to"),
         Operation::Detach => (Reason::Detached, "detached from"),

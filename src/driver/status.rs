@@ -221,3 +221,23 @@ impl Publisher {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_counted_while_it_is_written() {
+        let (sender, mut seen) = watch::channel(DriverStatus::new());
+        let publisher = Publisher::new(sender);
+        let (one, other) = (publisher.claiming(), publisher.claiming());
+        assert_eq!(seen.borrow().claims, 2);
+        drop(one);
+        assert_eq!(seen.borrow().claims, 1);
+        drop(other);
+        assert_eq!(seen.borrow().claims, 0);
+        assert!(!seen.has_changed().unwrap(), "nobody is told");
+        publisher.attempt_ended();
+        assert!(seen.borrow_and_update().attempts == 1);
+    }
+}

@@ -61,7 +61,7 @@ pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &Entry) -> Option<
 
 /// Whether an AttacherConfig that is being deleted waits for nothing any more. Nothing new is claimed by then, and lists that
 /// began afterwards show nothing: the cache alone may be behind what another replica claimed, or this one before.
-fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry) -> bool {
+pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry) -> bool {
     let nothing = remaining(drivers, name, entry).is_some_and(|remaining| remaining.is_empty());
     if !nothing || !drivers.claims_ended(name) {
         entry.last_list = None;
