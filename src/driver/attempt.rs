@@ -110,13 +110,17 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     verdict
 }
 
-async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
-    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
-    let mut policy = Policy {
+fn policy(config: &DriverConfig) -> Policy {
+    Policy {
         default_fs_type: config.default_fs_type.as_str().into(),
         orphans: config.orphan_policy,
-        leaving: false,
-    };
+        leaving: config.leaving,
+    }
+}
+
+async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
+    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
+    let mut policy = policy(&config);
     // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut opened = false;
@@ -129,6 +133,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         } else {
             Credentials::NotLoaded
         };
+        // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
         policy.leaving = work.config.borrow().leaving;
         let observed = Observed {
             patience: work.holds.patience(name, longest_hold),

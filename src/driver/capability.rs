@@ -61,19 +61,16 @@ impl DriverTask {
 
     /// What may be released without a call; an error in words when the driver must not be worked for.
     async fn release_without_call(&self, facts: &DriverFacts) -> Result<ReleaseWithoutCall, String> {
-        let confirmed_for = match &self.config.borrow().capability_lost {
-            CapabilityLost::Stall { confirmed_for } => confirmed_for.clone(),
-            CapabilityLost::Tolerate => return Ok(ReleaseWithoutCall::Nothing),
+        let setting = self.config.borrow().capability_lost.clone();
+        let CapabilityLost::Stall { confirmed_for } = &setting else {
+            return Ok(ReleaseWithoutCall::Nothing);
         };
         if facts.capabilities.publish_unpublish {
             return Ok(ReleaseWithoutCall::Nothing);
         }
         let marks = self.context.store.marks(facts);
-        if marks.is_empty() {
-            return Ok(ReleaseWithoutCall::Unclaimed);
-        }
-        if confirmed_for.as_deref() == Some(&*facts.name) {
-            return Ok(ReleaseWithoutCall::Confirmed);
+        if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
+            return Ok(release);
         }
         let answer = self.context.requests.csi_driver(&facts.name).await;
         match answer {
@@ -92,6 +89,14 @@ impl DriverTask {
             }
         }
     }
+}
+
+/// What a driver without calls may release, if its CSIDriver need not be asked.
+fn unasked(facts: &DriverFacts, marks: &Marks, confirmed_for: Option<&str>) -> Option<ReleaseWithoutCall> {
+    if marks.is_empty() {
+        return Some(ReleaseWithoutCall::Unclaimed);
+    }
+    (confirmed_for == Some(&*facts.name)).then_some(ReleaseWithoutCall::Confirmed)
 }
 
 /// What is known of a driver that lost the capability.
@@ -143,6 +148,7 @@ fn words(lost: &Lost<'_>) -> String {
 mod tests {
     use super::*;
     use crate::api::condition::MAX_MESSAGE_BYTES;
+    use crate::decide::Capabilities;
 
     fn failed(kind: ApiErrorKind) -> Result<CsiDriver, ApiError> {
         Err(ApiError {
@@ -154,6 +160,39 @@ mod tests {
     }
 
     #[test]
+    fn a_confirmation_counts_for_the_driver_that_it_names() {
+        let facts = DriverFacts::new("a.test", Capabilities::default());
+        let none = Marks::default();
+        let volume = Marks {
+            volume: Some("pv1".into()),
+            ..Marks::default()
+        };
+        let attachment = Marks {
+            attachments: 1,
+            attachment: Some("va1".into()),
+            volume: None,
+        };
+        for (marks, confirmed_for, expected) in [
+            (&none, None, Some(ReleaseWithoutCall::Unclaimed)),
+            (&none, Some("a.test"), Some(ReleaseWithoutCall::Unclaimed)),
+            (&volume, None, None),
+            (&volume, Some("a.test"), Some(ReleaseWithoutCall::Confirmed)),
+            (&attachment, None, None),
+            (&attachment, Some(""), None),
+            (&attachment, Some("b.test"), None),
+            (&attachment, Some("A.test"), None),
+            (&attachment, Some("a.test"), Some(ReleaseWithoutCall::Confirmed)),
+        ] {
+            assert_eq!(
+                unasked(&facts, marks, confirmed_for),
+                expected,
+                "{marks:?} {confirmed_for:?}"
+            );
+        }
+    }
+
+    #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn the_message_names_object_field_and_fix() {
         let one = Marks {
             attachments: 1,

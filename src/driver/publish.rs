@@ -85,7 +85,7 @@ impl Attempt<'_> {
                 Err(failure) => {
                     let former = plan.places.first() != Some(place);
                     let failure = if former {
-                        of_former(failure, &snapshot.attachment.name, *place)
+                        of_former(&failure, &snapshot.attachment.name, *place)
                     } else {
                         failure
                     };
@@ -181,7 +181,7 @@ impl Attempt<'_> {
 }
 
 /// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
-fn of_former(failure: Failure, name: &str, place: Place<'_>) -> Failure {
+fn of_former(failure: &Failure, name: &str, place: Place<'_>) -> Failure {
     let hint = format!(
         "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
          {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
@@ -190,7 +190,7 @@ fn of_former(failure: Failure, name: &str, place: Place<'_>) -> Failure {
     let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
     Failure {
         message: format!("{message}{hint}"),
-        ..failure
+        code: failure.code,
     }
 }
 

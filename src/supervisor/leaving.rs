@@ -67,13 +67,11 @@ pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry
         entry.last_list = None;
         return false;
     }
-    match &entry.last_list {
-        Some(list) => list.is_finished(),
-        None => {
-            entry.last_list = Some(Arc::new(drivers.list_anew()));
-            false
-        }
+    if let Some(list) = &entry.last_list {
+        return list.is_finished();
     }
+    entry.last_list = Some(Arc::new(drivers.list_anew()));
+    false
 }
 
 /// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let

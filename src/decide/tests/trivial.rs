@@ -53,6 +53,7 @@ macro_rules! kept {
 /// Divergence: the sidecar looks at no deletion, so that what a driver claimed while it had the calls stays for ever. So it does
 /// in its place; elsewhere it stays until the CSIDriver, or a person, says that nothing has to be detached.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
     let kept = kept!("DERR");
     let detaching = || attachment().claimed().attached().deleting();
