@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::failures::Failures;
@@ -51,6 +51,8 @@ pub(super) struct Work {
     pub failures: Failures,
     /// The traces of what is pending.
     pub lives: Lives,
+    /// Told when something was met that was published before the driver lost the calls.
+    pub capability_missed: Notify,
     client: RwLock<FencedClient>,
 }
 
@@ -150,6 +152,7 @@ impl Engine {
             forced,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             lives,
+            capability_missed: Notify::new(),
             client,
         });
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
@@ -168,6 +171,11 @@ impl Engine {
     /// What this engine works for.
     pub fn facts(&self) -> &DriverFacts {
         &self.work.facts
+    }
+
+    /// Resolves when the driver, which has no calls, is found to have published something before.
+    pub async fn capability_missed(&self) {
+        self.work.capability_missed.notified().await;
     }
 
     /// The queue, for counts.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use tonic::Code;
 
-use super::status::Phase;
+use super::status::{Phase, Plugin};
 use crate::api::condition::Reason;
 use crate::api::validated::{DriverConfig, is_driver_name};
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
@@ -27,6 +27,18 @@ pub(super) struct Handshake {
     pub capabilities: CapabilityReport,
 }
 
+impl Handshake {
+    /// What the driver told, for its state.
+    pub fn described(&self) -> Plugin {
+        Plugin {
+            name: self.plugin.name.clone(),
+            vendor_version: self.plugin.vendor_version.clone(),
+            publishes: self.capabilities.bits.publish_unpublish,
+            capabilities: self.capabilities.names.clone(),
+        }
+    }
+}
+
 /// Why there is nobody to work with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
@@ -47,6 +59,19 @@ impl Obstacle {
     pub fn message(&self) -> &str {
         let (Self::Unreachable { message, .. } | Self::Stalled { message, .. }) = self;
         message
+    }
+
+    /// How long until it is looked at again, unless something happens before.
+    pub fn pause(&self) -> Duration {
+        match self {
+            Self::Unreachable { .. } => RETRY,
+            Self::Stalled {
+                reason: Reason::CapabilityLost,
+                ..
+            } => RETRY * 10,
+            // A driver of the wrong name is asked again when it restarts, or after a while.
+            Self::Stalled { .. } => RETRY * 30,
+        }
     }
 
     /// The phase of a driver that has it.

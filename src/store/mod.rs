@@ -30,7 +30,7 @@ pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::Snapshot;
 pub use observe::observe;
-pub use overview::Around;
+pub use overview::{Around, Marks};
 pub use reading::Reading;
 pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]

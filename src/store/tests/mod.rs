@@ -4,6 +4,7 @@ mod backwards;
 mod cost;
 mod follow;
 mod index;
+mod marks;
 mod model;
 mod neighbours;
 mod routing;
