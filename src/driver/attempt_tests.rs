@@ -7,11 +7,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
 mod lanes;
+mod secrets;
 mod traces;
 
 use super::engine::Engine;
@@ -43,6 +44,10 @@ const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 struct Api {
     objects: Mutex<BTreeMap<String, Value>>,
     patches: Mutex<Vec<(String, Value, u16)>>,
+    /// Paths of all reads in the order of arrival.
+    reads: Mutex<Vec<String>>,
+    /// Whether reads of Secrets are answered with 403.
+    secrets_forbidden: AtomicBool,
     version: Mutex<u64>,
     changes: watch::Sender<()>,
     /// Patches of volumes wait here until so many have come.
@@ -109,8 +114,13 @@ impl Api {
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let (code, object) = if request.method() == Method::GET {
-        api.get(&path)
-            .map_or((404, json!({"message": "not found"})), |object| (200, object))
+        api.reads.lock().push(path.clone());
+        if path.contains("/secrets/") && api.secrets_forbidden.load(Ordering::SeqCst) {
+            (403, json!({"message": "forbidden"}))
+        } else {
+            api.get(&path)
+                .map_or((404, json!({"message": "not found"})), |object| (200, object))
+        }
     } else {
         let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
         let form = if json_patch { Form::Json } else { Form::Merge };

@@ -28,6 +28,36 @@ fn secrets_are_replaced_wherever_they_stand() {
     }
 }
 
+/// What a driver may print instead of a secret, by the program that prints it.
+#[test]
+fn a_secret_is_recognised_however_it_is_printed() {
+    const SECRET: &str = "p\"a\\s+s/w=o&r d\u{e9}<\n";
+    let rows = [
+        ("as it stands", "p\"a\\s+s/w=o&r d\u{e9}<"),
+        ("%q of Go", r#"p\"a\\s+s/w=o&r dé<\n"#),
+        ("%+q of Go", r#"p\"a\\s+s/w=o&r d\u00e9<\n"#),
+        ("JSON", r#"p\"a\\s+s/w=o&r dé<\n"#),
+        ("JSON of Go", r#"p\"a\\s+s/w=o\u0026r dé\u003c\n"#),
+        ("JSON of PHP", r#"p\"a\\s+s\/w=o&r d\u00E9<\u000A"#),
+        ("url.PathEscape", "p%22a%5Cs+s%2Fw=o&r%20d%C3%A9%3C%0A"),
+        ("url.QueryEscape", "p%22a%5Cs%2Bs%2Fw%3Do%26r+d%C3%A9%3C%0A"),
+        ("a query in lower case", "p%22a%5cs%2bs%2fw%3do%26r%20d%c3%a9%3c%0a"),
+        ("base64", "cCJhXHMrcy93PW8mciBkw6k8Cg=="),
+        ("base64 without padding", "cCJhXHMrcy93PW8mciBkw6k8Cg"),
+        ("base64 of `user:` and it", "dXNlcjpwImFccytzL3c9byZyIGTDqTwK"),
+        ("hex", "7022615c732b732f773d6f26722064c3a93c0a"),
+        ("HEX", "7022615C732B732F773D6F26722064C3A93C0A"),
+    ];
+    for (encoding, printed) in rows {
+        let scrubbed = scrub(&format!("refused: {printed}!"), [SECRET]);
+        let shown = scrubbed.replace("***stripped***", "");
+        assert!(
+            scrubbed.contains("***stripped***") && shown.len() <= "refused: dXNlcj!\\u000A".len(),
+            "{encoding}: {scrubbed}"
+        );
+    }
+}
+
 #[test]
 fn a_publish_context_that_cannot_be_stored_is_a_failure() {
     let context = |bytes: usize| {
