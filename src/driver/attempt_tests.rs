@@ -48,6 +48,8 @@ struct Api {
     reads: Mutex<Vec<String>>,
     /// Whether reads of Secrets are answered with 403.
     secrets_forbidden: AtomicBool,
+    /// Whether patches of attachments wait.
+    hold_attachments: AtomicBool,
     version: Mutex<u64>,
     changes: watch::Sender<()>,
     /// Patches of volumes wait here until so many have come.
@@ -132,6 +134,9 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         }
         if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
             barrier.wait().await;
+        }
+        while path.starts_with(ATTACHMENTS) && api.hold_attachments.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let (code, object) = api.patch(&path, form, body.clone());
         api.patches.lock().push((path, body, code));
