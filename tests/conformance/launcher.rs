@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result, apply_yaml};
+use crate::test::SECRETS;
 use csi_attacher_operator::api::crd;
 
 const RBAC: &str = include_str!("../../config/rbac.yaml");

@@ -111,7 +111,7 @@ pub const CASES: &[CrdCase] = &[
     unknown("unknown-nested-field", r#"{"endpoint": "unix:///a", "timeouts": {"attach": "1s"}}"#, r#"unknown field "spec.timeouts.attach""#),
     // Publish secrets.
     refused("publish-secrets-text", r#"{"endpoint": "unix:///a", "publishSecrets": "storage"}"#, "spec.publishSecrets", "must be of type array"),
-    refused("publish-secrets-without-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"names": ["a"]}]}"#, "spec.publishSecrets", "namespace: Required value"),
+    refused("publish-secrets-without-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"names": ["a"]}]}"#, "spec.publishSecrets[0]", "namespace: Required value"),
     refused("publish-secrets-empty-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": ""}]}"#, "spec.publishSecrets[0].namespace", "namespace"),
     refused("publish-secrets-wrong-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a"}, {"namespace": "*"}]}"#, "spec.publishSecrets[1].namespace", "must be the name of a namespace"),
     refused("publish-secrets-no-names", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a", "names": []}]}"#, "spec.publishSecrets[0].names", "should have at least 1 items"),
