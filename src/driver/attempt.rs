@@ -188,7 +188,14 @@ impl Attempt<'_> {
             waits.secrets.wait(requests, queue, reference, &Arc::from(name), tried);
         }
         // Asked after the wait began: who takes in the end of the attachment from here on ends it.
-        let Some(snapshot) = work.context.store.attachment(name) else {
+        let store = &work.context.store;
+        if store.version(&Target::Attachment(name.into())).is_none() {
+            return waits.end(name);
+        }
+        if !waits.secrets.concern(name) {
+            return;
+        }
+        let Some(snapshot) = store.attachment(name) else {
             return waits.end(name);
         };
         let policy = policy(work, &self.config);

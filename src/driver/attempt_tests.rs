@@ -116,13 +116,7 @@ impl Api {
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let (code, object) = if request.method() == Method::GET {
-        api.reads.lock().push(path.clone());
-        if path.contains("/secrets/") && api.secrets_forbidden.load(Ordering::SeqCst) {
-            (403, json!({"message": "forbidden"}))
-        } else {
-            api.get(&path)
-                .map_or((404, json!({"message": "not found"})), |object| (200, object))
-        }
+        api.read(path)
     } else {
         let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
         let form = if json_patch { Form::Json } else { Form::Merge };
@@ -135,9 +129,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
             barrier.wait().await;
         }
-        while path.starts_with(ATTACHMENTS) && api.hold_attachments.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        api.hold(&path).await;
         let (code, object) = api.patch(&path, form, body.clone());
         api.patches.lock().push((path, body, code));
         api.changes.send_replace(());

@@ -206,6 +206,12 @@ impl SecretWaits {
         });
     }
 
+    /// Whether an attachment waits for a Secret, or is denied one.
+    pub fn concern(&self, name: &str) -> bool {
+        let is_waiting = |awaited: &Awaited| awaited.names.contains_key(name);
+        self.withheld.lock().contains_key(name) || self.waiting.secrets.lock().values().any(is_waiting)
+    }
+
     /// An attachment is settled, or gone.
     pub fn end(&self, name: &str, publisher: &Publisher) {
         self.needs(name, &Ok(None), publisher);
@@ -254,7 +260,9 @@ impl Waiting {
 
     fn take_in(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<AttacherKey>) {
         let mut secrets = self.secrets.lock();
-        let Some(awaited) = secrets.get_mut(reference) else { return };
+        let Some(awaited) = secrets.get_mut(reference) else {
+            return;
+        };
         awaited.take_in(event, queue);
         if awaited.names.is_empty() {
             secrets.remove(reference);

@@ -59,6 +59,24 @@ impl Calls for Recorder {
     }
 }
 
+impl Api {
+    pub(super) fn read(&self, path: String) -> (u16, Value) {
+        let is_forbidden = path.contains("/secrets/") && self.secrets_forbidden.load(Ordering::SeqCst);
+        let found = self.get(&path);
+        self.reads.lock().push(path);
+        if is_forbidden {
+            return (403, json!({"message": "forbidden"}));
+        }
+        found.map_or((404, json!({"message": "not found"})), |object| (200, object))
+    }
+
+    pub(super) async fn hold(&self, path: &str) {
+        while path.starts_with(ATTACHMENTS) && self.hold_attachments.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// One engine, its API server and the watch of attachments.
 struct Scene {
     api: Arc<Api>,
@@ -173,17 +191,26 @@ impl Scene {
 
     fn secret(&self, namespace: &str, name: &str) {
         let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {name: "c2VjcmV0"}});
-        self.api.put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
+        self.api
+            .put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
     }
 
     /// Reads of Secrets so far.
     fn reads(&self) -> Vec<String> {
         let reads = self.api.reads.lock();
-        reads.iter().filter(|path| path.contains("/secrets/")).cloned().collect()
+        reads
+            .iter()
+            .filter(|path| path.contains("/secrets/"))
+            .cloned()
+            .collect()
     }
 
     fn waiting(&self) -> Option<usize> {
-        self.status.borrow().withheld.as_ref().map(|withheld| withheld.attachments)
+        self.status
+            .borrow()
+            .withheld
+            .as_ref()
+            .map(|withheld| withheld.attachments)
     }
 }
 
