@@ -5,6 +5,7 @@
 
 mod check;
 mod problem;
+mod publish_secrets;
 mod tracing;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -15,6 +16,7 @@ use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use check::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, Problem};
+pub use publish_secrets::{PublishSecrets, SecretNames};
 pub use tracing::{Redact, Tracing};
 
 /// The checked settings of one driver.
@@ -40,6 +42,8 @@ pub struct DriverConfig {
     pub default_fs_type: String,
     /// What NOT_FOUND from ControllerUnpublishVolume means.
     pub orphan_policy: OrphanPolicy,
+    /// The publish secrets that the driver may be given.
+    pub publish_secrets: PublishSecrets,
     /// Limit of the requests to the API server for this driver; `None` is no limit.
     pub kubernetes_api: Option<KubernetesApi>,
     /// How replicas agree on one.

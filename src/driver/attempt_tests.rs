@@ -12,6 +12,7 @@ use tokio::sync::{Barrier, watch};
 mod api;
 mod lanes;
 mod lease;
+mod secrets;
 mod traces;
 mod truth;
 

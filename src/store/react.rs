@@ -34,6 +34,7 @@ impl Store {
             } => {
                 if let Some(replaced) = &replaced {
                     self.tell_gone(replaced);
+                    self.forget_if_gone(replaced);
                 }
                 self.look_at_attachment(&name, cause);
                 self.look_at_attachments(&waiting, Cause::Update);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{Barrier, watch};
 
 use super::{LIMIT, VOLUMES};
@@ -31,6 +31,10 @@ pub(super) struct Api {
     pub(super) untrue: Mutex<Vec<Untrue>>,
     /// Paths of what was read.
     pub(super) reads: Mutex<Vec<String>>,
+    /// Whether reads of Secrets are answered with 403.
+    pub(super) secrets_forbidden: AtomicBool,
+    /// Whether patches of attachments wait.
+    pub(super) hold_attachments: AtomicBool,
     /// Reads wait here, before they are answered and after, if they are to.
     pub(super) reads_together: Option<Barrier>,
 }
@@ -129,9 +133,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, request: Request) -> Resp
         return untrue;
     }
     let (code, object) = if request.method() == Method::GET {
-        let answer = api
-            .get(&path)
-            .map_or_else(|| (404, not_found(&path)), |object| (200, object));
+        let answer = api.read(&path);
         if let Some(barrier) = &api.reads_together {
             barrier.wait().await;
             barrier.wait().await;
@@ -149,6 +151,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, request: Request) -> Resp
         if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
             barrier.wait().await;
         }
+        api.hold(&path).await;
         let (code, object) = api.patch(&path, form, body.clone());
         api.patches.lock().push((path, body, code));
         api.changes.send_replace(());

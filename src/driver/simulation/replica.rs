@@ -16,7 +16,7 @@ use super::watches::watch as feed;
 use super::world::{DRIVER, World};
 use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::decide::{Capabilities, DriverFacts};
+use crate::decide::{Capabilities, DriverFacts, PublishSecrets};
 use crate::driver::engine::Engine;
 use crate::driver::fence::FencedClient;
 use crate::driver::status::Publisher;
@@ -213,6 +213,7 @@ fn watches<K: Reflected>(
 fn settings(scenario: &Scenario, mutant: &Mutant) -> DriverConfig {
     let spec = AttacherConfigSpec::new("unix:///model");
     let mut settings = DriverConfig::try_from(&spec).expect("the defaults are valid");
+    settings.publish_secrets = PublishSecrets::all_of(&["ns"]);
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;
     (settings.backoff.initial, settings.backoff.max) = if mutant.restless {
