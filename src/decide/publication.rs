@@ -34,7 +34,7 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let used = attachment.node_id.is_some()
         || attachment.volume_note.is_some()
         || attachment.attached
-        || attachment.publish_context.iter().next().is_some();
+        || !attachment.publish_context_keys.is_empty();
     used && attachment.finalizers.contains(&driver.finalizer)
 }
 

@@ -126,7 +126,9 @@ impl Awaited {
             SecretEvent::State(version) => {
                 // The API server went back to an older state: nobody has tried with what the Secret is now.
                 if version < self.known {
-                    self.names.values_mut().for_each(|tried| *tried = ResourceVersion::default());
+                    self.names
+                        .values_mut()
+                        .for_each(|tried| *tried = ResourceVersion::default());
                 }
                 self.known = version;
                 self.wake(queue);

@@ -10,8 +10,7 @@ use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{
     Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, PublishSecrets,
-    ReconcileSync, Timeouts,
-    Tracing,
+    ReconcileSync, Timeouts, Tracing,
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};

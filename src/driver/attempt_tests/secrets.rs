@@ -13,6 +13,7 @@ use super::*;
 use crate::admin::Health;
 use crate::api::PublishSecretsSpec;
 use crate::csi::CallError;
+use crate::decide::tests::api_server::not_found;
 use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
 use crate::kubernetes::SecretData;
@@ -64,7 +65,8 @@ impl Api {
         if path.contains("/secrets/") && self.secrets_forbidden.load(Ordering::SeqCst) {
             return (403, json!({"message": "forbidden"}));
         }
-        self.get(path).map_or_else(|| (404, not_found(path)), |object| (200, object))
+        self.get(path)
+            .map_or_else(|| (404, not_found(path)), |object| (200, object))
     }
 
     pub(super) async fn hold(&self, path: &str) {
@@ -92,7 +94,7 @@ impl Scene {
         let api = Arc::new(Api::default());
         let router = axum::Router::new().fallback(serve).with_state(api.clone());
         let service = tower::ServiceBuilder::new()
-            .map_request(|request: Request<kube::client::Body>| request.map(axum::body::Body::new))
+            .map_request(|request: http::Request<kube::client::Body>| request.map(axum::body::Body::new))
             .service(router);
         let metrics = Metrics::default();
         let context = Context {
