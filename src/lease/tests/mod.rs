@@ -4,6 +4,7 @@ mod election;
 mod record;
 mod settings;
 mod shares;
+mod standstill;
 mod term;
 
 use std::time::Duration;
