@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::candidate::{World, leads, pass};
 use super::seconds;
-use crate::lease::Term;
+use crate::lease::{Candidate, Term};
 
 /// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
 /// has passed. What was known is not to be worked with.
