@@ -7,6 +7,7 @@ mod place;
 mod record;
 mod settings;
 mod shares;
+mod standstill;
 mod term;
 
 use std::time::Duration;
