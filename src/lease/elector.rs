@@ -1,5 +1,6 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
+mod display;
 mod renewal;
 mod requests;
 
@@ -13,7 +14,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::LeaseHealth;
 use super::Term;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
@@ -22,6 +22,7 @@ use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
+use display::Display;
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
@@ -32,42 +33,6 @@ enum Step {
     Wait(Instant),
     /// To take the Lease, by a write of this kind.
     Take(Next),
-}
-
-/// Where a candidate shows where it stands.
-#[derive(Clone)]
-struct Display {
-    lease: String,
-    health: LeaseHealth,
-    metrics: Metrics,
-    elects: bool,
-    standing: watch::Sender<Standing>,
-}
-
-impl Display {
-    fn show(&self, standing: Standing) {
-        // Another candidate of this process may compete while this one only watches.
-        if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = matches!(standing, Standing::Leading(_));
-            self.metrics.leading(&self.lease, leads);
-            if matches!(standing, Standing::Lost { .. }) {
-                self.health.gone(&self.lease);
-            }
-        }
-        self.standing.send_if_modified(|known| {
-            let differs = *known != standing;
-            *known = standing;
-            differs
-        });
-    }
-
-    /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    fn wait_for(&self, holder: Option<Holder>) {
-        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
-        if !still_lost {
-            self.show(Standing::Waiting { holder });
-        }
-    }
 }
 
 pub(super) struct Elector {
