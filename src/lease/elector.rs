@@ -1,5 +1,7 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
+mod acquire;
+mod display;
 mod requests;
 
 use std::pin::pin;
@@ -13,7 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::LeaseHealth;
+use display::Display;
+
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
 use super::shares::LeaseShareGuard;
@@ -28,14 +31,6 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
 
-/// What one that competes does next.
-enum Step {
-    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
-    Wait(Instant),
-    /// To take the Lease, by a write of this kind.
-    Take(Next),
-}
-
 /// How a try to renew ended.
 enum Renewal {
     /// It is renewed by a request begun at this time.
@@ -44,42 +39,6 @@ enum Renewal {
     Taken,
     /// Not known; to be tried again.
     Failed,
-}
-
-/// Where a candidate shows where it stands.
-#[derive(Clone)]
-struct Display {
-    lease: String,
-    health: LeaseHealth,
-    metrics: Metrics,
-    elects: bool,
-    standing: watch::Sender<Standing>,
-}
-
-impl Display {
-    fn show(&self, standing: Standing) {
-        // Another candidate of this process may compete while this one only watches.
-        if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = matches!(standing, Standing::Leading(_));
-            self.metrics.leading(&self.lease, leads);
-            if matches!(standing, Standing::Lost { .. }) {
-                self.health.gone(&self.lease);
-            }
-        }
-        self.standing.send_if_modified(|known| {
-            let differs = *known != standing;
-            *known = standing;
-            differs
-        });
-    }
-
-    /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    fn wait_for(&self, holder: Option<Holder>) {
-        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
-        if !still_lost {
-            self.show(Standing::Waiting { holder });
-        }
-    }
 }
 
 pub(super) struct Elector {
@@ -277,123 +236,6 @@ impl Elector {
 
     fn show(&self, standing: Standing) {
         self.display.show(standing);
-    }
-
-    /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
-    async fn acquire(&mut self) -> Term {
-        let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
-        let mut watched = pin!(watched.fuse());
-        // What the watch told, or was seen before a short pause, needs no look: a write over something newer fails by its
-        // resource version.
-        let mut fresh = false;
-        loop {
-            if let Some(term) = self.try_to_take(fresh).await {
-                return term;
-            }
-            let mut next_try = self.next_try();
-            loop {
-                tokio::select! {
-                    () = sleep_until(next_try) => {
-                        fresh = self.share.is_some();
-                        break;
-                    }
-                    Some(event) = watched.next() => match event {
-                        Ok(lease) => {
-                            self.saw(lease);
-                            match self.step() {
-                                Step::Wait(until) => next_try = next_try.min(until),
-                                Step::Take(_) => {
-                                    fresh = true;
-                                    break;
-                                }
-                            }
-                        }
-                        // Not every sidecar may watch; looking now and then does as well, only later.
-                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
-                    },
-                }
-            }
-        }
-    }
-
-    /// When to try again if nothing is heard.
-    fn next_try(&mut self) -> Instant {
-        let period = self.campaign.settings.timing.retry_period;
-        let spread = period.mul_f64(SPREAD * fastrand::f64());
-        let usual = Instant::now() + period;
-        match self.step() {
-            Step::Wait(until) if self.share.is_some() => until,
-            Step::Wait(until) => until.min(usual) + spread,
-            Step::Take(_) => usual + spread,
-        }
-    }
-
-    /// What to do about the Lease by the rules of the election.
-    fn next(&self) -> Next {
-        self.election.next(Instant::now(), clock::now())
-    }
-
-    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
-    fn step(&mut self) -> Step {
-        let next = self.next();
-        if let Next::Wait { until, .. } = next {
-            self.share = None;
-            return Step::Wait(until);
-        }
-        // The drop-in mode, and one that has its own Lease back, do not pause.
-        if !self.seen || !self.campaign.settings.reports || self.election.is_ours() {
-            return Step::Take(next);
-        }
-        let pause_ends = self.share().pause_ends;
-        if pause_ends > Instant::now() {
-            Step::Wait(pause_ends)
-        } else {
-            Step::Take(next)
-        }
-    }
-
-    /// Counts the Lease as one that is held or about to be taken.
-    fn share(&mut self) -> &LeaseShareGuard {
-        let Campaign { shares, settings, .. } = &self.campaign;
-        let acquire = || shares.acquire(settings.timing.retry_period, Instant::now());
-        self.share.get_or_insert_with(acquire)
-    }
-
-    async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
-        let step = fresh.then(|| self.step());
-        let written = match step {
-            Some(Step::Take(next)) => self.write_next(next).await.ok(),
-            _ => None,
-        };
-        let taken = match written {
-            Some(renewed) => Ok(renewed),
-            None => match self.read().await {
-                Ok(()) => match self.step() {
-                    Step::Wait(_) => {
-                        self.allowed();
-                        self.wait_for();
-                        return None;
-                    }
-                    Step::Take(next) => self.write_next(next).await,
-                },
-                Err(error) => Err(error),
-            },
-        };
-        match taken {
-            Ok(taken) => {
-                let timing = self.campaign.settings.timing;
-                Some(Term::new(self.campaign.clock.clone(), timing, taken))
-            }
-            Err(error) => {
-                warn!(lease = self.name, error, "cannot take the Lease; trying again");
-                self.wait_for();
-                None
-            }
-        }
-    }
-
-    fn wait_for(&self) {
-        self.display.wait_for(self.other_holder());
     }
 
     /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
