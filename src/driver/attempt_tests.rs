@@ -157,20 +157,10 @@ impl Stage {
 
     /// With a driver of this name and other settings than those of a bare AttacherConfig.
     async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
-        Self::telling(Arc::new(api), name, Tracer::disabled(), edit).await
+        Self::in_term(None, Arc::new(api), name, Tracer::disabled(), edit).await
     }
 
-    /// With an API server that others may use too, and traces.
-    async fn telling(
-        api: Arc<Api>,
-        name: &'static str,
-        tracer: Tracer,
-        edit: impl FnOnce(&mut AttacherConfigSpec),
-    ) -> Self {
-        Self::in_term(None, api, name, tracer, edit).await
-    }
-
-    /// The same, in a term of the driver's Lease.
+    /// In a term of the driver's Lease, with an API server that others may use too, and traces.
     async fn in_term(
         term: Option<Term>,
         api: Arc<Api>,

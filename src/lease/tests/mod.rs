@@ -8,6 +8,7 @@ mod record;
 mod rivals;
 mod settings;
 mod shares;
+mod standstill;
 mod term;
 
 use std::time::Duration;
