@@ -80,7 +80,7 @@ pub struct ControlPlane {
     // Fields are dropped in this order: clients of a server before the server, the folder last.
     controller_manager: Mutex<Option<Watched>>,
     apiserver: Mutex<Option<Watched>>,
-    etcd: Watched,
+    etcd: Mutex<Option<Watched>>,
     audit: Option<AuditLog>,
     administrator: Identity,
     authority: Authority,
@@ -124,7 +124,7 @@ impl ControlPlane {
         let control_plane = Self {
             controller_manager: Mutex::default(),
             apiserver: Mutex::default(),
-            etcd,
+            etcd: Mutex::new(Some(etcd)),
             audit,
             administrator,
             authority,
@@ -153,6 +153,41 @@ impl ControlPlane {
     /// Kills kube-apiserver, as a crash or a lost node would. Returns when it is gone.
     pub fn stop_apiserver(&self) {
         drop(self.apiserver.lock().take());
+    }
+
+    /// Kills etcd, as a crash would. Returns when it is gone.
+    pub fn stop_etcd(&self) {
+        drop(self.etcd.lock().take());
+    }
+
+    /// Starts etcd again on the same port and data after [`ControlPlane::stop_etcd`]. Does nothing when it runs.
+    pub async fn start_etcd(&self) -> Result<()> {
+        if self.etcd.lock().is_some() {
+            return Ok(());
+        }
+        let started = self.installation.start_etcd().await?;
+        *self.etcd.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Copies the data of etcd into the folder `copy`, which must not exist. etcd is stopped by a signal meanwhile, so that the
+    /// copy is what a crash at that moment would leave.
+    pub fn back_up_etcd(&self, copy: &Path) -> Result<()> {
+        let pid = match &*self.etcd.lock() {
+            Some(etcd) => etcd.child("etcd")?.to_string(),
+            None => return Err(Error::Other("etcd does not run".to_owned())),
+        };
+        command("kill", &["-STOP", &pid])?;
+        let copied = copy_folder(&self.folder.path().join("etcd"), copy);
+        command("kill", &["-CONT", &pid])?;
+        copied
+    }
+
+    /// Puts a copy in the place of the data of etcd. etcd and kube-apiserver must be stopped.
+    pub fn restore_etcd(&self, copy: &Path) -> Result<()> {
+        let data = self.folder.path().join("etcd");
+        std::fs::remove_dir_all(&data).while_trying(|| format!("remove {}", data.display()))?;
+        copy_folder(copy, &data)
     }
 
     /// Starts kube-controller-manager and waits until it has made the service account which pods need. Does nothing
@@ -293,11 +328,11 @@ impl ControlPlane {
 
     /// The process groups of the components that run now, for tests which look whether they are gone.
     pub fn process_groups(&self) -> Vec<u32> {
-        let optional = [self.controller_manager.lock(), self.apiserver.lock()];
-        let optional = optional
+        let components = [self.controller_manager.lock(), self.apiserver.lock(), self.etcd.lock()];
+        let running = components
             .iter()
             .filter_map(|component| component.as_ref().map(Watched::process_group));
-        optional.chain([self.etcd.process_group()]).collect()
+        running.collect()
     }
 
     fn write_kubeconfig(&self, path: &Path, credentials: &Credentials<'_>) -> Result<()> {
@@ -308,6 +343,18 @@ impl ControlPlane {
         self.folder
             .path()
             .join(format!("{:016x}.kubeconfig", fastrand::u64(..)))
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    command("cp", &["-a", &from.display().to_string(), &to.display().to_string()])
+}
+
+fn command(program: &str, arguments: &[&str]) -> Result<()> {
+    let status = std::process::Command::new(program).args(arguments).status();
+    match status.while_trying(|| format!("run {program}"))? {
+        status if status.success() => Ok(()),
+        status => Err(Error::Other(format!("{program} {}: {status}", arguments.join(" ")))),
     }
 }
 
