@@ -6,6 +6,7 @@ use std::time::Duration;
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::api::names::lease_name;
 use csi_attacher_operator::mock::{Action, Failure, Method, Rule};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tonic::Code;
 
+use super::history::Term;
 use super::link::{Lie, UNTRUE};
 use super::other;
 use super::plan::{Kind, Planned, Round};
@@ -267,6 +269,12 @@ async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()>
 
 async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
     for namespace in [IDENTITY, OTHER_NAMESPACE] {
+        world.recorder.term(Term {
+            driver: driver.name.clone(),
+            namespace: namespace.to_owned(),
+            holder: None,
+            acquired: Timestamp::now(),
+        });
         let api: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
         // It may not be there, or the API server may be away.
         drop(api.delete(&lease_name(&driver.name), &DeleteParams::default()).await);

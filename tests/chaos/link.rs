@@ -1,6 +1,7 @@
 //! The way of one replica to the API server: a proxy that speaks TLS with HTTP/2 or HTTP/1.1, as the API server does, and can hold
 //! bytes back, cut connections, and give answers that are not true.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use kube::Client;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -29,7 +32,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
 
+use super::history::Term;
 use super::other;
+use super::recorder::Recorder;
 use crate::support::Result;
 use crate::support::controlplane::pki::Authority;
 use crate::support::proxy::forward;
@@ -104,6 +109,9 @@ struct LinkInner {
     connections: AtomicU64,
     requests: AtomicU64,
     lie: Mutex<Option<Lie>>,
+    recorder: Recorder,
+    /// Names of Leases, and the drivers that they are for.
+    leases: BTreeMap<String, String>,
     /// The last true answer about a single object, and its path.
     last: Mutex<Option<(String, Bytes)>>,
 }
@@ -117,7 +125,14 @@ pub struct Link {
 
 impl Link {
     /// A proxy for whom this kubeconfig is; `http2` says whether it offers HTTP/2.
-    pub async fn start(original: &Path, name: &str, http2: bool) -> Result<Self> {
+    /// Who takes which Lease is written down.
+    pub async fn start(
+        original: &Path,
+        name: &str,
+        http2: bool,
+        recorder: Recorder,
+        leases: BTreeMap<String, String>,
+    ) -> Result<Self> {
         let mut config = load_config(Some(original)).await.map_err(other)?;
         config.proxy_url = None;
         let authority = Authority::new()?;
@@ -130,6 +145,8 @@ impl Link {
             connections: AtomicU64::default(),
             requests: AtomicU64::default(),
             lie: Mutex::default(),
+            recorder,
+            leases,
             last: Mutex::default(),
         });
         let text = std::fs::read_to_string(original).map_err(other)?;
@@ -287,7 +304,6 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
     let is_watch = query.contains("watch=");
     let untrue = inner.untrue(request.method());
     let cut = || io::Error::other("cut");
-    let failed = |error: BoxError| io::Error::other(error);
     let (resource, name) = names(&path);
     let status = |code: u16, reason: &str, about: &str| {
         let body = json!({
@@ -317,14 +333,7 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
             }
         }
         Some(Untrue::Lost) if !is_watch => {
-            drop(
-                forward(&inner.client, request)
-                    .await
-                    .map_err(failed)?
-                    .into_body()
-                    .collect()
-                    .await,
-            );
+            whole(&inner, request).await?;
             return Err(cut());
         }
         Some(Untrue::Late) if !is_watch => {
@@ -334,18 +343,23 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
             let request = Request::from_parts(head, Full::new(body));
             let late = tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                forward(&inner.client, request).await
+                whole(&inner, request).await
             });
-            let (head, body) = late.await.map_err(io::Error::other)?.map_err(failed)?.into_parts();
-            return Ok(Response::from_parts(head, body.map_err(BoxError::from).boxed_unsync()));
+            let (head, body) = late.await.map_err(io::Error::other)??;
+            let body = Full::new(body).map_err(BoxError::from).boxed_unsync();
+            return Ok(Response::from_parts(head, body));
         }
         _ => {}
     }
-    let (head, body) = forward(&inner.client, request).await.map_err(failed)?.into_parts();
-    if is_watch || !single {
-        return Ok(Response::from_parts(head, body.map_err(BoxError::from).boxed_unsync()));
+    if !single {
+        let (head, body) = forward(&inner.client, request)
+            .await
+            .map_err(io::Error::other)?
+            .into_parts();
+        let body = body.map_err(BoxError::from).boxed_unsync();
+        return Ok(Response::from_parts(head, body));
     }
-    let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let (head, whole) = whole(&inner, request).await?;
     if head.status.is_success() {
         *inner.last.lock() = Some((path, whole.clone()));
     }
@@ -361,7 +375,43 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
     Ok(Response::from_parts(head, body))
 }
 
+/// Carries a request out, and reads the whole answer.
+async fn whole<B>(inner: &LinkInner, request: Request<B>) -> io::Result<(http::response::Parts, Bytes)>
+where
+    B: hyper::body::Body,
+    B::Error: Into<BoxError>,
+{
+    let about_lease = request.method() != Method::GET && request.uri().path().contains("/leases");
+    let answer = forward(&inner.client, request).await.map_err(io::Error::other)?;
+    let (head, body) = answer.into_parts();
+    let whole = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    if about_lease && head.status.is_success() {
+        inner.note_lease(&whole);
+    }
+    Ok((head, whole))
+}
+
 impl LinkInner {
+    /// Writes down who holds a Lease that was written.
+    fn note_lease(&self, body: &[u8]) {
+        let Ok(lease) = serde_json::from_slice::<Lease>(body) else {
+            return;
+        };
+        let Some(driver) = self.leases.get(&lease.name_any()) else {
+            return;
+        };
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.clone());
+        let holder = holder.filter(|holder| !holder.is_empty());
+        let acquired = spec.and_then(|spec| spec.acquire_time.as_ref()).map(|time| time.0);
+        self.recorder.term(Term {
+            driver: driver.clone(),
+            namespace: lease.namespace().unwrap_or_default(),
+            acquired: acquired.filter(|_| holder.is_some()).unwrap_or_else(Timestamp::now),
+            holder,
+        });
+    }
+
     fn untrue(&self, method: &Method) -> Option<Untrue> {
         let lie = (*self.lie.lock())?;
         if lie.writes && method == Method::GET {

@@ -132,7 +132,14 @@ impl World {
         let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
         let mut replicas = Vec::new();
         for number in 0..scale.replicas {
-            let link = Link::start(&original, &format!("link-{number}"), number % 2 == 0).await?;
+            let link = Link::start(
+                &original,
+                &format!("link-{number}"),
+                number % 2 == 0,
+                recorder.clone(),
+                leases.clone(),
+            )
+            .await?;
             replicas.push(Replica {
                 number,
                 link,
@@ -143,7 +150,7 @@ impl World {
         if let Some(folder) = &logs {
             std::fs::create_dir_all(folder).map_err(other)?;
         }
-        let watched = Watched::start(cluster.admin_client().await?, recorder.clone(), leases);
+        let watched = Watched::start(cluster.admin_client().await?);
         Ok(Self {
             scale,
             recorder,
