@@ -139,8 +139,8 @@ fn left_behind(history: &History, place: &Place, publish: bool, before: Timestam
 
 /// Whether the process that published last ended since: when the API server has lost its finalizer, nobody else knows of it.
 fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
-    let publishes = history.calls.iter().filter(|call| call.publish && call.place == *place);
-    let last = publishes.filter(|call| call.started < before).next_back();
+    let publishes = |call: &&Call| call.publish && call.place == *place && call.started < before;
+    let last = history.calls.iter().rfind(publishes);
     let caller = last.and_then(|call| history.process(call.pid, call.started));
     caller.is_some_and(|caller| caller.ended.is_some_and(|ended| ended < before))
 }

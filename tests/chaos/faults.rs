@@ -25,6 +25,12 @@ use crate::support::{Error, Result};
 /// How long is tried what the API server does not take because it is away.
 const TRIES: u32 = 150;
 const PAUSE: Duration = Duration::from_millis(400);
+/// How long one kind of answers that are not true is given.
+const EACH_LIE: Duration = Duration::from_millis(700);
+/// How long detaches fail before a standstill.
+const FAILING_FOR: Duration = Duration::from_millis(1500);
+/// How long calls last that are under way when the Leases of their driver are moved.
+const UNDER_WAY: Duration = Duration::from_secs(4);
 
 /// Brings all faults of a round about; returns when the last one is over.
 pub async fn strike(world: &Arc<World>, round: &Round) -> Result<()> {
@@ -42,11 +48,11 @@ pub async fn strike(world: &Arc<World>, round: &Round) -> Result<()> {
 }
 
 async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
-    let replica = &world.replicas[fault.replica];
     let driver = &world.drivers[fault.driver];
+    let replica = struck(world, fault);
     let link = &replica.link;
     match fault.kind {
-        Kind::Stop => return stop(world, replica, fault.lasts).await,
+        Kind::Stop => return stop(world, replica, driver, fault).await,
         Kind::Kill => return replace(world, replica, "KILL", fault).await,
         Kind::Term => return replace(world, replica, "TERM", fault).await,
         Kind::Hole => {
@@ -67,10 +73,16 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
             link.slow(Duration::ZERO);
         }
         Kind::Untrue => {
-            let lie = lie(fault.choice);
-            world.recorder.note("", format!("replica {}: {lie:?}", fault.replica));
-            link.lie(Some(lie));
-            sleep(fault.lasts).await;
+            let mut choice = fault.choice;
+            for _ in 0..=fault.lasts.as_millis() / EACH_LIE.as_millis() {
+                let lie = lie(choice);
+                world
+                    .recorder
+                    .note("", format!("replica {} gets {lie:?}", replica.number));
+                link.lie(Some(lie));
+                sleep(EACH_LIE).await;
+                choice = choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+            }
             link.lie(None);
         }
         Kind::Away | Kind::Drop | Kind::Fail | Kind::FailAfter | Kind::Hang | Kind::Late | Kind::Lag => {
@@ -84,6 +96,18 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
         Kind::Restore => {}
     }
     Ok(())
+}
+
+/// Whom a fault of replicas strikes: mostly the one that works for the driver, because the others have little to lose.
+fn struck<'a>(world: &'a World, fault: &Planned) -> &'a Replica {
+    let leader = world.recorder.holder(&world.drivers[fault.driver].name);
+    let leader = world
+        .replicas
+        .iter()
+        .find(|replica| Some(&*replica.identity.lock()) == leader.as_ref());
+    leader
+        .filter(|_| fault.choice % 4 != 0)
+        .unwrap_or(&world.replicas[fault.replica])
 }
 
 /// What a number means as an answer that is not true.
@@ -113,17 +137,35 @@ fn is_stopped(pid: u32) -> bool {
         .is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
-async fn stop(world: &World, replica: &Replica, lasts: Duration) -> Result<()> {
+/// Half of the time the process has much to do when it goes on: detaches failed until it stood still, and wait for their retry.
+async fn stop(world: &World, replica: &Replica, driver: &Driver, fault: &Planned) -> Result<()> {
+    let with_failures = fault.choice / 4 % 2 == 0;
     // Held until it goes on: a process that stands still cannot be told to end.
     let running = replica.running.lock().await;
     let Some(process) = &*running else { return Ok(()) };
+    let behaviour = driver.behaviour.lock().await;
+    if with_failures {
+        world
+            .recorder
+            .note("", format!("{}: detaches fail until the standstill", driver.name));
+        driver
+            .mock
+            .script(Rule::on(Method::ControllerUnpublishVolume).fail(Code::Unavailable, "as chaos wants"));
+        sleep(FAILING_FOR).await;
+    }
     world.recorder.stops(process.pid);
     signal(process.pid, "STOP")?;
     while !is_stopped(process.pid) {
         tokio::task::yield_now().await;
     }
-    sleep(lasts).await;
+    world.recorder.note("", format!("{} stands still", process.identity));
+    if with_failures {
+        driver.mock.clear_rules();
+    }
+    drop(behaviour);
+    sleep(fault.lasts).await;
     world.recorder.goes_on(process.pid);
+    world.recorder.note("", format!("{} goes on", process.identity));
     signal(process.pid, "CONT")
 }
 
@@ -225,6 +267,9 @@ pub fn merge(into: &mut Value, change: &Value) {
 async fn patch(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
     let _alone = driver.settings.lock().await;
     let change = if fault.kind == Kind::Namespace {
+        // Calls are under way meanwhile.
+        driver.mock.script(Rule::any().delay(UNDER_WAY).times(20));
+        sleep(Duration::from_secs(1)).await;
         json!({"leaderElection": {"namespace": OTHER_NAMESPACE}})
     } else {
         let index = usize::try_from(fault.choice % CHANGES.len() as u64).unwrap_or_default();

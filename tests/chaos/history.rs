@@ -145,8 +145,8 @@ pub struct History {
 impl History {
     /// The process that had this number at that time: the kernel gives numbers again.
     pub fn process(&self, pid: u32, at: Timestamp) -> Option<&Process> {
-        let of_pid = self.processes.iter().filter(|process| process.pid == pid);
-        of_pid.filter(|process| process.started <= at).last()
+        let matches = |process: &&Process| process.pid == pid && process.started <= at;
+        self.processes.iter().rfind(matches)
     }
 
     /// Whether etcd went back to a copy between these times.

@@ -192,6 +192,18 @@ impl fmt::Display for Planned {
             | Kind::Swallow
             | Kind::Reset
             | Kind::Slow
+            | Kind::Untrue
+                if choice % 4 != 0 =>
+            {
+                format!(" who works for driver {driver}")
+            }
+            Kind::Stop
+            | Kind::Kill
+            | Kind::Term
+            | Kind::Hole
+            | Kind::Swallow
+            | Kind::Reset
+            | Kind::Slow
             | Kind::Untrue => {
                 format!(" replica {replica}")
             }

@@ -76,6 +76,13 @@ impl Recorder {
         }
     }
 
+    /// Who held the Lease of a driver last, as far as is known.
+    pub fn holder(&self, driver: &str) -> Option<String> {
+        let history = self.history.lock();
+        let of_driver = history.terms.iter().filter(|term| term.driver == driver);
+        of_driver.max_by_key(|term| term.acquired)?.holder.clone()
+    }
+
     /// A process that was started.
     pub fn started(&self, process: Process) {
         self.history.lock().processes.push(process);

@@ -13,7 +13,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::checker::Kind;
 use super::effect::{seen, wrong};
@@ -157,7 +157,7 @@ impl Walk {
             }
             Err(error) => return Err(other(error)),
             Ok(stored) => {
-                let shown = self.told(candidate, &stored).await?;
+                let shown = self.told(candidate, &stored, false).await?;
                 if shown {
                     self.count("settings in effect");
                     self.look(candidate, &stored).await?;
@@ -167,11 +167,11 @@ impl Walk {
             }
         }
         let back = self.patch(&candidate.patch(&former)).await.map_err(other)?;
-        // What failed meanwhile may have been told to wait for a day.
-        self.retry().await?;
         let text = format!("{} is back at {former}", candidate.field());
         self.world.recorder.note(&self.world.drivers[0].config, text);
-        if self.told(candidate, &back).await? {
+        if self.told(candidate, &back, true).await? {
+            // What failed meanwhile may have been told to wait for a day.
+            self.retry(candidate).await;
             self.look(candidate, &back).await
         } else {
             self.wrong(candidate, "going back to the former value does not make it ready again");
@@ -179,8 +179,9 @@ impl Walk {
         }
     }
 
-    /// Waits until the status tells of this generation. True when it is ready; otherwise the object says why it is not.
-    async fn told(&self, candidate: &Candidate, stored: &AttacherConfig) -> Result<bool> {
+    /// Waits until the status tells of this generation. True when it is ready; otherwise the object says why it is not, unless it
+    /// `must` be.
+    async fn told(&self, candidate: &Candidate, stored: &AttacherConfig, must: bool) -> Result<bool> {
         let name = stored.name_any();
         let wanted = stored.metadata.generation;
         let ready = |config: &AttacherConfig| {
@@ -193,7 +194,7 @@ impl Walk {
         let is_settled = |config: Option<&AttacherConfig>| {
             config
                 .and_then(ready)
-                .is_some_and(|(is_ready, reason, _)| is_ready || !PASSING.contains(&reason.as_str()))
+                .is_some_and(|(is_ready, reason, _)| is_ready || !must && !PASSING.contains(&reason.as_str()))
         };
         let found = wait_for(
             self.configs.clone(),
@@ -268,10 +269,10 @@ impl Walk {
             return Ok(());
         }
         // What a setting makes slow is waited for when it is gone.
-        if !is_detached {
-            return Ok(());
+        if is_detached {
+            self.wait_gone(candidate).await;
         }
-        self.gone().await
+        Ok(())
     }
 
     /// The settings to begin with, with what the API server fills in.
@@ -287,40 +288,33 @@ impl Walk {
     }
 
     /// Waits until the canaries are gone.
-    async fn gone(&self) -> Result<()> {
+    async fn wait_gone(&self, candidate: &Candidate) {
         for number in 0..CANARIES {
             let name = canary(number);
-            wait_for(self.attachments.clone(), &name, "gone", SETTLED_WITHIN, |object| {
+            let gone = wait_for(self.attachments.clone(), &name, "gone", SETTLED_WITHIN, |object| {
                 object.is_none()
-            })
-            .await?;
+            });
+            if let Err(error) = gone.await {
+                self.wrong(candidate, &error.to_string());
+            }
         }
-        Ok(())
     }
 
     /// Ends all backoffs, as a person does who has set one that is too long.
-    async fn retry(&self) -> Result<()> {
-        sleep(Duration::from_millis(300)).await;
+    async fn retry(&self, candidate: &Candidate) {
         let now = Timestamp::now().to_string();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {RETRY_NOW_ANNOTATION: now}}}));
         for object in self.world.watched.all() {
-            let patch = json!({"metadata": {"annotations": {RETRY_NOW_ANNOTATION: now}}});
             // It may be gone by now.
             drop(
                 self.attachments
-                    .patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+                    .patch(&object.name_any(), &PatchParams::default(), &patch)
                     .await,
             );
         }
-        self.gone().await
+        self.wait_gone(candidate).await;
     }
 }
 
 /// Reasons of a condition Ready that pass by themselves.
-const PASSING: [&str; 6] = [
-    "Connecting",
-    "Starting",
-    "Reconciling",
-    "Progressing",
-    "Standby",
-    "Draining",
-];
+const PASSING: [&str; 4] = ["Connecting", "Syncing", "Standby", "Draining"];

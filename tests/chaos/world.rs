@@ -67,6 +67,8 @@ pub struct Replica {
     pub link: Link,
     /// Who does something to the process holds this.
     pub running: Mutex<Option<Running>>,
+    /// Name of the last process.
+    pub identity: parking_lot::Mutex<String>,
 }
 
 /// A process of a replica.
@@ -144,6 +146,7 @@ impl World {
                 number,
                 link,
                 running: Mutex::default(),
+                identity: parking_lot::Mutex::default(),
             });
         }
         let logs = std::env::var_os("CHAOS_LOGS").map(PathBuf::from);
@@ -211,6 +214,7 @@ impl World {
             ended: None,
             stops: Vec::new(),
         });
+        identity.clone_into(&mut replica.identity.lock());
         let text = format!("{identity} begins as process {pid} ({})", program.version);
         self.recorder.note("", text);
         *running = Some(Running {
@@ -317,10 +321,12 @@ async fn lease_rights() -> Result<String> {
 async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures, volumes: usize) -> Result<Driver> {
     let name = format!("d{number}.chaos.test");
     let socket = sockets.path().join(format!("d{number}.sock"));
+    // Calls of the first driver last long, so that most faults find some of them under way.
+    let delays = if number % 3 == 0 { [900, 600] } else { [120, 80] };
     let builder = MockDriver::builder(&name)
         .keep_calls(2_000_000)
-        .delay(Method::ControllerPublishVolume, Duration::from_millis(120))
-        .delay(Method::ControllerUnpublishVolume, Duration::from_millis(80))
+        .delay(Method::ControllerPublishVolume, Duration::from_millis(delays[0]))
+        .delay(Method::ControllerUnpublishVolume, Duration::from_millis(delays[1]))
         // The second driver does not look where else a volume is, as those of many storage systems; the third refuses to do
         // two things at a time, as others do.
         .settings(|settings| {

@@ -12,6 +12,7 @@ mod support;
 
 mod bad_input;
 mod canary;
+mod chaos;
 mod chart;
 mod collectors;
 mod conformance_command;
