@@ -137,12 +137,14 @@ fn left_behind(history: &History, place: &Place, publish: bool, before: Timestam
     recent.any(|call| was_left_by_a_stop(history, call))
 }
 
-/// Whether the process that published last ended since: when the API server has lost its finalizer, nobody else knows of it.
+/// Whether the process that published last ended, or stood still and lost its Lease: when the API server has lost its finalizer, nobody else knows of it.
 fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
     let publishes = |call: &&Call| call.publish && call.place == *place && call.started < before;
     let last = history.calls.iter().rfind(publishes);
     let caller = last.and_then(|call| history.process(call.pid, call.started));
-    caller.is_some_and(|caller| caller.ended.is_some_and(|ended| ended < before))
+    caller.is_some_and(|caller| {
+        caller.ended.is_some_and(|ended| ended < before) || caller.stops.iter().any(|stop| stop.from < before)
+    })
 }
 
 /// When a call was over: a process that is gone is in no call.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::api::names::lease_name;
-use csi_attacher_operator::mock::{Action, Failure, Method, Rule};
+use csi_attacher_operator::mock::{Action, ControllerCapability, Failure, Method, Rule};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -85,7 +85,14 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
             }
             link.lie(None);
         }
-        Kind::Away | Kind::Drop | Kind::Fail | Kind::FailAfter | Kind::Hang | Kind::Late | Kind::Lag => {
+        Kind::Away
+        | Kind::Drop
+        | Kind::Fail
+        | Kind::FailAfter
+        | Kind::Hang
+        | Kind::Late
+        | Kind::Lag
+        | Kind::Capability => {
             return misbehave(world, driver, fault).await;
         }
         Kind::Patch | Kind::Namespace => return patch(world, driver, fault).await,
@@ -220,6 +227,15 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
             driver.mock.stop().await;
             sleep(fault.lasts).await;
             return driver.mock.start_again().await.map_err(other);
+        }
+        Kind::Capability => {
+            let publishes = ControllerCapability::PublishUnpublishVolume;
+            driver.mock.set_capability(publishes, false);
+            driver.mock.drop_connections();
+            sleep(fault.lasts).await;
+            driver.mock.set_capability(publishes, true);
+            driver.mock.drop_connections();
+            return Ok(());
         }
         Kind::Drop if choice / 3 % 2 == 0 => rule.action(Action::DropConnection),
         Kind::Drop => rule.action(Action::DropConnectionAfterWork),

@@ -39,6 +39,9 @@ use crate::support::Result;
 use crate::support::controlplane::pki::Authority;
 use crate::support::proxy::forward;
 
+/// How late a late request is carried out.
+const LATE_BY: Duration = Duration::from_secs(3);
+
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// An answer that is not true.
@@ -300,33 +303,14 @@ fn names(path: &str) -> (&str, &str) {
 async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result<Answer> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default();
-    let single = !query.contains("watch=") && !query.contains("limit=");
     let is_watch = query.contains("watch=");
+    let is_single = !is_watch && !query.contains("limit=");
     let untrue = inner.untrue(request.method());
-    let cut = || io::Error::other("cut");
-    let (resource, name) = names(&path);
-    let status = |code: u16, reason: &str, about: &str| {
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-            "message": format!("{resource} \"{about}\": {reason}"), "details": {"name": about, "kind": resource},
-        });
-        own(code, "application/json", body.to_string().into())
-    };
+    if let Some(made_up) = untrue.and_then(|untrue| made_up(untrue, &path)) {
+        return made_up;
+    }
     match untrue {
-        Some(Untrue::NotFoundText) => return own(404, "text/plain", Bytes::from_static(b"404 page not found\n")),
-        Some(Untrue::NotFoundOther) => return status(404, "NotFound", "somebody-else"),
-        Some(Untrue::Forbidden) => return status(403, "Forbidden", name),
-        Some(Untrue::Conflict) => return status(409, "Conflict", name),
-        Some(Untrue::Expired) => return status(410, "Expired", name),
-        Some(Untrue::ServerError) => return status(500, "InternalError", name),
-        Some(Untrue::Html) => {
-            return own(
-                200,
-                "text/html",
-                Bytes::from_static(b"<html><body>Sign in</body></html>"),
-            );
-        }
-        Some(Untrue::Another) if single => {
+        Some(Untrue::Another) if is_single => {
             let last = inner.last.lock().clone().filter(|(of, _)| *of != path);
             if let Some((_, body)) = last {
                 return own(200, "application/json", body);
@@ -334,28 +318,14 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
         }
         Some(Untrue::Lost) if !is_watch => {
             whole(&inner, request).await?;
-            return Err(cut());
+            return Err(io::Error::other("cut"));
         }
-        Some(Untrue::Late) if !is_watch => {
-            // All of it first: who asked may be gone by then.
-            let (head, body) = request.into_parts();
-            let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-            let request = Request::from_parts(head, Full::new(body));
-            let late = tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_secs(3)).await;
-                whole(&inner, request).await
-            });
-            let (head, body) = late.await.map_err(io::Error::other)??;
-            let body = Full::new(body).map_err(BoxError::from).boxed_unsync();
-            return Ok(Response::from_parts(head, body));
-        }
+        Some(Untrue::Late) if !is_watch => return late(inner, request).await,
         _ => {}
     }
-    if !single {
-        let (head, body) = forward(&inner.client, request)
-            .await
-            .map_err(io::Error::other)?
-            .into_parts();
+    if !is_single {
+        let answer = forward(&inner.client, request).await.map_err(io::Error::other)?;
+        let (head, body) = answer.into_parts();
         let body = body.map_err(BoxError::from).boxed_unsync();
         return Ok(Response::from_parts(head, body));
     }
@@ -372,6 +342,44 @@ async fn answer(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result
     } else {
         Full::new(whole).map_err(BoxError::from).boxed_unsync()
     };
+    Ok(Response::from_parts(head, body))
+}
+
+/// An answer for which the API server is not asked, if it is of that kind.
+fn made_up(untrue: Untrue, path: &str) -> Option<io::Result<Answer>> {
+    let (resource, name) = names(path);
+    let status = |code: u16, reason: &str, about: &str| {
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
+            "message": format!("{resource} \"{about}\": {reason}"), "details": {"name": about, "kind": resource},
+        });
+        own(code, "application/json", body.to_string().into())
+    };
+    let html = Bytes::from_static(b"<html><body>Sign in</body></html>");
+    Some(match untrue {
+        Untrue::NotFoundText => own(404, "text/plain", Bytes::from_static(b"404 page not found\n")),
+        Untrue::NotFoundOther => status(404, "NotFound", "somebody-else"),
+        Untrue::Forbidden => status(403, "Forbidden", name),
+        Untrue::Conflict => status(409, "Conflict", name),
+        Untrue::Expired => status(410, "Expired", name),
+        Untrue::ServerError => status(500, "InternalError", name),
+        Untrue::Html => own(200, "text/html", html),
+        Untrue::Half | Untrue::Another | Untrue::Lost | Untrue::Late => return None,
+    })
+}
+
+/// Carries a request out when some seconds have passed, whoever still waits for it.
+async fn late(inner: Arc<LinkInner>, request: Request<Incoming>) -> io::Result<Answer> {
+    // All of it first: who asked may be gone by then.
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let request = Request::from_parts(head, Full::new(body));
+    let late = tokio::spawn(async move {
+        tokio::time::sleep(LATE_BY).await;
+        whole(&inner, request).await
+    });
+    let (head, body) = late.await.map_err(io::Error::other)??;
+    let body = Full::new(body).map_err(BoxError::from).boxed_unsync();
     Ok(Response::from_parts(head, body))
 }
 

@@ -39,7 +39,7 @@ use report::Part;
 use storm::Storm;
 use support::{Error, Result};
 
-/// The parts of a run, and which share of its time each takes. The run without faults takes what it takes.
+/// The parts of a run, and which share of its time each takes.
 const PARTS: [(&str, f64, &str); 3] = [
     (
         "storm",
@@ -53,6 +53,9 @@ const PARTS: [(&str, f64, &str); 3] = [
     ),
     ("rolling", 0.2, "a rolling update from the former release and back"),
 ];
+
+/// The storm has what the run without faults leaves of their share, and not less than one round takes.
+const SHORTEST_STORM: Duration = Duration::from_secs(20);
 
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn other(error: impl ToString) -> Error {
@@ -101,63 +104,89 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True when nothing was found.
-fn run() -> Result<bool> {
-    let seed = match variable("SEED") {
-        Some(seed) => seed
-            .parse()
-            .map_err(|_| Error::Other(format!("SEED={seed}: not a number")))?,
-        None => fastrand::u64(..1 << 32),
-    };
-    let lasts = variable("CHAOS").unwrap_or_else(|| "3m".to_owned());
-    let lasts = schema::milliseconds(&lasts).map(Duration::from_millis);
-    let lasts = lasts.ok_or_else(|| Error::Other("CHAOS: not a duration such as 3m".to_owned()))?;
-    let kinds = Kind::read(&variable("CHAOS_FAULTS").unwrap_or_default());
-    let kinds =
-        kinds.map_err(|name| Error::Other(format!("CHAOS_FAULTS: there is no {name}; --list tells what there is")))?;
-    let parts = variable("CHAOS_PARTS").unwrap_or_default();
-    let parts: Vec<&str> = parts
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect();
-    if let Some(wrong) = parts.iter().find(|name| !PARTS.iter().any(|part| part.0 == **name)) {
-        return Err(Error::Other(format!(
-            "CHAOS_PARTS: there is no {wrong}; --list tells what there is"
-        )));
+/// What is to be played.
+struct Orders {
+    storm: Storm,
+    lasts: Duration,
+    parts: Vec<String>,
+}
+
+impl Orders {
+    /// Reads the environment.
+    fn read() -> Result<Self> {
+        let seed = match variable("SEED") {
+            Some(seed) => seed
+                .parse()
+                .map_err(|_| Error::Other(format!("SEED={seed}: not a number")))?,
+            None => fastrand::u64(..1 << 32),
+        };
+        let lasts = variable("CHAOS").unwrap_or_else(|| "3m".to_owned());
+        let lasts = schema::milliseconds(&lasts).map(Duration::from_millis);
+        let lasts = lasts.ok_or_else(|| Error::Other("CHAOS: not a duration such as 3m".to_owned()))?;
+        let unknown = |variable: &str, name: &str| {
+            Error::Other(format!("{variable}: there is no {name}; --list tells what there is"))
+        };
+        let kinds = Kind::read(&variable("CHAOS_FAULTS").unwrap_or_default());
+        let kinds = kinds.map_err(|name| unknown("CHAOS_FAULTS", &name))?;
+        let parts = variable("CHAOS_PARTS").unwrap_or_default();
+        let parts = parts.split(',').map(|name| name.trim().to_owned());
+        let parts: Vec<String> = parts.filter(|name| !name.is_empty()).collect();
+        if let Some(name) = parts.iter().find(|name| !PARTS.iter().any(|part| part.0 == *name)) {
+            return Err(unknown("CHAOS_PARTS", name));
+        }
+        let storm = Storm {
+            seed,
+            lasts,
+            kinds,
+            keep_going: variable("CHAOS_KEEP_GOING").is_some(),
+            only: variable("CHAOS_ROUND").and_then(|number| number.parse().ok()),
+        };
+        Ok(Self { storm, lasts, parts })
     }
-    let wanted = |name: &str| parts.is_empty() || parts.contains(&name);
-    let share = |name: &str| {
-        let all: f64 = PARTS.iter().filter(|part| wanted(part.0)).map(|part| part.1).sum();
+
+    fn wants(&self, name: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|part| part == name)
+    }
+
+    fn share(&self, name: &str) -> Duration {
+        let wanted = PARTS.iter().filter(|part| self.wants(part.0));
+        let all: f64 = wanted.map(|part| part.1).sum();
         let of = PARTS.iter().find(|part| part.0 == name).map_or(0.0, |part| part.1);
-        lasts.mul_f64(of / all)
-    };
-    eprintln!("chaos: seed {seed}, {lasts:?}; SEED={seed} repeats the plan");
-    let storm = Storm {
-        seed,
-        lasts: share("storm"),
-        kinds,
-        keep_going: variable("CHAOS_KEEP_GOING").is_some(),
-        only: variable("CHAOS_ROUND").and_then(|number| number.parse().ok()),
-    };
-    let runtime = tokio::runtime::Runtime::new().map_err(other)?;
-    let found: Result<Vec<Part>> = runtime.block_on(async {
+        self.lasts.mul_f64(of / all)
+    }
+
+    /// Plays all parts, one after the other.
+    async fn play(&self) -> Result<Vec<Part>> {
+        let seed = self.storm.seed;
         let mut found = Vec::new();
-        if wanted("storm") {
+        if self.wants("storm") {
             let (calm, end) = Box::pin(storm::calm(seed)).await?;
+            let lasts = self.share("storm").saturating_sub(calm.took).max(SHORTEST_STORM);
+            let storm = Storm {
+                lasts,
+                ..self.storm.clone()
+            };
             found.push(calm);
             found.push(Box::pin(storm::storm(&storm, &end)).await?);
         }
-        if wanted("settings") {
-            found.push(Box::pin(settings::walk(seed, share("settings"))).await?);
+        if self.wants("settings") {
+            found.push(Box::pin(settings::walk(seed, self.share("settings"))).await?);
         }
-        if wanted("rolling") {
-            // Six replicas are replaced.
-            found.push(Box::pin(rolling::roll(seed, share("rolling") / 10)).await?);
+        if self.wants("rolling") {
+            // Six replicas are replaced, and all of them have some time before and after.
+            found.push(Box::pin(rolling::roll(seed, self.share("rolling") / 10)).await?);
         }
         Ok(found)
-    });
-    let found = found?;
+    }
+}
+
+/// True when nothing was found.
+fn run() -> Result<bool> {
+    let orders = Orders::read()?;
+    let seed = orders.storm.seed;
+    eprintln!("chaos: seed {seed}, {:?}; SEED={seed} repeats the plan", orders.lasts);
+    let runtime = tokio::runtime::Runtime::new().map_err(other)?;
+    let found = runtime.block_on(orders.play())?;
     runtime.shutdown_background();
     say(&report::to_text(seed, &found))?;
     let json = report::to_json(seed, &found);

@@ -23,6 +23,7 @@ pub enum Kind {
     Hang,
     Late,
     Lag,
+    Capability,
     Patch,
     Namespace,
     Recreate,
@@ -33,7 +34,7 @@ pub enum Kind {
 }
 
 /// All kinds, by the names that `CHAOS_FAULTS` takes. The number is how often a kind is drawn.
-pub const KINDS: [(Kind, &str, u32, &str); 22] = [
+pub const KINDS: [(Kind, &str, u32, &str); 23] = [
     (
         Kind::Stop,
         "stop",
@@ -99,6 +100,12 @@ pub const KINDS: [(Kind, &str, u32, &str); 22] = [
         "calls are not answered; the work is done when the caller has given up",
     ),
     (Kind::Lag, "lag", 2, "calls take seconds"),
+    (
+        Kind::Capability,
+        "capability",
+        1,
+        "a driver comes back without PUBLISH_UNPUBLISH_VOLUME, and with it again",
+    ),
     (
         Kind::Patch,
         "patch",

@@ -83,6 +83,13 @@ impl Recorder {
         of_driver.max_by_key(|term| term.acquired)?.holder.clone()
     }
 
+    /// Whether a worker has attached a volume to a place and not asked for anything else since.
+    pub fn is_wanted(&self, place: &Place) -> bool {
+        let history = self.history.lock();
+        let last = history.observations.iter().rfind(|step| step.place == *place);
+        last.is_some_and(|last| matches!(last.step, Step::Attached { .. }))
+    }
+
     /// A process that was started.
     pub fn started(&self, process: Process) {
         self.history.lock().processes.push(process);

@@ -39,7 +39,8 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     let from = Timestamp::now();
     world.cluster.stop_apiserver();
     world.cluster.stop_etcd();
-    let attached = settled(world);
+    let mut attached = settled(world);
+    attached.retain(|place| world.recorder.is_wanted(place));
     workers.order(Order::Forget);
     sleep(fault.lasts).await;
     world.cluster.restore_etcd(&copy)?;
@@ -49,7 +50,7 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     world.recorder.note("", "etcd is back at the copy");
     world.watched.start_again();
     let objects = list(world).await?;
-    let leftovers: BTreeSet<Place> = published(world).difference(&places(world, &objects)).cloned().collect();
+    let leftovers: BTreeSet<Place> = published(world).difference(&named(world, &objects)).cloned().collect();
     world.recorder.note(
         "",
         format!(
@@ -59,20 +60,10 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
         ),
     );
     sleep(LEFT_ALONE_FOR).await;
-    for (driver, records) in world.calls() {
-        let calls = records.iter().filter_map(|record| call(&driver, record));
-        // What was about to be detached when etcd went back may be detached.
-        let touched = calls.filter(|call| !call.publish && call.started > back && attached.contains(&call.place));
-        for call in touched.filter(|call| leftovers.contains(&call.place)) {
-            let text = format!(
-                "{}: Unpublish at {}, though no VolumeAttachment names it",
-                call.place, call.started
-            );
-            world.recorder.finding(Kind::LeftoverTouched, &call.place.volume, text);
-        }
-    }
+    let left_alone: BTreeSet<Place> = leftovers.intersection(&attached).cloned().collect();
+    look_for_touched(world, &left_alone, back);
     // As a person does who was told of them.
-    let objects = places(world, &list(world).await?);
+    let objects = named(world, &list(world).await?);
     for place in published(world).difference(&objects) {
         if let Some(driver) = world.drivers.iter().find(|driver| driver.name == place.driver) {
             driver.mock.drift_detach(&place.volume, &place.node);
@@ -86,6 +77,21 @@ pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> 
     as_demanded(world, true).await;
     world.recorder.restored(from);
     Ok(())
+}
+
+/// Writes down what was unpublished of these since. What was about to be detached when etcd went back may be, and is not among them.
+fn look_for_touched(world: &World, left_alone: &BTreeSet<Place>, since: Timestamp) {
+    for (driver, records) in world.calls() {
+        let calls = records.iter().filter_map(|record| call(&driver, record));
+        let touched = calls.filter(|call| !call.publish && call.started > since && left_alone.contains(&call.place));
+        for call in touched {
+            let text = format!(
+                "{}: Unpublish at {}, though no VolumeAttachment names it",
+                call.place, call.started
+            );
+            world.recorder.finding(Kind::LeftoverTouched, &call.place.volume, text);
+        }
+    }
 }
 
 /// Waits until drivers and objects agree, and nothing is under way; writes down what does not come about.
@@ -150,9 +156,13 @@ async fn list(world: &World) -> Result<Vec<Arc<VolumeAttachment>>> {
 
 /// Where the objects want their volumes; those in deletion want them nowhere.
 fn places(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
-    let wanted = objects
-        .iter()
-        .filter(|object| object.metadata.deletion_timestamp.is_none());
+    let wanted = objects.iter().cloned();
+    let wanted = wanted.filter(|object| object.metadata.deletion_timestamp.is_none());
+    named(world, &wanted.collect::<Vec<_>>())
+}
+
+/// What the objects are about.
+fn named(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
     let place = |object: &Arc<VolumeAttachment>| {
         let spec = &object.spec;
         let volume = spec.source.persistent_volume_name.clone()?;
@@ -163,7 +173,7 @@ fn places(world: &World, objects: &[Arc<VolumeAttachment>]) -> BTreeSet<Place> {
         })
     };
     let known = |place: &Place| world.drivers.iter().any(|driver| driver.name == place.driver);
-    wanted.filter_map(place).filter(known).collect()
+    objects.iter().filter_map(place).filter(known).collect()
 }
 
 fn published(world: &World) -> BTreeSet<Place> {

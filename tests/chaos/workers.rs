@@ -23,8 +23,8 @@ use crate::support::Result;
 
 /// What was wanted has come about so long after the last fault, at the latest.
 pub const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// A volume whose VolumeAttachment is gone is free so long after it at the latest, whatever fault there is meanwhile.
-const FREE_WITHIN: Duration = Duration::from_secs(60);
+/// A volume whose VolumeAttachment is gone is free so long after it at the latest: before it is looked whether all is at rest.
+const FREE_WITHIN: Duration = Duration::from_secs(20);
 /// How long is waited before something is looked at again that tells nobody of news, or was refused.
 const PAUSE: Duration = Duration::from_millis(200);
 

@@ -230,8 +230,9 @@ impl World {
     pub async fn end(&self, mut running: Running, signal: &str) -> Result<()> {
         running.operator.signal(signal)?;
         if running.operator.wait_ended(PROCESS_LIMIT).await.is_err() {
+            let text = format!("does not end within {PROCESS_LIMIT:?} after SIG{signal}");
             self.recorder
-                .note("", format!("{} does not end after SIG{signal}", running.identity));
+                .finding(super::checker::Kind::Overdue, &running.identity, text);
             running.operator.signal("KILL")?;
             running.operator.wait_ended(PROCESS_LIMIT).await?;
         }

@@ -1,7 +1,12 @@
 //! The parts of `make chaos` that are pure: the checker, given histories that are wrong in one way each, the plan, and the settings.
 
+#[allow(
+    dead_code,
+    reason = "some kinds are found by those who look, and only told by the checker"
+)]
 #[path = "../chaos/checker.rs"]
 mod checker;
+#[allow(dead_code, reason = "calls of a real driver are read in the run itself")]
 #[path = "../chaos/effect.rs"]
 mod effect;
 #[path = "../chaos/history.rs"]
