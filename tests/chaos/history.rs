@@ -90,7 +90,7 @@ pub enum Step {
     Attached { published: bool },
     /// It is about to be deleted.
     Delete,
-    /// The API server answered the deletion; whether the object carried the operator's finalizer then.
+    /// The API server answered the deletion; whether it holds the object for the operator's finalizer.
     DeleteAnswered { finalizer: bool },
     /// It is gone.
     Gone,

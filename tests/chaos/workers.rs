@@ -383,11 +383,12 @@ impl Worker {
         let carried = loop {
             self.forgotten()?;
             match self.api.delete(&name, &ours).await {
-                // Without an object in the answer it was gone at once: nothing held it.
+                // Without a time of deletion the object was gone at once, and is shown as it was last: with a finalizer that was
+                // added during the deletion, and lost.
                 Ok(answer) => {
-                    break answer
-                        .left()
-                        .is_some_and(|object| object.finalizers().contains(&finalizer));
+                    break answer.left().is_some_and(|object| {
+                        object.metadata.deletion_timestamp.is_some() && object.finalizers().contains(&finalizer)
+                    });
                 }
                 Err(kube::Error::Api(status)) if status.is_not_found() => break false,
                 Err(_) => sleep(PAUSE).await,
