@@ -284,7 +284,9 @@ async fn patch(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
     let _alone = driver.settings.lock().await;
     let change = if fault.kind == Kind::Namespace {
         // Calls are under way meanwhile.
-        driver.mock.script(Rule::any().delay(UNDER_WAY).times(20));
+        for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+            driver.mock.script(Rule::on(method).delay(UNDER_WAY).times(10));
+        }
         sleep(Duration::from_secs(1)).await;
         json!({"leaderElection": {"namespace": OTHER_NAMESPACE}})
     } else {
