@@ -20,10 +20,10 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
-    Redaction, TraceModel,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, PublishSecretsSpec,
+    ReconcileSyncMode, Redaction, TraceModel,
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;
-pub use status::AttacherConfigStatus;
+pub use status::{AttacherConfigStatus, LeaderElectionStatus};
 pub use validated::DriverConfig;

@@ -16,16 +16,20 @@ pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
 pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 
+/// Annotation that a person sets on an AttacherConfig to confirm that its driver does not attach any more, though its CSIDriver
+/// says otherwise. The value must be the driver's name, so that a copied manifest confirms nothing.
+pub const CONFIRM_CAPABILITY_LOST_ANNOTATION: &str = "attacher.csi.dev/confirm-capability-lost";
+
+/// Annotation that a person sets on a VolumeAttachment that is being deleted: former node IDs, separated by commas, at which the
+/// volume is not attached, though the driver does not confirm that.
+pub const NOT_ATTACHED_AT_ANNOTATION: &str = "attacher.csi.dev/not-attached-at";
+
 /// Annotation on an Event: the ID of the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 
 /// Annotation on a Lease: the holder, when that is a replica which writes the status of AttacherConfigs. It means nothing
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
-
-/// Annotation on a Lease: the replica that asks the holder to hand the driver over, as it leads fewer drivers; after the
-/// release, the one for which it was released.
-pub const LEASE_HAND_OVER_ANNOTATION: &str = "attacher.csi.dev/hand-over-to";
 
 /// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
 pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";

@@ -21,8 +21,6 @@ pub(super) const MAX_CALLS: i64 = 10_000;
 pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 /// One million, the whole of `samplesPerMillion`.
 pub(super) const MILLION: i64 = 1_000_000;
-/// Longest address of a collector.
-pub(super) const MAX_COLLECTOR: usize = 512;
 /// Most annotations that are looked at for a trace context.
 pub(super) const MAX_ANNOTATIONS: usize = 8;
 /// Longest key of an annotation: a DNS name, a slash and 63 characters.
@@ -33,6 +31,8 @@ pub(super) const TRACE_ANNOTATIONS: [&str; 2] = ["tracing.k8s.io/traceparent", "
 pub(super) const MAX_ATTEMPTS: i64 = 1_000;
 /// Shortest time that one trace may cover: below it, most traces would be pieces.
 pub(super) const MIN_TRACE_AGE: Duration = Duration::from_mins(1);
+/// Most entries of `publishSecrets`, and names in each.
+pub(super) const MAX_PUBLISH_SECRETS: usize = 64;
 /// Longest DNS label, hence namespace.
 pub(super) const MAX_NAMESPACE: usize = 63;
 /// Longest DNS name, hence host and name of most objects.
@@ -63,6 +63,10 @@ pub(super) const TLS_WITHOUT_HTTPS_MESSAGE: &str =
 pub(super) const TLS_MISSING_MESSAGE: &str = "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver asks for them";
 pub(super) const NAMESPACE_MESSAGE: &str = "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a letter or digit";
 pub(super) const OBJECT_NAME_MESSAGE: &str = "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit";
+pub(super) const PUBLISH_SECRETS_MESSAGE: &str =
+    "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
+pub(super) const SECRET_NAMES_MESSAGE: &str =
+    "must have 1 to 64 names; leave the field out to allow all Secrets of the namespace";
 pub(super) const SERVER_NAME_MESSAGE: &str = "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the host of endpoint";
 pub(super) const WHOLE_SECONDS_MESSAGE: &str =
     "must be whole seconds, at least 1s, because a Lease counts whole seconds";
@@ -71,7 +75,6 @@ pub(super) const RENEW_DEADLINE_MESSAGE: &str =
 pub(super) const RETRY_PERIOD_MESSAGE: &str =
     "1.2 times this must be shorter than leaderElection.renewDeadline: lower retryPeriod or raise renewDeadline";
 pub(super) const SAMPLES_MESSAGE: &str = "must be a whole number from 0 (none) to 1000000 (all)";
-pub(super) const COLLECTOR_MESSAGE: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP, with or without a path; leave it empty to send nothing";
 pub(super) const TRACE_ANNOTATION_MESSAGE: &str =
     "must be the key of an annotation that ends in traceparent, such as tracing.k8s.io/traceparent";
 pub(super) const ANNOTATIONS_MESSAGE: &str = "must name at most 8 annotations";
@@ -210,6 +213,16 @@ pub(super) fn object_name() -> Rule {
         .message(OBJECT_NAME_MESSAGE)
 }
 
+/// The schema of one name in `publishSecrets`.
+pub(super) fn secret_name() -> serde_json::Value {
+    serde_json::json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_HOST,
+        "x-kubernetes-validations": [object_name()],
+    })
+}
+
 /// What a certificate can be for: a DNS name or an address.
 pub(super) fn server_name() -> Rule {
     Rule::new(format!("self.matches('^({HOST}|[0-9a-fA-F:.]{{2,45}})$')")).message(SERVER_NAME_MESSAGE)
@@ -252,14 +265,6 @@ pub(super) fn election_order() -> [Rule; 2] {
         .message(RETRY_PERIOD_MESSAGE)
         .field_path(".retryPeriod"),
     ]
-}
-
-/// The address of a collector, or nothing. No user information: a password does not belong here.
-pub(super) fn collector() -> Rule {
-    Rule::new(format!(
-        "self == '' || self.matches('^https?://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]])(:{PORT})?(/[!-~]*)?$')"
-    ))
-    .message(COLLECTOR_MESSAGE)
 }
 
 /// The schema of one key in `tracing.annotations`.

@@ -5,6 +5,7 @@
 
 mod check;
 mod problem;
+mod publish_secrets;
 mod tracing;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -13,8 +14,10 @@ use std::time::Duration;
 pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
+pub use check::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, Problem};
-pub use tracing::{Collector, Redact, Tracing};
+pub use publish_secrets::{PublishSecrets, SecretNames};
+pub use tracing::{Redact, Tracing};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +42,8 @@ pub struct DriverConfig {
     pub default_fs_type: String,
     /// What NOT_FOUND from ControllerUnpublishVolume means.
     pub orphan_policy: OrphanPolicy,
+    /// The publish secrets that the driver may be given.
+    pub publish_secrets: PublishSecrets,
     /// Limit of the requests to the API server for this driver; `None` is no limit.
     pub kubernetes_api: Option<KubernetesApi>,
     /// How replicas agree on one.
@@ -49,6 +54,29 @@ pub struct DriverConfig {
     pub tracing: Tracing,
     /// Least important lines that are logged; `None` leaves it to the process.
     pub log_level: Option<LogLevel>,
+    /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
+    /// field of the spec.
+    pub capability_lost: CapabilityLost,
+    /// Whether the AttacherConfig is being deleted, so that nothing new is attached. It is no field of the spec.
+    pub leaving: bool,
+}
+
+/// What becomes of a driver that lost PUBLISH_UNPUBLISH_VOLUME.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CapabilityLost {
+    /// It is stalled, unless this driver name is the driver's: a person confirmed by an annotation that it needs no attach.
+    Stall {
+        /// Value of the annotation.
+        confirmed_for: Option<String>,
+    },
+    /// It is served on, as the Go sidecar does: what is wanted is marked attached, and nothing is released.
+    Tolerate,
+}
+
+impl Default for CapabilityLost {
+    fn default() -> Self {
+        Self::Stall { confirmed_for: None }
+    }
 }
 
 /// The certificates of a connection.

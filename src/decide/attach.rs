@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
-use super::observed::{Credentials, NodeEntry, Observed, Patience};
-use super::{patch, publication, volume};
-use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSource, VolumeSpec};
+use super::observed::{Credentials, NodeEntry, Observed, Patience, ReleaseWithoutCall};
+use super::{is_claimed, patch, publication, volume};
+use crate::objects::{Attachment, CsiSource, SecretReference, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
         return Action::Ignore(Ignored::AlreadyAttached);
+    }
+    if observed.policy.leaving && !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
+        return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));
     }
     match steps(observed) {
         Ok(action) => action,
@@ -22,26 +25,18 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let attachment = observed.attachment;
-    let spec = match &attachment.source {
-        Source::Both(_) => return Err(Refusal::SourceTwice),
-        Source::Neither => return Err(Refusal::SourceMissing),
-        Source::Inline(spec) => spec,
-        Source::PersistentVolume(name) => {
-            let volume = live_volume(observed, name)?;
-            same_driver(observed, csi_source(observed, &volume.spec)?)?;
-            if !volume.finalizers.contains(&observed.driver.finalizer) {
-                return Ok(Action::ProtectVolume(patch::protect_volume(
-                    volume,
-                    &observed.driver.finalizer,
-                )));
-            }
-            &volume.spec
-        }
-    };
-    let source = csi_source(observed, spec)?;
-    same_driver(observed, source)?;
+    let (spec, source) = published(observed)?;
+    let secret = allowed(observed, source)?;
+    if let (Source::PersistentVolume(_), Some(volume)) = (&attachment.source, observed.volume)
+        && !volume.finalizers.contains(&observed.driver.finalizer)
+    {
+        return Ok(Action::ProtectVolume(patch::protect_volume(
+            volume,
+            &observed.driver.finalizer,
+        )));
+    }
     let capability = volume::capability(spec, source, observed)?;
-    if let (Some(secret), Credentials::NotLoaded) = (&source.publish_secret, observed.credentials) {
+    if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
     let node_id = attach_node_id(observed)?;
@@ -71,14 +66,41 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     }))
 }
 
+/// The publish secret that the attach needs.
+pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretReference>, Refusal> {
+    if observed.attachment.attached && !observed.forced {
+        return Ok(None);
+    }
+    let (_, source) = published(observed)?;
+    allowed(observed, source)
+}
+
+/// What is to be published. It is this driver's.
+fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSource), Refusal> {
+    let spec = match &observed.attachment.source {
+        Source::Both(_) => return Err(Refusal::SourceTwice),
+        Source::Neither => return Err(Refusal::SourceMissing),
+        Source::Inline(spec) => spec,
+        Source::PersistentVolume(name) => &live_volume(observed, name)?.spec,
+    };
+    let source = csi_source(observed, spec)?;
+    same_driver(observed, source)?;
+    Ok((spec, source))
+}
+
+/// The publish secret of a volume, if the driver may be given it. Asked before anything is written or read: nobody is to
+/// learn by us whether there is such a Secret.
+fn allowed<'a>(observed: &Observed<'a>, source: &'a CsiSource) -> Result<Option<&'a SecretReference>, Refusal> {
+    match &source.publish_secret {
+        Some(secret) if !observed.may_give(secret) => Err(observed.secret_refusal(secret)),
+        secret => Ok(secret.as_ref()),
+    }
+}
+
 /// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for
 /// it any more: its node may be dead.
 fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
-    let single = match mode {
-        AccessMode::SingleNodeWriter | AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter => true,
-        AccessMode::MultiNodeReaderOnly | AccessMode::MultiNodeMultiWriter => false,
-    };
-    if !single || observed.patience == Patience::Exhausted {
+    if !mode.is_for_one_node() || observed.patience == Patience::Exhausted {
         return None;
     }
     leaving(observed).map(|other| other.name.clone())
@@ -86,13 +108,17 @@ fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
 
 /// The first attachment of the volume on another node whose detach is under way.
 pub(super) fn leaving<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
-    let leaving = |other: &&Arc<Attachment>| {
-        other.deleting.is_some()
-            && other.detach_error.is_none()
-            && other.finalizers.contains(&observed.driver.finalizer)
-            && publication(other, observed.driver).is_possible()
-    };
+    let leaving = |other: &&Arc<Attachment>| is_leaving(other, &observed.driver.finalizer);
     observed.neighbours.elsewhere.iter().find(leaving)
+}
+
+/// Whether an attachment is about to give up its volume: its detach is under way and has not failed. `finalizer` is that
+/// of its driver.
+pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
+    attachment.deleting.is_some()
+        && attachment.detach_error.is_none()
+        && attachment.finalizers.contains(finalizer)
+        && publication::under(attachment, finalizer).is_possible()
 }
 
 /// The PersistentVolume, if it may be attached.
@@ -146,19 +172,32 @@ pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Ref
     }
 }
 
-/// A driver without ControllerPublishVolume: everything is attached, nothing is held.
+/// A driver without ControllerPublishVolume: nothing is called. Such a driver may have had the calls before, and answer without
+/// them by mistake: what it may have published then is let go only as far as [`ReleaseWithoutCall`] says.
 pub(super) fn trivial<'a>(observed: &Observed<'a>) -> Action<'a> {
-    let attachment = observed.attachment;
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    let release = patch::release(attachment, &driver.finalizer);
+    let keep = || Action::Refuse(Refusal::CapabilityLost(driver.name.clone()));
+    let claimed = is_claimed(attachment, driver);
+    let releasable = match driver.release {
+        ReleaseWithoutCall::Nothing => false,
+        ReleaseWithoutCall::Unclaimed => !claimed,
+        ReleaseWithoutCall::AttachNotRequired | ReleaseWithoutCall::Confirmed => true,
+    };
     if attachment.deleting.is_some() {
-        // The driver has no ControllerUnpublishVolume (any more), so a finalizer from a time when it had would hold
-        // the attachment for ever.
-        return match patch::release(attachment, &observed.driver.finalizer) {
-            Some(write) => Action::Release(write),
+        return match release {
             None => Action::Ignore(Ignored::NothingToDetach),
+            Some(write) if releasable => Action::Release(write),
+            Some(_) => keep(),
         };
     }
     if attachment.attached {
         return Action::Ignore(Ignored::AlreadyAttached);
     }
-    Action::MarkAttached(patch::attached(attachment, None))
+    match (driver.release, release) {
+        (ReleaseWithoutCall::Unclaimed, Some(_)) if claimed => keep(),
+        // Attached and with the finalizer it would look like one that was published.
+        (ReleaseWithoutCall::Unclaimed, Some(write)) => Action::Release(write),
+        _ => Action::MarkAttached(patch::attached(attachment, None)),
+    }
 }

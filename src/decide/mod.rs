@@ -10,7 +10,8 @@
 //! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
 //!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
-//!   `ControllerUnpublishVolume` (or for a driver that has no such call), and before the status is cleared.
+//!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
+//!   [`ReleaseWithoutCall`] says.
 //! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it.
 //! * Finalizers and annotations of others survive every patch.
 
@@ -24,21 +25,27 @@ pub mod patch;
 mod protect;
 mod publication;
 pub mod reconcile;
+mod scrub;
 mod settle;
 mod volume;
 
 pub use action::{
     Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
 };
+pub use attach::is_leaving;
+pub use detach::is_in_use;
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
-pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
+pub use message::{MAX_ERROR_BYTES, cut, plain};
 pub use observed::{
     Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
+    PublishSecrets, ReleaseWithoutCall,
 };
 pub use patch::Write;
 pub use protect::{VolumeAction, VolumeKept, may_release, volume};
-pub use publication::{Publication, is_final, publication};
+pub use publication::{Publication, is_claimed, is_final, publication};
+pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
+pub use volume::is_for_one_node;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -55,6 +62,19 @@ pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
         detach::decide(observed)
     } else {
         attach::decide(observed)
+    }
+}
+
+/// The publish secret that the next call about an attachment needs; an error if it cannot be told, or if the driver may
+/// not be given it.
+pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::objects::SecretReference>, Refusal> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
+        Ok(None)
+    } else if attachment.deleting.is_some() {
+        detach::secret(observed)
+    } else {
+        attach::secret(observed)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::action::Refusal;
 pub use crate::api::OrphanPolicy;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, Volume};
+pub use crate::api::validated::PublishSecrets;
+use crate::objects::{Attachment, SecretReference, Volume};
 
 /// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,21 @@ pub struct Capabilities {
     pub list_volumes_published_nodes: bool,
 }
 
+/// Which attachments with our finalizer may be released without ControllerUnpublishVolume. It matters only for a driver that
+/// does not have that call. Claimed is what carries our finalizer from a publish ([`super::is_claimed`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReleaseWithoutCall {
+    /// None, and everything that is wanted is marked attached, as the Go sidecar does.
+    #[default]
+    Nothing,
+    /// Those that were never claimed. What is claimed is neither released nor marked attached.
+    Unclaimed,
+    /// All: the CSIDriver says that the driver needs no attach.
+    AttachNotRequired,
+    /// All: a person confirmed that the driver does not attach any more.
+    Confirmed,
+}
+
 /// What is known of a running driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverFacts {
@@ -31,6 +48,8 @@ pub struct DriverFacts {
     pub finalizer: Arc<str>,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// What may be released without a call, when the driver has none.
+    pub release: ReleaseWithoutCall,
 }
 
 impl DriverFacts {
@@ -40,7 +59,19 @@ impl DriverFacts {
             name: name.into(),
             finalizer: finalizer_name(name).into(),
             capabilities,
+            release: ReleaseWithoutCall::default(),
         }
+    }
+
+    /// Whether it has no calls, and must not be worked for when it is found to have published something before.
+    pub fn stalls(&self) -> bool {
+        !self.capabilities.publish_unpublish && self.release == ReleaseWithoutCall::Unclaimed
+    }
+
+    /// The same, of which this may be released without a call.
+    #[must_use]
+    pub fn releasing(self, release: ReleaseWithoutCall) -> Self {
+        Self { release, ..self }
     }
 }
 
@@ -51,6 +82,12 @@ pub struct Policy {
     pub default_fs_type: Arc<str>,
     /// Whether only OK means detached.
     pub orphans: OrphanPolicy,
+    /// Whether the AttacherConfig is being deleted and waits for its volumes, so that nothing new is claimed.
+    pub leaving: bool,
+    /// The publish secrets that the driver may be given.
+    pub publish_secrets: PublishSecrets,
+    /// Name of the AttacherConfig that says so, for messages.
+    pub config: Arc<str>,
 }
 
 /// What the CSINode of the attachment's node says of the driver.
@@ -76,10 +113,11 @@ pub enum Credentials {
 /// Other attachments of the same driver that bear on one; mostly there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// Those that name the same PersistentVolume, on other nodes.
+    /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
+    /// ([`super::is_leaving`]), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
-    /// Those of the same volume handle on the same node, or on one that has the same ID; looked for only when the attachment
-    /// is being deleted.
+    /// One of those of the same volume handle on the same node, or on one that has the same ID, that are in use
+    /// ([`super::is_in_use`]); looked for only when the attachment is being deleted.
     pub here: Vec<Arc<Attachment>>,
 }
 
@@ -91,6 +129,22 @@ pub enum Patience {
     Left,
     /// It was held back for as long as is good.
     Exhausted,
+}
+
+impl Observed<'_> {
+    /// Whether the driver may be given a Secret.
+    pub(super) fn may_give(&self, secret: &SecretReference) -> bool {
+        self.policy.publish_secrets.allows(&secret.namespace, &secret.name)
+    }
+
+    /// That it may not.
+    pub(super) fn secret_refusal(&self, secret: &SecretReference) -> Refusal {
+        Refusal::SecretNotAllowed {
+            secret: secret.clone(),
+            config: self.policy.config.clone(),
+            driver: self.driver.name.clone(),
+        }
+    }
 }
 
 /// Everything that a decision about one VolumeAttachment reads.

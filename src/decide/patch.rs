@@ -68,6 +68,18 @@ pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     })
 }
 
+/// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
+/// be given back to the driver and attached again before a write arrives that was late.
+pub fn release_live_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
+    let mut write = release_volume(volume, finalizer)?;
+    let ResourceVersion(version) = volume.resource_version;
+    if let (Value::Array(operations), true) = (&mut write.body, version > 0) {
+        let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()});
+        operations.insert(1, same);
+    }
+    Some(write)
+}
+
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
 pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Write {
     let finalizer = &*driver.finalizer;
@@ -180,8 +192,8 @@ pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
     status.insert("attached".into(), true.into());
     status.insert("attachError".into(), Value::Null);
     let mut metadata = Map::new();
-    for (key, _) in attachment.publish_context.iter() {
-        metadata.insert(key.into(), Value::Null);
+    for key in &attachment.publish_context_keys {
+        metadata.insert(key.to_string(), Value::Null);
     }
     for (key, value) in context.into_iter().flat_map(StringMap::iter) {
         metadata.insert(key.into(), value.into());

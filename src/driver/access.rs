@@ -3,9 +3,11 @@
 //! When they are replaced, a second connection is made with the new ones and asked who answers, while the first goes on.
 //! Only then is work given to the second; the first is left, and ends with its last call.
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::Context;
@@ -22,6 +24,10 @@ use crate::telemetry::Metrics;
 
 /// Longest pause between two tries to connect with certificates that the driver does not take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
+/// may delete, and series of metrics.
+const MOST_NAMES: usize = 3;
 
 /// A driver that answered.
 pub(super) struct Reached {
@@ -46,6 +52,10 @@ pub(super) struct Access {
     metrics: Metrics,
     trace: ConfigTrace,
     keys: Option<Keys>,
+    /// Names that the driver has had.
+    names: Mutex<Vec<String>>,
+    /// When the driver was last asked.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Access {
@@ -62,11 +72,17 @@ impl Access {
             metrics: context.metrics.clone(),
             trace: context.config_trace.clone(),
             keys,
+            names: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
-    /// Connects, and asks who answers.
+    /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
     pub async fn reach(&self) -> Result<Reached, Unreached> {
+        let last = *self.asked.lock();
+        if let Some(last) = last {
+            sleep_until(last + RETRY).await;
+        }
         let config = self.config.borrow().clone();
         let Some(keys) = &self.keys else {
             return self.ask(&config, Connection::new(&config.endpoint), 0).await;
@@ -95,6 +111,8 @@ impl Access {
         if asked.is_some() {
             self.trace.answered(&answer);
         }
+        let answer = answer.and_then(|handshake| self.take_name(config, handshake));
+        *self.asked.lock() = Some(Instant::now());
         match answer {
             Ok(handshake) => Ok(Reached {
                 client,
@@ -107,6 +125,30 @@ impl Access {
                 revision,
             }),
         }
+    }
+
+    /// Remembers what the driver calls itself; refused when it has had too many names.
+    fn take_name(&self, config: &DriverConfig, handshake: Handshake) -> Result<Handshake, Obstacle> {
+        let mut names = self.names.lock();
+        let name = &handshake.plugin.name;
+        if names.contains(name) {
+            return Ok(handshake);
+        }
+        if names.len() == MOST_NAMES {
+            return Err(Obstacle::Stalled {
+                reason: Reason::DriverNameMismatch,
+                message: format!(
+                    "the driver at {} calls itself {name:?}, after it had {MOST_NAMES} other names ({}); set spec.driverName of \
+                     AttacherConfig {} to the name that is right",
+                    config.endpoint,
+                    names.join(", "),
+                    self.name,
+                ),
+            });
+        }
+        names.push(name.clone());
+        drop(names);
+        Ok(handshake)
     }
 
     /// Resolves when there are other certificates than at that time, or another reason why there are none.

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-use super::calls::Calls;
 use super::engine::Work;
+use super::fence::{FencedClient, LeaseLost};
 use super::lives::{Ended, Handle};
 use super::record::failed_with;
 use super::release;
 use super::report::{self, Cause};
+use super::secrets::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::decide::patch::{self, Target};
-use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Write};
+use crate::decide::{self, Action, Credentials, Failure, Observed, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Cause as Reason, Snapshot, lane_of, observe};
+use crate::telemetry::names::error_type;
 use crate::telemetry::trace::Span;
 use crate::telemetry::w3c;
 use std::sync::Arc;
@@ -25,12 +27,15 @@ const MAX_STEPS: usize = 16;
 /// The longest that an attach is held back for the detach of its volume from another node.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
 
+/// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
+pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+
 /// Everything of one attempt.
 pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    pub client: Arc<dyn Calls>,
+    pub client: FencedClient,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     /// The life that the attempt is a part of, when it is traced.
@@ -40,8 +45,8 @@ pub(super) struct Attempt<'w> {
     pub secrets: Option<SecretData>,
     /// The Secret that the volume names, once it was asked for.
     pub needed_secret: Option<SecretReference>,
-    /// The same, if it may not be read.
-    pub refused_secret: Option<SecretReference>,
+    /// Why the driver is not given the Secret that the volume names, if it is not.
+    pub denied_secret: Option<Withheld>,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
     /// The same, for the CSINode.
@@ -62,7 +67,7 @@ pub(super) enum Step {
 
 /// Whether there would be nothing to do about an attachment that is not forced: it is attached, or what was attached is
 /// taken back.
-fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
+pub(super) fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
     let attachment = &snapshot.attachment;
     if attachment.deleting.is_some() {
         !attachment.finalizers.contains(&work.facts.finalizer)
@@ -73,6 +78,7 @@ fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
+    work.waits.calls.end(name);
     let mut attempt = Attempt {
         work,
         run,
@@ -83,7 +89,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         ended: Ended::Neither,
         secrets: None,
         needed_secret: None,
-        refused_secret: None,
+        denied_secret: None,
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
@@ -92,51 +98,42 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     let verdict = to_its_end(&mut attempt, name).await;
     attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
-    attempt.tell_of_secret(name, verdict);
-    match (verdict, &attempt.needed_secret) {
-        (Verdict::Done, _) => {
-            work.holds.end(name);
-            work.secret_watches.end(name);
-            work.forced.end(name);
-        }
-        (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
-            let tried = attempt.secrets.as_ref().map(SecretData::version);
-            let (requests, queue) = (&work.context.requests, &work.queue);
-            work.secret_watches
-                .wait(requests, queue, reference, &Arc::from(name), tried);
-        }
-        _ => {}
-    }
+    attempt.settle_waits(name, verdict);
     verdict
 }
 
 async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
-    let policy = Policy {
-        default_fs_type: config.default_fs_type.as_str().into(),
-        orphans: config.orphan_policy,
-    };
+    let mut policy = policy(work, &config);
     // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut opened = false;
     for _ in 0..MAX_STEPS {
+        // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
+        if !work.client().may_start() {
+            return attempt.without_lease(name, LeaseLost::NotStarted);
+        }
         let Some(snapshot) = work.context.store.attachment(name) else {
             return Verdict::Done;
         };
-        let credentials = if attempt.secrets.is_some() {
-            Credentials::Loaded
+        // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
+        policy.leaving = work.config.borrow().leaving;
+        let mut observed = Observed {
+            patience: work.waits.holds.patience(name, longest_hold),
+            forced: work.waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded)
+        };
+        // A volume that was made anew under its name may need another Secret than the one that was read.
+        let needed = decide::publish_secret(&observed).ok().flatten();
+        if attempt.secrets.is_some() && needed == attempt.needed_secret.as_ref() {
+            observed.credentials = Credentials::Loaded;
         } else {
-            Credentials::NotLoaded
-        };
-        let observed = Observed {
-            patience: work.holds.patience(name, longest_hold),
-            forced: work.forced.contains(&snapshot.attachment),
-            ..observe(&snapshot, &work.facts, &policy, credentials)
-        };
+            attempt.secrets = None;
+        }
         let action = (work.rules.attachment)(&observed);
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
-            let rest = work.holds.hold(&snapshot.attachment.name, longest_hold, exists);
+            let rest = work.waits.holds.hold(&snapshot.attachment.name, longest_hold, exists);
             report::held(work, &snapshot, other, rest);
             return Verdict::After(rest);
         }
@@ -172,15 +169,70 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     Verdict::Failed
 }
 
+/// The settings that decisions are made by.
+fn policy(work: &Work, config: &DriverConfig) -> Policy {
+    Policy {
+        default_fs_type: config.default_fs_type.as_str().into(),
+        orphans: config.orphan_policy,
+        leaving: config.leaving,
+        publish_secrets: config.publish_secrets.clone(),
+        config: work.config_name.clone(),
+    }
+}
+
 impl Attempt<'_> {
-    /// Shows that the Secret may not be read, or that it may be, in the status of the AttacherConfig.
-    fn tell_of_secret(&self, name: &str, verdict: Verdict) {
-        // An attempt that did not get as far as the Secret learned nothing about it.
-        if self.needed_secret.is_some() || verdict == Verdict::Done {
-            let work = self.work;
-            let refused = self.refused_secret.as_ref();
-            work.secret_watches.refused(name, refused, &work.publisher);
+    /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
+    /// is a Secret which the driver is not given.
+    fn settle_waits(&self, name: &str, verdict: Verdict) {
+        let (work, waits) = (self.work, &self.work.waits);
+        if verdict == Verdict::Done {
+            return waits.end(name);
         }
+        // An attempt that did not get as far as the Secret learned nothing about it.
+        if self.needed_secret.is_some() || self.denied_secret.is_some() {
+            waits.secrets.learn(name, self.denied_secret.clone(), &work.publisher);
+        }
+        let failed = matches!(verdict, Verdict::Failed | Verdict::FailedWith { .. });
+        if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {
+            let tried = self.secrets.as_ref().map(SecretData::version);
+            let (requests, queue) = (&work.context.requests, &work.queue);
+            waits.secrets.wait(requests, queue, reference, &Arc::from(name), tried);
+        }
+        // Asked after the wait began: who takes in the end of the attachment from here on ends it.
+        let store = &work.context.store;
+        if store.version(&Target::Attachment(name.into())).is_none() {
+            return waits.end(name);
+        }
+        if !waits.secrets.concern(name) {
+            return;
+        }
+        let Some(snapshot) = store.attachment(name) else {
+            return waits.end(name);
+        };
+        let policy = policy(work, &self.config);
+        let observed = Observed {
+            forced: waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded)
+        };
+        waits
+            .secrets
+            .needs(name, &decide::publish_secret(&observed), &work.publisher);
+    }
+
+    /// Ends an attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver
+    /// by now. Whoever holds the Lease next looks at everything anew, this process too.
+    pub(super) fn without_lease(&mut self, name: &str, lost: LeaseLost) -> Verdict {
+        let driver = &*self.work.facts.name;
+        match lost {
+            LeaseLost::NotStarted => {
+                traced!(debug, self.span, driver, VolumeAttachment = name, "{lost}");
+            }
+            LeaseLost::Cancelled => {
+                traced!(warn, self.span, driver, VolumeAttachment = name, "{lost}");
+                self.span.fail(error_type::OTHER, &lost.to_string());
+            }
+        }
+        Verdict::After(LEASE_LOST_REST)
     }
 
     /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.
@@ -246,19 +298,23 @@ impl Attempt<'_> {
                 Step::Again
             }
             Action::Refuse(refusal) => {
-                self.fail(
-                    snapshot,
-                    observed,
-                    Failure::plain(refusal.to_string()),
-                    Cause::Missing(refusal.reason()),
-                )
-                .await
+                let (failure, cause) = (Failure::plain(refusal.to_string()), Cause::Missing(refusal.reason()));
+                self.denied_secret = Withheld::not_allowed(&refusal);
+                let step = self.fail(snapshot, observed, failure, cause).await;
+                if matches!(refusal, Refusal::CapabilityLost(_)) && self.work.facts.stalls() {
+                    self.work.capability_missed.notify_one();
+                }
+                step
             }
             Action::ProtectVolume(write) => {
                 self.prepare(snapshot, observed, &write, "could not add PersistentVolume finalizer")
                     .await
             }
             Action::Claim(write) => {
+                let _claiming = self.work.publisher.claiming();
+                if self.work.config.borrow().leaving != observed.policy.leaving {
+                    return Step::Again;
+                }
                 let write = self.with_trace(write);
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
@@ -273,7 +329,20 @@ impl Attempt<'_> {
                 })
                 .await
             }
-            Action::Release(write) => self.record(snapshot, observed, |_| vec![write.clone()]).await,
+            // It is wanted, and only a finalizer that comes from no publish is taken off.
+            Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                self.prepare(snapshot, observed, &write, "could not remove the finalizer")
+                    .await
+            }
+            Action::Release(write) => {
+                let step = self.record(snapshot, observed, |_| vec![write.clone()]).await;
+                if matches!(step, Step::End(Verdict::Done))
+                    && decide::is_claimed(&snapshot.attachment, &self.work.facts)
+                {
+                    report::released(self, snapshot);
+                }
+                step
+            }
         }
     }
 

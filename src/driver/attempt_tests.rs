@@ -1,33 +1,38 @@
 //! Attempts against an API server and a driver in this process: what happens between an answer and the next decision.
 
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
-use http::{Method, StatusCode, header};
+use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
+mod api;
 mod lanes;
+mod lease;
+mod secrets;
 mod traces;
+mod truth;
+
+use api::{Api, serve};
 
 use super::engine::Engine;
+use super::fence::FencedClient;
 use super::status::Publisher;
 use super::{Context, DriverStatus};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::csi::{Connection, CsiClient};
-use crate::decide::patch::{Form, Target, Write};
-use crate::decide::tests::api_server::{apply, is_gone};
+use crate::decide::patch::Target;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
+use crate::lease::Term;
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracer, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -37,99 +42,6 @@ const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
-
-/// The API server: objects by path, and every patch in the order of arrival.
-#[derive(Default)]
-struct Api {
-    objects: Mutex<BTreeMap<String, Value>>,
-    patches: Mutex<Vec<(String, Value, u16)>>,
-    version: Mutex<u64>,
-    changes: watch::Sender<()>,
-    /// Patches of volumes wait here until so many have come.
-    volumes_together: Option<Barrier>,
-    /// How many patches of volumes have come so far.
-    volume_patches: AtomicUsize,
-    /// How many patches of a status are answered with 503 first.
-    out_of_order: Mutex<usize>,
-}
-
-impl Api {
-    fn put(&self, path: String, mut object: Value) -> Value {
-        let mut version = self.version.lock();
-        *version += 1;
-        object["metadata"]["resourceVersion"] = version.to_string().into();
-        self.objects.lock().insert(path, object.clone());
-        object
-    }
-
-    fn get(&self, path: &str) -> Option<Value> {
-        self.objects.lock().get(path).cloned()
-    }
-
-    async fn until(&self, reached: impl Fn(&Self) -> bool) {
-        let mut changes = self.changes.subscribe();
-        let wait = async {
-            while !reached(self) {
-                changes.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(LIMIT, wait).await.expect("in time");
-    }
-
-    /// Carries out a patch; the status and the object that is answered.
-    fn patch(&self, path: &str, form: Form, body: Value) -> (u16, Value) {
-        let object_path = path.trim_end_matches("/status").to_owned();
-        let Some(object) = self.get(&object_path) else {
-            return (404, json!({"message": "not found"}));
-        };
-        let target = match (path.ends_with("/status"), path.starts_with(VOLUMES)) {
-            (true, _) => Target::AttachmentStatus("".into()),
-            (false, true) => Target::Volume("".into()),
-            (false, false) => Target::Attachment("".into()),
-        };
-        let status = matches!(target, Target::AttachmentStatus(_));
-        let mut out_of_order = self.out_of_order.lock();
-        if status && *out_of_order > 0 {
-            *out_of_order -= 1;
-            return (503, json!({"message": "out of order"}));
-        }
-        match apply(&object, &Write { target, form, body }) {
-            Err(message) => (422, json!({"message": message})),
-            Ok(patched) => {
-                let stored = self.put(object_path.clone(), patched);
-                if is_gone(&stored) {
-                    self.objects.lock().remove(&object_path);
-                }
-                (200, stored)
-            }
-        }
-    }
-}
-
-async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let (code, object) = if request.method() == Method::GET {
-        api.get(&path)
-            .map_or((404, json!({"message": "not found"})), |object| (200, object))
-    } else {
-        let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
-        let form = if json_patch { Form::Json } else { Form::Merge };
-        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
-        let body: Value = serde_json::from_slice(&body).unwrap();
-        if path.starts_with(VOLUMES) {
-            api.volume_patches.fetch_add(1, Ordering::SeqCst);
-            api.changes.send_replace(());
-        }
-        if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
-            barrier.wait().await;
-        }
-        let (code, object) = api.patch(&path, form, body.clone());
-        api.patches.lock().push((path, body, code));
-        api.changes.send_replace(());
-        (code, object)
-    };
-    (StatusCode::from_u16(code).unwrap(), axum::Json(object)).into_response()
-}
 
 struct Stage {
     name: &'static str,
@@ -154,11 +66,12 @@ impl Stage {
 
     /// With a driver of this name and other settings than those of a bare AttacherConfig.
     async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
-        Self::telling(Arc::new(api), name, Tracer::disabled(), edit).await
+        Self::in_term(None, Arc::new(api), name, Tracer::disabled(), edit).await
     }
 
-    /// With an API server that others may use too, and traces.
-    async fn telling(
+    /// In a term of the driver's Lease, with an API server that others may use too, and traces.
+    async fn in_term(
+        term: Option<Term>,
         api: Arc<Api>,
         name: &'static str,
         tracer: Tracer,
@@ -176,7 +89,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::from(tracer),
+            tracer,
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };
@@ -202,7 +115,8 @@ impl Stage {
         );
         let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
         let store = context.store.clone();
-        let engine = Engine::start(context, seen, "config".into(), facts, Arc::new(client), publisher);
+        let client = FencedClient::new(Arc::new(client), term);
+        let engine = Engine::start(context, seen, "config".into(), facts, client, publisher);
         let Ok(engine) = engine else { panic!("conflict") };
         Self {
             name,

@@ -2,25 +2,26 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::calls::Calls;
 use super::failures::Failures;
+use super::fence::FencedClient;
 use super::flights::Flights;
-use super::holds::Holds;
 use super::lives::Lives;
 use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
-use super::secrets::SecretWatches;
 use super::status::Publisher;
+use super::waits::Waits;
 use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
+use crate::lease::Term;
+use crate::objects::SecretReference;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
-use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
-use crate::telemetry::{DriverTracer, Tracer};
+use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
+use crate::telemetry::Tracer;
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -34,6 +35,8 @@ pub const RELEASES_AT_ONCE: usize = 100;
 pub(super) struct Work {
     pub context: Context,
     pub facts: Arc<DriverFacts>,
+    /// Name of the AttacherConfig.
+    pub config_name: Arc<str>,
     /// The settings in use; each attempt reads them anew.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
@@ -42,20 +45,19 @@ pub(super) struct Work {
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
     pub flights: Flights,
-    pub holds: Holds,
-    pub secret_watches: SecretWatches,
-    /// Attachments to be worked on though they look settled.
-    pub forced: Forced,
+    pub waits: Arc<Waits>,
     /// Which failures are written on the attachments.
     pub failures: Failures,
     /// The traces of what is pending.
     pub lives: Lives,
-    client: RwLock<Arc<dyn Calls>>,
+    /// Told when something was met that was published before the driver lost the calls.
+    pub capability_missed: Notify,
+    client: RwLock<FencedClient>,
 }
 
 impl Work {
     /// The client for the connection that stands now.
-    pub fn client(&self) -> Arc<dyn Calls> {
+    pub fn client(&self) -> FencedClient {
         self.client.read().clone()
     }
 
@@ -65,7 +67,7 @@ impl Work {
     }
 
     /// As [`Work::client`], for the volume of an attachment.
-    pub fn client_for(&self, snapshot: &Snapshot) -> Arc<dyn Calls> {
+    pub fn client_for(&self, snapshot: &Snapshot) -> FencedClient {
         let client = self.client();
         // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
         let in_tree = snapshot.volume.as_ref().is_some_and(|volume| volume.in_tree.is_some());
@@ -92,7 +94,7 @@ impl Engine {
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
-        client: Arc<dyn Calls>,
+        client: FencedClient,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         Self::start_by(Rules::default(), context, config, config_name, facts, client, publisher)
@@ -105,7 +107,7 @@ impl Engine {
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
-        client: Arc<dyn Calls>,
+        client: FencedClient,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
@@ -116,16 +118,19 @@ impl Engine {
             .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
-        let forced = Forced::default();
-        let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
+        let waits = Arc::new(Waits::new(publisher.clone()));
+        let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
         let of_config = context.config_trace.clone();
         let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
-        let told = lives.clone();
+        let (told, ended) = (lives.clone(), waits.clone());
         let route = Route {
-            forced: forced.clone(),
-            settled: Arc::new(move |attachment, rest| told.settled(attachment, rest)),
+            forced: waits.forced.clone(),
+            settled: Arc::new(move |attachment, rest| {
+                ended.end(&attachment.name);
+                told.settled(attachment, rest);
+            }),
             facts: facts.clone(),
-            config: config_name,
+            config: config_name.clone(),
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
@@ -138,21 +143,19 @@ impl Engine {
         let work = Arc::new(Work {
             context,
             facts,
+            config_name,
             config,
             queue,
             publisher,
             rules,
             live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
-            holds: Holds::default(),
-            secret_watches: SecretWatches::default(),
-            forced,
+            waits,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             lives,
+            capability_missed: Notify::new(),
             client,
         });
-        // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
-        drop(work.tracer());
         let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
@@ -171,6 +174,11 @@ impl Engine {
         &self.work.facts
     }
 
+    /// Resolves when the driver, which has no calls, is found to have published something before.
+    pub async fn capability_missed(&self) {
+        self.work.capability_missed.notified().await;
+    }
+
     /// The queue, for counts.
     pub fn queue(&self) -> &Queue<AttacherKey> {
         &self.work.queue
@@ -187,8 +195,15 @@ impl Engine {
         self.work.queue.pause();
     }
 
-    /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
-    pub fn resume(&self, client: Arc<dyn Calls>) {
+    /// The term of the Lease in which this engine works; none when there is no election. What it knows of the objects is good
+    /// for this term only.
+    pub fn term(&self) -> Option<Term> {
+        self.work.client().term().cloned()
+    }
+
+    /// Goes on over a new connection, in the same term. Whatever failed before is tried at once: the cause may be gone with
+    /// the old one.
+    pub fn resume(&self, client: FencedClient) {
         *self.work.client.write() = client;
         self.work.queue.wake_all(Cause::Retry.into());
         self.work.queue.resume();
@@ -200,8 +215,8 @@ impl Engine {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
-        // A collector that is not named any more is let go of now, not at the next attempt.
-        drop(self.work.tracer());
+        let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
+        self.work.waits.secrets.keep_allowed(is_allowed);
         self.work.queue.wake_all(Cause::Config.into());
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attempt::{Attempt, Step};
 use super::report::Cause;
 use super::rights;
+use super::secrets::Withheld;
 use crate::decide::patch::Target;
 use crate::decide::{Failure, Observed};
 use crate::kubernetes::Returned;
@@ -14,20 +15,22 @@ use crate::store::Snapshot;
 impl Attempt<'_> {
     /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
     /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
-    /// people. Should the volume have gone meanwhile, the next write to it tells.
+    /// people. One that has gone meanwhile is not taken in.
     pub(super) async fn ask_for_volume(&self, name: Arc<str>) {
+        let reading = self.work.context.store.read_volume(&name);
         let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
         {
-            self.work.context.store.apply_volume(*record);
+            reading.volume(*record);
         }
     }
 
     /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
-    pub(super) async fn ask_for_node(&self, name: &str) {
+    pub(super) async fn ask_for_node(&self, name: &Arc<str>) {
+        let reading = self.work.context.store.read_node(name);
         if let Ok(record) = self.work.context.requests.node(name, &self.span).await {
-            self.work.context.store.apply_node(record);
+            reading.node(record);
         }
     }
 
@@ -47,7 +50,7 @@ impl Attempt<'_> {
                 let SecretReference { namespace, name } = reference;
                 let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
                 if error.lacks_right() {
-                    self.refused_secret = Some(reference.clone());
+                    self.denied_secret = Some(Withheld::forbidden(reference));
                     text = format!("{text}; {}", rights::missing_secret(reference));
                 }
                 self.fail(snapshot, observed, Failure::plain(text), Cause::of_secret(&error))

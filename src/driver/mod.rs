@@ -10,9 +10,11 @@ mod access;
 mod announce;
 mod attempt;
 mod calls;
+mod capability;
 mod config_trace;
 mod engine;
 mod failures;
+mod fence;
 mod flights;
 mod handshake;
 mod held;
@@ -35,6 +37,7 @@ mod sync_span;
 mod task;
 mod turn;
 mod undo;
+mod waits;
 
 pub use config_trace::{Change, ConfigTrace, Seen};
 pub use engine::RELEASES_AT_ONCE;
@@ -45,7 +48,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::{DriverLogs, Tracers};
+use crate::telemetry::{DriverLogs, Tracer};
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -59,7 +62,7 @@ pub struct Context {
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
-    pub tracers: Tracers,
+    pub tracer: Tracer,
     /// Levels of the log.
     pub logs: DriverLogs,
     /// That of the newest generation of the driver's AttacherConfig.
@@ -69,8 +72,12 @@ pub struct Context {
 #[cfg(test)]
 mod attempt_tests;
 #[cfg(test)]
+mod fence_tests;
+#[cfg(test)]
 mod handshake_tests;
 #[cfg(test)]
 mod reconcile_tests;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod term_tests;

@@ -2,16 +2,20 @@
 //! tries, the compensation of a Publish that nobody wants any more.
 
 use super::attempt::{Attempt, Step};
+use super::fence::{CallFailure, LeaseLost};
 use super::flights::{Flight, Occupied};
 use super::lives::Plan;
 use super::report::Cause;
 use super::{announce, report, undo};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::csi::mode_name;
-use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
+use crate::decide::{
+    self, Access, Failure, MAX_ERROR_BYTES, Observed, Outcome, Place, PublishRequest, UnpublishRequest, cut,
+};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::store::{Cause as Reason, Snapshot};
+use crate::store::{AttacherKey, Snapshot};
 use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +50,12 @@ impl Attempt<'_> {
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
         self.note_plan(plan);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
-        let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+        let answer = match answer {
+            Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+            Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+            Ok(context) => checked(context),
+        };
+        let step = match answer {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
             Err(failure) => self.fail(snapshot, observed, failure, Cause::Other).await,
         };
@@ -76,11 +85,27 @@ impl Attempt<'_> {
             let answer = client
                 .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
                 .await;
-            match decide::unpublished(observed.policy, answer.map_err(|error| Failure::from(&error))) {
+            let answer = match answer {
+                Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+                Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+                Ok(()) => Ok(()),
+            };
+            match decide::unpublished(observed.policy, answer) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => report::orphaned(self, snapshot, *place, &orphan),
-                Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
+                Err(failure) => {
+                    let former = plan.places.first() != Some(place);
+                    let failure = if former {
+                        of_former(&failure, &snapshot.attachment.name, *place)
+                    } else {
+                        failure
+                    };
+                    return self.fail(snapshot, observed, failure, Cause::Other).await;
+                }
             }
+        }
+        for place in &plan.confirmed {
+            report::confirmed(self, snapshot, *place);
         }
         if let Some(life) = &self.life {
             life.lock().confirmed = true;
@@ -132,14 +157,18 @@ impl Attempt<'_> {
         );
     }
 
+    /// Ends the attempt as [`Attempt::without_lease`] does.
+    fn end_without_lease(&mut self, snapshot: &Snapshot, lost: LeaseLost) -> Step {
+        Step::End(self.without_lease(&snapshot.attachment.name, lost))
+    }
+
     /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
     fn stand_aside(&self, occupied: Occupied) -> Step {
-        let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
-        tokio::spawn(async move {
-            occupied.ended().await;
-            queue.wake(&key, Reason::Retry.into());
-        });
+        let work = self.work;
+        if let AttacherKey::Attachment(name) = self.run.key() {
+            work.waits.calls.wait(name, occupied, work.queue.clone());
+        }
         let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
     }
@@ -163,6 +192,20 @@ impl Attempt<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );
+    }
+}
+
+/// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
+fn of_former(failure: &Failure, name: &str, place: Place<'_>) -> Failure {
+    let hint = format!(
+        "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
+         {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
+        id = place.node_id
+    );
+    let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
+    Failure {
+        message: format!("{message}{hint}"),
+        code: failure.code,
     }
 }
 

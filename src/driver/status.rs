@@ -78,12 +78,14 @@ pub struct LastFailure {
     pub trace_id: Option<String>,
 }
 
-/// Secrets of volumes that may not be read.
+/// Secrets of volumes that the driver is not given: they may not be read, or the AttacherConfig does not list them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
-    /// Which one, the right that is missing, and how to grant it; about one of them, when there are several.
+pub struct WithheldSecrets {
+    /// Why, for the condition AttachmentsHealthy.
+    pub reason: Reason,
+    /// Which one, what is missing, and how to add it; about one of them, when there are several.
     pub message: String,
-    /// How many attachments wait for the right to read a Secret.
+    /// How many attachments wait for such a Secret.
     pub attachments: usize,
 }
 
@@ -111,12 +113,14 @@ pub struct DriverStatus {
     pub concern: Option<String>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
-    /// Secrets of volumes that may not be read, while attachments wait for them.
-    pub forbidden: Option<Forbidden>,
+    /// Secrets that the driver is not given, while attachments wait for them.
+    pub withheld: Option<WithheldSecrets>,
     /// The last comparison with what the driver lists.
     pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
+    /// Claims that are being written; a change is told to nobody.
+    pub claims: usize,
 }
 
 impl Default for DriverStatus {
@@ -133,10 +137,23 @@ impl DriverStatus {
             plugin: None,
             concern: None,
             last_failure: None,
-            forbidden: None,
+            withheld: None,
             last_reconcile: None,
             attempts: 0,
+            claims: 0,
         }
+    }
+}
+
+/// A claim that is being written.
+pub(super) struct ClaimGuard(watch::Sender<DriverStatus>);
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|status| {
+            status.claims = status.claims.saturating_sub(1);
+            false
+        });
     }
 }
 
@@ -167,12 +184,22 @@ impl Publisher {
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     }
 
+    /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
+    /// supervisor that has seen no claim in flight, or newer ones.
+    pub fn claiming(&self) -> ClaimGuard {
+        self.0.send_if_modified(|status| {
+            status.claims += 1;
+            false
+        });
+        ClaimGuard(self.0.clone())
+    }
+
     pub fn failure(&self, failure: LastFailure) {
         self.change(|status| &mut status.last_failure, Some(failure));
     }
 
-    pub fn forbidden(&self, forbidden: Option<Forbidden>) {
-        self.change(|status| &mut status.forbidden, forbidden);
+    pub fn withheld(&self, withheld: Option<WithheldSecrets>) {
+        self.change(|status| &mut status.withheld, withheld);
     }
 
     pub fn reconciled(&self, last: LastReconcile) {
@@ -194,5 +221,25 @@ impl Publisher {
             }
             differs
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_counted_while_it_is_written() {
+        let (sender, mut seen) = watch::channel(DriverStatus::new());
+        let publisher = Publisher::new(sender);
+        let (one, other) = (publisher.claiming(), publisher.claiming());
+        assert_eq!(seen.borrow().claims, 2);
+        drop(one);
+        assert_eq!(seen.borrow().claims, 1);
+        drop(other);
+        assert_eq!(seen.borrow().claims, 0);
+        assert!(!seen.has_changed().unwrap(), "nobody is told");
+        publisher.attempt_ended();
+        assert!(seen.borrow_and_update().attempts == 1);
     }
 }

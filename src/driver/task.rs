@@ -11,9 +11,10 @@ use tracing::{info, warn};
 use super::Context;
 use super::access::{Access, Reached, Unreached};
 use super::engine::Engine;
+use super::fence::FencedClient;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
-use super::status::{DriverStatus, Phase, Plugin, Publisher};
+use super::status::{DriverStatus, Phase, Publisher};
 use crate::api::validated::DriverConfig;
 use crate::claims::Claims;
 use crate::csi::CsiClient;
@@ -60,8 +61,8 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
-    /// Another replica, which leads fewer drivers, should have this one.
-    AskedFor,
+    /// A driver without calls may have published something, or what is confirmed of that changed.
+    CapabilityMissed,
 }
 
 /// How a driver is served.
@@ -120,7 +121,7 @@ impl DriverTask {
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
-    async fn blocked(
+    pub(super) async fn blocked(
         &mut self,
         publisher: &Publisher,
         unreached: &Unreached,
@@ -140,6 +141,8 @@ impl DriverTask {
                 Some(client) => client.connection().lost().await,
                 None => std::future::pending().await,
             }
+            // One that hangs up at once is not asked in a loop.
+            tokio::time::sleep(RETRY).await;
         };
         let lost = async {
             tokio::select! {
@@ -148,9 +151,7 @@ impl DriverTask {
                 () = mended, if stalled => {}
             }
         };
-        // A driver of the wrong name is asked again when it restarts, or after a while.
-        let pause = if stalled { RETRY * 30 } else { RETRY };
-        self.wait(Some(pause), lost).await;
+        self.wait(Some(unreached.obstacle.pause()), lost).await;
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
@@ -171,8 +172,13 @@ impl DriverTask {
             if !self.claim(publisher, &facts.name, client, held).await {
                 break;
             }
+            // Asked before the Lease is competed for: another replica may reach a driver that attaches.
+            let Some(served) = self.serviceable(publisher, &facts, client, held).await else {
+                break;
+            };
             self.announce(&reached.handshake);
-            if !self.lead(publisher, client, held).await || !self.resume_or_start(publisher, held, &facts, client).await
+            if !self.lead(publisher, &reached, held).await
+                || !self.resume_or_start(publisher, held, &served, client).await
             {
                 break;
             }
@@ -193,7 +199,7 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
-                Event::AskedFor => self.finish(publisher, held).await,
+                Event::CapabilityMissed => {}
                 Event::Outranked => {
                     self.tell(
                         &facts.name,
@@ -211,7 +217,7 @@ impl DriverTask {
         }
     }
 
-    fn tell(&self, driver: &str, what: &str) {
+    pub(super) fn tell(&self, driver: &str, what: &str) {
         warn!(config = &*self.name, driver, "{what}");
     }
 
@@ -225,12 +231,12 @@ impl DriverTask {
     ) -> Event {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
+            let (deposed, outranked) = (held.loses_term(), held.outranked());
             let event = tokio::select! {
+                () = held.capability_missed() => Event::CapabilityMissed,
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
-                () = asked_for => Event::AskedFor,
                 renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };
@@ -243,20 +249,25 @@ impl DriverTask {
                 engine.reconfigure(&config);
             }
             info!(config = &*self.name, driver, "settings taken over");
+            if self.has_other_confirmation(held) {
+                return Event::CapabilityMissed;
+            }
         }
     }
 
-    /// Goes on with the running engine if the driver is the same as before, else with a new one. False when it must not
-    /// work.
-    async fn resume_or_start(
+    /// Goes on with the running engine if the driver is the same as before and so is the term of the Lease, else with a new
+    /// one. False when it must not work.
+    pub(super) async fn resume_or_start(
         &mut self,
         publisher: &Publisher,
         held: &mut Held,
         facts: &DriverFacts,
         client: &CsiClient,
     ) -> bool {
-        if let Some(running) = held.engine.as_ref().filter(|running| running.facts() == facts) {
-            running.resume(Arc::new(client.clone()));
+        let calls = FencedClient::new(Arc::new(client.clone()), held.term.clone());
+        let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
+        if let Some(running) = held.engine.as_ref().filter(same) {
+            running.resume(calls);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -264,14 +275,18 @@ impl DriverTask {
         if self.campaign.is_some() && !self.catch_up(publisher, client, held).await {
             return false;
         }
+        // What another replica published, or the engine before, is known only now.
+        let Some(facts) = self.serviceable(publisher, facts, client, held).await else {
+            return false;
+        };
         // Asked for before the attempt, so that no driver ends unseen between the two.
         let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
             self.name.clone(),
-            facts.clone(),
-            Arc::new(client.clone()),
+            facts,
+            calls,
             publisher.clone(),
         );
         match started {
@@ -304,7 +319,7 @@ impl DriverTask {
         tokio::select! {
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
-            () = held.deposed() => false,
+            () = held.loses_term() => false,
             () = held.outranked() => false,
             () = client.connection().lost() => false,
         }
@@ -314,6 +329,10 @@ impl DriverTask {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
         self.context.logs.name(&self.name, &plugin.name);
+        let known = handshake.described();
+        if self.is_known_to_be_stalled(&known) {
+            return;
+        }
         info!(
             config = &*self.name,
             driver = plugin.name,
@@ -322,12 +341,7 @@ impl DriverTask {
             capabilities = handshake.capabilities.names.join(","),
             "driver connected"
         );
-        publisher.plugin(Plugin {
-            name: plugin.name.clone(),
-            vendor_version: plugin.vendor_version.clone(),
-            publishes: handshake.capabilities.bits.publish_unpublish,
-            capabilities: handshake.capabilities.names.clone(),
-        });
+        publisher.plugin(known);
     }
 
     fn down(&self) {
@@ -340,7 +354,7 @@ impl DriverTask {
     }
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
-    fn announce(&self, handshake: &Handshake) {
+    pub(super) fn announce(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
         let mode = mode(handshake);
         let metrics = &self.context.metrics;
@@ -355,13 +369,13 @@ impl DriverTask {
     }
 
     /// Lets running calls end.
-    async fn drain(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn drain(&self, publisher: &Publisher, held: &mut Held) {
         if held.engine.is_none() {
             return;
         }
         publisher.phase(Phase::Draining);
         let Some(driver) = held.drain().await else { return };
-        publisher.forbidden(None);
+        publisher.withheld(None);
         *self.queue.lock() = None;
         self.context.metrics.forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");

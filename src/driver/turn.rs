@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::access::Reached;
 use super::handshake::RETRY;
 use super::held::Held;
 use super::status::{Phase, Publisher};
@@ -49,8 +50,13 @@ impl DriverTask {
         let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
         if other_claim || other_lease {
             // The driver came back under another name, or has another one than was thought.
+            let former = held.claim.as_ref().map(|claim| claim.driver().clone());
             self.finish(publisher, held).await;
             held.resign().await;
+            // An engine that ends takes its metrics along; where none ever ran, nothing else would.
+            if let Some(former) = former.filter(|former| !self.claims.is_served_by_another(&self.name, former)) {
+                self.context.metrics.forget_driver(&former);
+            }
         }
         self.attend(held, driver);
         if held.claim.is_none() {
@@ -118,21 +124,39 @@ impl DriverTask {
         self.wait(Some(RETRY * 30), news).await;
     }
 
-    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
-    pub(super) async fn lead(&mut self, publisher: &Publisher, client: &CsiClient, held: &mut Held) -> bool {
+    /// Waits until the driver's Lease is held, if there is an election at all, and notes the term. False when something else
+    /// comes first.
+    ///
+    /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
+    /// from before another replica worked.
+    pub(super) async fn lead(&mut self, publisher: &Publisher, reached: &Reached, held: &mut Held) -> bool {
         if self.campaign.is_none() {
             return true;
         }
-        let Some(candidate) = &held.candidate else { return false };
-        candidate.compete();
         loop {
+            let Some(candidate) = &held.candidate else { return false };
+            candidate.compete();
             let standing = candidate.standing();
+            held.term = candidate.term();
+            if held.has_engine_of_another_term() {
+                self.tell(
+                    &reached.handshake.plugin.name,
+                    "the Lease was lost meanwhile; what ran in it ends",
+                );
+                self.drain(publisher, held).await;
+                self.announce(&reached.handshake);
+                continue;
+            }
             let holder = match &standing {
-                Standing::Leading => return true,
+                Standing::Leading(_) => return true,
                 Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
-            let holder = holder.map(|holder| holder.identity.clone());
+            let own = self.campaign.as_ref().map(|campaign| &campaign.settings.identity);
+            let holder = holder.map(|holder| match &holder.identity {
+                identity if Some(identity) == own => format!("another process of the same name ({identity})"),
+                identity => identity.clone(),
+            });
             let refusal = candidate.refusal();
             publisher.phase(match (holder, &refusal) {
                 (None, Some(message)) => Phase::Stalled {
@@ -141,7 +165,7 @@ impl DriverTask {
                 },
                 (holder, _) => Phase::Standby { holder },
             });
-            let connection = client.connection();
+            let connection = reached.client.connection();
             let news = async {
                 tokio::select! {
                     () = candidate.differs_from(&standing) => {}
@@ -150,7 +174,7 @@ impl DriverTask {
                     () = held.outranked() => {}
                 }
             };
-            if self.is_called_away(None, news, client).await || held.is_outranked() {
+            if self.is_called_away(None, news, &reached.client).await || held.is_outranked() {
                 return false;
             }
         }

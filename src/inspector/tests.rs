@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::decide::tests::api_server::not_found;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::Kind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
 use crate::store::{Forced, Registration, Route};
-use crate::telemetry::Tracers;
+use crate::telemetry::Tracer;
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
@@ -33,7 +34,7 @@ fn client(drivers: CsiDrivers) -> Client {
                 StatusCode::OK,
                 json!({"metadata": {"name": name, "uid": "u"}, "spec": {"attachRequired": required}}),
             ),
-            None => (StatusCode::NOT_FOUND, json!({"message": "not found"})),
+            None => (StatusCode::NOT_FOUND, not_found(request.uri().path())),
         };
         let response = Response::builder()
             .status(status)
@@ -61,7 +62,7 @@ impl Scene {
             events: Events::disabled(),
             requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
+use super::place::change::PlaceChange;
 use super::settings::{self, Timing};
-use super::{Board, ElectionSettings, LeaseHealth};
+use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces, Term};
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -26,8 +27,12 @@ pub struct Office {
     pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
 }
 
 impl Office {
@@ -42,6 +47,7 @@ impl Office {
         Campaign {
             client: self.client.clone(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: settings::namespace(namespace),
                 identity: self.identity.clone(),
                 labels: self.labels.clone(),
@@ -49,7 +55,11 @@ impl Office {
                 timing,
             },
             health: self.health.clone(),
-            board: self.board.clone(),
+            shares: self.shares.clone(),
+            clock: self.clock.clone(),
+            seen: self.seen.clone(),
+            record: None,
+            longest_call: Duration::ZERO,
         }
     }
 }
@@ -63,8 +73,58 @@ pub struct Campaign {
     pub settings: ElectionSettings,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
+    /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
+    pub record: Option<PlaceRecord>,
+    /// How long a call may run that was begun without a Lease.
+    pub longest_call: Duration,
+}
+
+impl Campaign {
+    /// The same, whose place is recorded.
+    #[must_use]
+    pub fn recorded(self, record: PlaceRecord) -> Self {
+        Self {
+            record: Some(record),
+            ..self
+        }
+    }
+
+    /// The same without a Lease, for replicas whose calls last so long at most.
+    #[must_use]
+    pub fn without_lease(self, longest_call: Duration) -> Self {
+        Self {
+            longest_call,
+            settings: ElectionSettings {
+                enabled: false,
+                ..self.settings
+            },
+            ..self
+        }
+    }
+
+    /// How the candidate for this Lease gets to its place; none when that is not recorded.
+    pub(super) fn place_change(&self, lease: &str) -> Option<PlaceChange> {
+        let settings = &self.settings;
+        Some(PlaceChange {
+            client: self.client.clone(),
+            lease: lease.to_owned(),
+            place: Place {
+                namespace: settings.enabled.then(|| settings.namespace.clone()),
+                identity: settings.identity.clone(),
+                runs_out_after: settings.timing.lease_duration.max(self.longest_call),
+            },
+            record: self.record.clone()?,
+            seen: self.seen.clone(),
+            retry_period: settings.timing.retry_period,
+            request_deadline: settings.timing.request_deadline(),
+        })
+    }
 }
 
 /// Who holds a Lease.
@@ -91,8 +151,8 @@ pub enum Standing {
         /// Who holds it.
         holder: Option<Holder>,
     },
-    /// It holds the Lease.
-    Leading,
+    /// It holds the Lease, in this term.
+    Leading(Term),
     /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
     Lost {
         /// When others may take it.
@@ -117,8 +177,8 @@ pub struct Candidate {
     lease: String,
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
-    asked: watch::Receiver<Option<String>>,
     refusal: watch::Receiver<Option<String>>,
+    elects: bool,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -140,17 +200,16 @@ impl Candidate {
             Order::Observe | Order::Resign => Standing::Unknown,
         });
         let (orders, ordered) = watch::channel(order);
-        let patience = campaign.settings.timing.renew_deadline;
-        let (asking, asked) = watch::channel(None);
+        let (elects, patience) = (campaign.settings.enabled, campaign.settings.timing.renew_deadline);
         let (refusing, refusal) = watch::channel(None);
-        let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking, refusing);
+        let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
         let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
             orders,
-            asked,
             refusal,
+            elects,
             patience,
             task,
         }
@@ -201,9 +260,22 @@ impl Candidate {
         self.standing.borrow().clone()
     }
 
+    /// Whether there is a Lease at all; without, it leads for as long as it competes.
+    pub fn elects(&self) -> bool {
+        self.elects
+    }
+
+    /// The term in which it holds the Lease; none when it does not, or not surely.
+    pub fn term(&self) -> Option<Term> {
+        match &*self.standing.borrow() {
+            Standing::Leading(term) => Some(term.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether it holds the Lease.
     pub fn leads(&self) -> bool {
-        *self.standing.borrow() == Standing::Leading
+        self.term().is_some()
     }
 
     /// Why the Lease may not be read or written, and which right is missing; none when it may be, as far as known.
@@ -226,39 +298,12 @@ impl Candidate {
         let _ended = standing.wait_for(|standing| standing != before).await;
     }
 
-    /// Resolves when the Lease is not held, or not surely.
-    pub async fn not_leading(&self) {
+    /// Resolves when the Lease is not held in this term any more, or not surely. That it is held again changes nothing.
+    pub async fn loses(&self, term: &Term) {
         let mut standing = self.standing.clone();
-        let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
-    }
-
-    /// Resolves when the Lease should be handed over to a replica that leads fewer: with [`Candidate::stand_down`], as soon
-    /// as that costs little.
-    pub async fn should_hand_over(&self) {
-        let mut asked = self.asked.clone();
-        if asked.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.
-    pub async fn succeeded_by_another(&self) {
-        loop {
-            let until = match self.standing() {
-                Standing::Leading => {
-                    self.not_leading().await;
-                    continue;
-                }
-                Standing::Lost { until } => until,
-                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
-            };
-            let mut standing = self.standing.clone();
-            tokio::select! {
-                () = sleep_until(until) => return,
-                // Back again before anybody else took it.
-                _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}
-            }
-        }
+        let lost = standing.wait_for(|standing| !matches!(standing, Standing::Leading(now) if now == term));
+        // Without the task that renews it, nothing is held for long.
+        let _ended = lost.await;
     }
 
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or

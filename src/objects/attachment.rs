@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use super::meta::{boxed, slim, trace_context};
 use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
 use super::{Finalizers, ResourceVersion};
-use crate::api::names::{NODE_ID_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -50,7 +51,7 @@ struct SourceWire {
 pub struct StatusWire {
     #[serde(default)]
     attached: bool,
-    attachment_metadata: Option<BTreeMap<String, String>>,
+    attachment_metadata: Option<BTreeMap<String, IgnoredAny>>,
     attach_error: Option<ErrorWire>,
     detach_error: Option<ErrorWire>,
 }
@@ -133,6 +134,8 @@ pub struct Attachment {
     pub volume_note: Option<Box<VolumeNote>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
+    /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
+    pub not_attached_at: Option<Box<str>>,
     /// Annotations that may carry a trace context, ours among them.
     pub trace_context: StringMap,
     /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
@@ -145,8 +148,9 @@ pub struct Attachment {
     pub source: Source,
     /// `status.attached`.
     pub attached: bool,
-    /// `status.attachmentMetadata`: the publish context handed to the kubelet.
-    pub publish_context: StringMap,
+    /// Keys of `status.attachmentMetadata`, the publish context handed to the kubelet. The values, of up to 256 KiB each, are
+    /// the driver's and nobody here reads them.
+    pub publish_context_keys: Box<[Box<str>]>,
     /// `status.attachError`.
     pub attach_error: Option<Box<ErrorNote>>,
     /// `status.detachError`.
@@ -209,11 +213,20 @@ impl From<VolumeAttachmentWire> for Attachment {
                 .get(VOLUME_ANNOTATION)
                 .and_then(|text| serde_json::from_str(text).ok()),
             retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
+            not_attached_at: annotations
+                .remove(NOT_ATTACHED_AT_ANNOTATION)
+                .map(String::into_boxed_str),
             attacher: wire.spec.attacher.into(),
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),
             attached: wire.status.attached,
-            publish_context: StringMap::from(wire.status.attachment_metadata.unwrap_or_default()),
+            publish_context_keys: wire
+                .status
+                .attachment_metadata
+                .into_iter()
+                .flatten()
+                .map(|(key, _)| key.into())
+                .collect(),
             attach_error: note(wire.status.attach_error),
             detach_error: note(wire.status.detach_error),
         }

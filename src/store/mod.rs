@@ -8,38 +8,49 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod cause;
+mod counts;
 mod forced;
 mod index;
+mod links;
 mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod react;
+mod reading;
 mod reflect;
+mod rounds;
 mod route;
+mod sharing;
 mod table;
 
 pub use cause::Cause;
+pub use counts::Counts;
 pub use forced::Forced;
 pub(crate) use index::Change;
-pub use index::{Counts, Snapshot};
+pub use index::Snapshot;
 pub use observe::observe;
-pub use overview::Around;
-pub(crate) use reflect::{RECOVERED, patient, reflect};
+pub use overview::{Around, Marks};
+pub use reading::Reading;
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};
+pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
+use table::Origin;
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -54,6 +65,10 @@ struct Inner {
     synced: watch::Sender<Synced>,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// Attachments that are still to be looked at for a change that the watches brought.
+    backlog: parking_lot::Mutex<react::Backlog>,
+    /// When a fresh list was last asked for because of a doubt.
+    doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
     arrivals: watch::Sender<()>,
     /// Counts the changes.
@@ -63,54 +78,7 @@ struct Inner {
     deaf: parking_lot::Mutex<Option<Ignores>>,
 }
 
-/// In which round each kind was last listed completely; none before the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
-    attachments: Option<u64>,
-    volumes: Option<u64>,
-    nodes: Option<u64>,
-}
-
-impl Synced {
-    /// Whether all kinds were listed in this round or a later one.
-    fn since(self, round: u64) -> bool {
-        [self.attachments, self.volumes, self.nodes]
-            .iter()
-            .all(|listed| *listed >= Some(round))
-    }
-}
-
 impl Store {
-    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
-    pub async fn wait_synced(&self) {
-        self.listed_since(0).await;
-    }
-
-    /// Lists everything anew; resolves when that is done.
-    ///
-    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
-    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
-    /// it. What a list shows that begins now is at least as new as everything the other one did.
-    pub async fn listed_anew(&self) {
-        let mut round = 0;
-        self.inner.rounds.send_modify(|rounds| {
-            *rounds += 1;
-            round = *rounds;
-        });
-        self.listed_since(round).await;
-    }
-
-    async fn listed_since(&self, round: u64) {
-        let mut synced = self.inner.synced.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _all = synced.wait_for(|synced| synced.since(round)).await;
-    }
-
-    /// Whether all three kinds were listed.
-    pub fn is_synced(&self) -> bool {
-        self.inner.synced.borrow().since(0)
-    }
-
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
@@ -169,8 +137,18 @@ impl Store {
 
     /// Takes in an attachment from the watch.
     pub fn apply_attachment(&self, record: Attachment) {
-        let change = self.inner.index.write().apply_attachment(record);
-        self.react(change);
+        self.take_attachment(record, Origin::News);
+    }
+
+    fn take_attachment(&self, record: Attachment, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_attachment(record, origin);
+        let haunted = index.attachments.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in an attachment from an answer to a request of ours.
@@ -184,14 +162,34 @@ impl Store {
 
     /// Takes in a CSINode from the watch.
     pub fn apply_node(&self, record: CsiNode) {
-        let change = self.inner.index.write().apply_node(record);
-        self.react(change);
+        self.take_node(record, Origin::News);
+    }
+
+    fn take_node(&self, record: CsiNode, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_node(record, origin);
+        let haunted = index.nodes.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
-        let change = self.inner.index.write().apply_volume(record);
-        self.react(change);
+        self.take_volume(record, Origin::News);
+    }
+
+    fn take_volume(&self, record: Volume, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_volume(record, origin);
+        let haunted = index.volumes.is_haunted();
+        drop(index);
+        self.react_in_pieces(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// As [`Store::answered_attachment`], for a PersistentVolume.
@@ -257,114 +255,6 @@ impl Store {
     /// Changes whenever a driver gives up its place, so that one that was refused for it may try again.
     pub fn vacancies(&self) -> watch::Receiver<()> {
         self.inner.vacancies.subscribe()
-    }
-
-    fn react(&self, change: Change) {
-        #[cfg(test)]
-        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
-            return;
-        }
-        if !matches!(change, Change::None) {
-            self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        }
-        match change {
-            Change::None => {}
-            Change::Attachment { name, replaced, cause } => {
-                if let Some(replaced) = &replaced {
-                    self.tell_gone(replaced);
-                }
-                self.look_at_attachment(&name, cause);
-                self.look_at_those_waiting_for(&name, replaced.as_deref());
-                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::AttachmentGone { record } => {
-                self.tell_gone(&record);
-                self.look_at_attachment(&record.name, Cause::Update);
-                self.forget_if_gone(&record);
-                self.look_at_those_waiting_for(&record.name, Some(&record));
-                if let Some(volume) = record.volume_name() {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::Volume {
-                name,
-                attachments,
-                cause,
-            } => {
-                self.look_at_volume(&name, cause);
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Volume);
-                }
-            }
-            Change::Node { attachments } => {
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Update);
-                }
-            }
-        }
-    }
-
-    /// Hands an attachment to its driver's queue, if it may need work.
-    ///
-    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
-    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
-    fn look_at_attachment(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some(snapshot) = index.snapshot(name) else { return };
-        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot, cause);
-        }
-    }
-
-    /// An attachment that is leaving, or has left, may be what others wait for.
-    fn look_at_those_waiting_for(&self, name: &str, gone: Option<&Attachment>) {
-        let waiting = {
-            let index = self.inner.index.read();
-            let leaving = index.attachments.get(name).filter(|record| record.deleting.is_some());
-            let mut waiting = leaving.map(|record| index.waiting_for(record)).unwrap_or_default();
-            waiting.extend(gone.map(|record| index.waiting_for(record)).unwrap_or_default());
-            waiting
-        };
-        for name in &waiting {
-            self.look_at_attachment(name, Cause::Update);
-        }
-    }
-
-    fn tell_gone(&self, record: &Attachment) {
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            (route.settled)(record, Rest::Gone);
-        }
-    }
-
-    fn forget_if_gone(&self, record: &Attachment) {
-        let index = self.inner.index.read();
-        if index
-            .attachments
-            .get(&record.name)
-            .is_some_and(|known| known.attacher == record.attacher)
-        {
-            return;
-        }
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
-        }
-    }
-
-    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
-    /// nor of an in-tree plug-in, and no driver is asked about it.
-    fn look_at_volume(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some((volume, attachments)) = index.volume(name) else {
-            return;
-        };
-        if !volume.deleting && volume.in_tree.is_none() {
-            return;
-        }
-        for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments, cause);
-        }
     }
 }
 

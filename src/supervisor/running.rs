@@ -136,7 +136,7 @@ impl Drivers {
 
     /// Begins the traces of generations that were not seen before.
     pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>) {
-        self.generations.observe(objects, outlook, &self.context.tracers);
+        self.generations.observe(objects, outlook, &self.context.tracer);
     }
 
     /// The requests to the API server that all drivers share.
@@ -160,8 +160,8 @@ impl Drivers {
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
         let standing = Arc::new(Mutex::new(None));
-        let campaign = self.election.campaign(&config);
-        let elects = campaign.is_some();
+        let campaign = self.election.campaign(name, &config);
+        let elects = campaign.as_ref().is_some_and(|campaign| campaign.settings.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
@@ -214,6 +214,25 @@ impl Drivers {
         self.context.logs.set(name, config.log_level);
         running.config = config.clone();
         running.settings.send_replace(config);
+    }
+
+    /// Lets a driver claim nothing new.
+    pub fn leave(&mut self, name: &str) {
+        let Some(running) = self.running.get(name) else {
+            return;
+        };
+        let config = if let Then::Start(next) = &running.then {
+            next
+        } else {
+            &running.config
+        };
+        if !config.leaving {
+            let config = DriverConfig {
+                leaving: true,
+                ..(**config).clone()
+            };
+            self.reload(name, Arc::new(config));
+        }
     }
 
     pub fn restart(&mut self, name: &str, config: Arc<DriverConfig>) {
@@ -345,12 +364,15 @@ impl Drivers {
         let Some(running) = self.running.get(name) else {
             return Lead::Nobody;
         };
-        if !running.elects {
-            return Lead::Ours;
-        }
         let standing = running.standing.lock();
-        match &*standing {
-            Some(standing) => Lead::from(&*standing.borrow()),
+        let standing = standing.as_ref().map(|standing| standing.borrow().clone());
+        if !running.elects {
+            // Unless another replica still has a Lease from before.
+            let waits = standing.filter(|standing| matches!(standing, Standing::Waiting { holder: Some(_) }));
+            return waits.as_ref().map_or(Lead::Ours, Lead::from);
+        }
+        match &standing {
+            Some(standing) => Lead::from(standing),
             // It is about to look at the Lease.
             None if running.known_as.lock().is_some() => Lead::Unknown,
             None => Lead::Nobody,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::deletion::Remaining;
 use super::plan::Problem;
 use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
@@ -23,8 +24,8 @@ pub(super) struct Facts<'a> {
     pub driver: Option<&'a DriverStatus>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a Problem>,
-    /// The number of attachments for whose detach the object waits to be deleted.
-    pub leaving: Option<usize>,
+    /// What the object waits for to be deleted.
+    pub leaving: Option<&'a Remaining>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -45,6 +46,8 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: running.then(|| facts.holder.to_owned()),
+        // Not ours to say: it is written by who leads, before the work begins.
+        leader_election: known.leader_election.clone(),
         attachments: plugin.map(|_| attachments(facts)),
         last_reconcile_sync: facts
             .driver
@@ -171,13 +174,11 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
-    if let Some(count) = facts.leaving {
-        let what = if count == 1 {
-            "VolumeAttachment is"
-        } else {
-            "VolumeAttachments are"
-        };
-        let text = format!("is being deleted; waits until {count} {what} detached (spec.deletionPolicy)");
+    if let Some(remaining) = facts.leaving {
+        let text = format!(
+            "is being deleted and attaches nothing new; waits until {} (spec.deletionPolicy)",
+            remaining.words()
+        );
         let kind = ConditionType::Reconciling;
         replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
     }
@@ -286,13 +287,13 @@ fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsHealthy;
     // It says what to do, which is better than that something is stuck for want of it.
-    if let Some(forbidden) = facts.driver.and_then(|driver| driver.forbidden.as_ref()) {
-        let waiting = match forbidden.attachments {
+    if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
+        let waiting = match withheld.attachments {
             1 => "1 attachment waits for it".to_owned(),
-            count => format!("{count} attachments wait for a Secret that may not be read"),
+            count => format!("{count} attachments wait for Secrets that the driver is not given"),
         };
-        let message = format!("{}; {waiting}", forbidden.message);
-        return ConditionUpdate::new(kind, false, Reason::SecretForbidden, message);
+        let message = format!("{}; {waiting}", withheld.message);
+        return ConditionUpdate::new(kind, false, withheld.reason, message);
     }
     if let Some(stuck) = facts.stuck {
         let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));

@@ -3,9 +3,11 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::status;
 use super::voice::Voice;
@@ -31,6 +33,16 @@ pub(super) struct Entry {
     /// Whether somebody else wrote after us. What is put right then is never urgent.
     overwritten: bool,
     pub voice: Voice,
+    /// A list that began when nothing could be claimed any more for an object that is being deleted.
+    pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
+}
+
+/// What [`StatusWriter`] writes of a status: where the Lease is has a writer of its own, with other rules.
+fn without_place(status: &AttacherConfigStatus) -> AttacherConfigStatus {
+    AttacherConfigStatus {
+        leader_election: None,
+        ..status.clone()
+    }
 }
 
 fn version(object: &AttacherConfigObject) -> Option<u64> {
@@ -49,18 +61,26 @@ impl Entry {
                 version: None,
                 overwritten: false,
                 voice: Voice::default(),
+                last_list: None,
             };
         };
         let echo = known.version.is_some() && version(&object) <= known.version;
         let written = if echo { &known.written } else { &object.status };
         Self {
-            overwritten: known.overwritten || *written != known.written,
+            overwritten: known.overwritten || without_place(written) != without_place(&known.written),
             written: written.clone(),
             written_at: known.written_at,
             version: known.version,
             voice: known.voice.clone(),
+            last_list: known.last_list.clone(),
             object,
         }
+    }
+
+    /// A list begins: what it shows tells something new of the status, whatever its version. After a restore of the API
+    /// server from a backup it is older than what we wrote.
+    pub fn is_listed_again(&mut self) {
+        self.version = None;
     }
 
     /// Whether a wanted status that differs should be written now, or is better put off.
@@ -101,6 +121,7 @@ impl StatusWriter {
         uid: Option<&str>,
         status: &AttacherConfigStatus,
     ) -> Result<AttacherConfigObject, String> {
+        let status = without_place(status);
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
             "kind": "AttacherConfig",
@@ -128,8 +149,8 @@ impl StatusWriter {
         answer
     }
 
-    /// Sends a merge patch of the finalizers; an error in words.
-    pub async fn write_finalizers(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
+    /// Sends a merge patch of the metadata; an error in words.
+    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()

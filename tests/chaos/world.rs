@@ -93,7 +93,7 @@ pub struct World {
     /// Who stops parts of the control plane.
     pub control_plane: Mutex<()>,
     logs: Option<PathBuf>,
-    sockets: tempfile::TempDir,
+    _sockets: tempfile::TempDir,
 }
 
 /// Name of a node; the drivers know it by the same.
@@ -165,7 +165,7 @@ impl World {
             cluster,
             control_plane: Mutex::default(),
             logs,
-            sockets,
+            _sockets: sockets,
         })
     }
 
@@ -294,11 +294,6 @@ impl World {
     pub fn heal(&self) {
         self.replicas.iter().for_each(|replica| replica.link.heal());
         self.drivers.iter().for_each(|driver| driver.mock.clear_rules());
-    }
-
-    /// The folder of the sockets.
-    pub fn sockets(&self) -> &std::path::Path {
-        self.sockets.path()
     }
 }
 

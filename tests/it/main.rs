@@ -12,6 +12,7 @@ mod support;
 
 mod bad_input;
 mod canary;
+mod capability;
 mod chaos;
 mod chart;
 mod collectors;
@@ -49,5 +50,6 @@ mod shutdown;
 mod takeover;
 mod tls;
 mod tracing;
+mod truth;
 mod unprivileged;
 mod writes;

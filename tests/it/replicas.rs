@@ -3,8 +3,10 @@
 mod claims;
 mod hand_over;
 mod loss;
+mod place;
 mod settings;
 mod shares;
+mod standstill;
 mod traces;
 
 use std::time::Duration;

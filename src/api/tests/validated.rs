@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts, Tracing,
+    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, PublishSecrets, ReconcileSync, Timeouts,
+    Tracing,
 };
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
@@ -69,6 +70,7 @@ fn the_defaults_become_these_settings() {
             },
             default_fs_type: String::new(),
             orphan_policy: crate::api::OrphanPolicy::Retry,
+            publish_secrets: PublishSecrets::default(),
             tls: None,
             kubernetes_api: None,
             leader_election: LeaderElection {
@@ -81,6 +83,8 @@ fn the_defaults_become_these_settings() {
             deletion_policy: crate::api::DeletionPolicy::Orphan,
             tracing: Tracing::default(),
             log_level: None,
+            capability_lost: crate::api::validated::CapabilityLost::default(),
+            leaving: false,
         }
     );
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::problem::{ConfigErrors, FieldError, Problem};
 use super::{
-    Backoff, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync, Timeouts, Tls,
+    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync,
+    Timeouts, Tls,
 };
 use crate::api::attacher_config::{
     AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
@@ -30,6 +31,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let concurrency = checker.concurrency(&spec.concurrency);
         let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
         let tls = checker.tls(spec, endpoint.as_ref());
+        let publish_secrets = checker.publish_secrets(&spec.publish_secrets);
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
@@ -48,11 +50,14 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 reconcile_sync,
                 default_fs_type: spec.default_fs_type.clone(),
                 orphan_policy: spec.orphan_policy,
+                publish_secrets,
                 kubernetes_api,
                 leader_election,
                 deletion_policy: spec.deletion_policy,
                 tracing,
                 log_level: spec.log_level,
+                capability_lost: CapabilityLost::default(),
+                leaving: false,
             }),
             _ => Err(ConfigErrors { errors: checker.errors }),
         }
@@ -212,8 +217,8 @@ impl Checker {
     }
 }
 
-/// The name format of the CSI spec: at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
-fn is_driver_name(name: &str) -> bool {
+/// Whether a text is the name of a CSI driver (CSI spec, "GetPluginInfo"): at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
+pub fn is_driver_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     bytes.len() <= rules::MAX_DRIVER_NAME
@@ -232,7 +237,7 @@ fn is_fs_type(name: &str) -> bool {
 }
 
 /// A DNS label of lower-case letters, as namespaces have it.
-fn is_label(name: &str) -> bool {
+pub(super) fn is_label(name: &str) -> bool {
     let bytes = name.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     bytes.len() <= rules::MAX_NAMESPACE
@@ -242,7 +247,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Labels with points between them, as most objects are named.
-fn is_subdomain(name: &str) -> bool {
+pub(super) fn is_subdomain(name: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |part: &str| {
         let bytes = part.as_bytes();

@@ -48,6 +48,12 @@ pub enum Problem {
     /// Not the form of a Secret's name.
     #[error("{}", rules::OBJECT_NAME_MESSAGE)]
     SecretName,
+    /// More entries than there may be.
+    #[error("{}", rules::PUBLISH_SECRETS_MESSAGE)]
+    PublishSecrets,
+    /// No name, or more than there may be.
+    #[error("{}", rules::SECRET_NAMES_MESSAGE)]
+    SecretNames,
     /// Neither a DNS name nor an address.
     #[error("{}", rules::SERVER_NAME_MESSAGE)]
     ServerName,
@@ -81,9 +87,6 @@ pub enum Problem {
     /// Not from 0 to 1000000.
     #[error("{}", rules::SAMPLES_MESSAGE)]
     Samples,
-    /// Not the address of a collector.
-    #[error("{}", rules::COLLECTOR_MESSAGE)]
-    Collector,
     /// Not the key of an annotation with a trace context.
     #[error("{}", rules::TRACE_ANNOTATION_MESSAGE)]
     TraceAnnotation,

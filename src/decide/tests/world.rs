@@ -85,6 +85,8 @@ pub fn world() -> World {
         driver: DriverFacts::new(DRIVER, capable()),
         policy: Policy {
             default_fs_type: "ext4".into(),
+            publish_secrets: decide::PublishSecrets::all_of(&["default"]),
+            config: "config".into(),
             ..Policy::default()
         },
         neighbours: Neighbours::default(),
@@ -245,6 +247,11 @@ impl World {
                 }
                 Action::Publish(plan) => return self.publish(&observed, &plan, secrets.as_ref()),
                 Action::Unpublish(plan) => return self.take_back(&observed, &plan, secrets.as_ref()),
+                Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                    if let Err(error) = self.write(&write) {
+                        return self.fail(&observed, wrapped("could not remove the finalizer", &error));
+                    }
+                }
                 Action::MarkAttached(write) | Action::Release(write) => {
                     return self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget);
                 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::decide::tests::api_server::{apply, is_gone};
+use crate::decide::tests::api_server::{apply, is_gone, not_found};
 
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,18 @@ pub enum Kind {
     Volume,
     Node,
     Secret,
+}
+
+impl Kind {
+    /// Where the objects are.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Attachment => "/apis/storage.k8s.io/v1/volumeattachments",
+            Self::Volume => "/api/v1/persistentvolumes",
+            Self::Node => "/apis/storage.k8s.io/v1/csinodes",
+            Self::Secret => "/api/v1/namespaces/ns/secrets",
+        }
+    }
 }
 
 /// A change as a watch tells it.
@@ -107,7 +119,7 @@ impl Cluster {
             Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
         };
         let Some(before) = self.get(kind, name).cloned() else {
-            return (404, message("not found"), None);
+            return (404, not_found(&format!("{}/{name}", kind.path())), None);
         };
         let refused = if write.form == Form::Json { 422 } else { 409 };
         match apply(&before, write) {

@@ -16,15 +16,16 @@ use super::watches::watch as feed;
 use super::world::{DRIVER, World};
 use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::decide::{Capabilities, DriverFacts};
+use crate::decide::{Capabilities, DriverFacts, PublishSecrets};
 use crate::driver::engine::Engine;
+use crate::driver::fence::FencedClient;
 use crate::driver::status::Publisher;
 use crate::driver::{Context, DriverStatus};
 use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Reflected, Store, follow_from_list};
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -96,7 +97,7 @@ impl Replica {
             ),
             metrics,
             events: Events::disabled(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };
@@ -146,7 +147,8 @@ impl Replica {
             let facts = DriverFacts::new(DRIVER, capabilities);
             let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
             world.note(life.name(), || "takes up the work".to_owned());
-            let started = Engine::start_by(rules, context, settings, "config".into(), facts, driver, publisher);
+            let client = FencedClient::new(driver, None);
+            let started = Engine::start_by(rules, context, settings, "config".into(), facts, client, publisher);
             // The store is this replica's own, so that there is no other engine to be in conflict with.
             *slot.lock() = started.ok();
         })));
@@ -175,7 +177,7 @@ impl Replica {
         }
         tokio::time::sleep(after).await;
         if let Some(engine) = &*self.engine.lock() {
-            engine.resume(self.driver());
+            engine.resume(FencedClient::new(self.driver(), None));
         }
     }
 
@@ -211,6 +213,7 @@ fn watches<K: Reflected>(
 fn settings(scenario: &Scenario, mutant: &Mutant) -> DriverConfig {
     let spec = AttacherConfigSpec::new("unix:///model");
     let mut settings = DriverConfig::try_from(&spec).expect("the defaults are valid");
+    settings.publish_secrets = PublishSecrets::all_of(&["ns"]);
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;
     (settings.backoff.initial, settings.backoff.max) = if mutant.restless {

@@ -5,9 +5,10 @@ use kube::client::Body;
 use serde_json::json;
 use tower::BoxError;
 
-use super::cluster::{Kind, message};
+use super::cluster::Kind;
 use super::service::{Answer, respond};
 use super::world::World;
+use crate::decide::tests::api_server::not_found;
 
 /// Where the Secrets are.
 pub const PATH: &str = "/api/v1/namespaces/ns/secrets";
@@ -30,6 +31,6 @@ pub fn serve(world: &World, name: &str) -> Result<Answer, BoxError> {
             let kind = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
             respond(200, &kind)
         }
-        None => respond(404, &message("not found")),
+        None => respond(404, &not_found(&format!("{PATH}/{name}"))),
     }
 }

@@ -19,6 +19,7 @@ use super::secrets;
 use super::world::{State, World};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
+use crate::decide::tests::api_server::not_found;
 
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
@@ -186,11 +187,11 @@ fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, 
                 200,
                 json!({"metadata": object["metadata"], "data": {"key": "dmFsdWU="}}),
             ),
-            None => (404, message("not found")),
+            None => (404, not_found(&format!("{SECRETS}/{name}"))),
         },
         Asked::Read(kind, name) => match state.cluster.get(kind, &name) {
             Some(object) => (200, Value::clone(object)),
-            None => (404, message("not found")),
+            None => (404, not_found(&format!("{}/{name}", kind.path()))),
         },
         Asked::Write(write) => {
             let (code, body, written) = state.cluster.write(&write);

@@ -28,6 +28,9 @@ struct Feed<K> {
     breaker: Breaker,
     /// What was listed and is still to be told.
     told: VecDeque<watcher::Result<Event<K>>>,
+    /// Whether a list was announced and is to be asked for. What it shows is later than everything that was known when it
+    /// was announced.
+    announced: bool,
     /// How many changes are behind us.
     at: usize,
     /// How often the watch was broken on purpose.
@@ -47,10 +50,11 @@ pub fn watch<K: Reflected>(
         rng: Rng::with_seed(seed),
         breaker,
         told: VecDeque::new(),
+        announced: false,
         at: 0,
         breaks: 0,
     };
-    feed.list();
+    feed.announce();
     unfold(feed, |mut feed| async move {
         let event = feed.next().await;
         Some((event, feed))
@@ -58,13 +62,18 @@ pub fn watch<K: Reflected>(
 }
 
 impl<K: Reflected> Feed<K> {
+    fn announce(&mut self) {
+        self.told.push_back(Ok(Event::Init));
+        self.announced = true;
+    }
+
     fn list(&mut self) {
+        self.announced = false;
         let (objects, at) = self.world.with(|state| {
             let objects: Vec<Arc<Value>> = state.cluster.all(self.kind).cloned().collect();
             (objects, state.cluster.changes.len())
         });
         self.at = at;
-        self.told.push_back(Ok(Event::Init));
         let objects = objects.iter().filter_map(|object| decode(object));
         self.told.extend(objects.map(|object| Ok(Event::InitApply(object))));
         self.told.push_back(Ok(Event::InitDone));
@@ -84,6 +93,10 @@ impl<K: Reflected> Feed<K> {
                 // A list comes in pages.
                 tokio::time::sleep(lag / 4).await;
                 return event;
+            }
+            if self.announced {
+                self.list();
+                continue;
             }
             let (number, before) = (self.kind as usize, self.breaks);
             let breaker = &mut self.breaker;
@@ -121,7 +134,7 @@ impl<K: Reflected> Feed<K> {
         let down = self.millis(LONGEST_BREAK);
         self.world.note("watch", || format!("{:?} breaks", self.kind));
         tokio::time::sleep(down).await;
-        self.list();
+        self.announce();
         Err(watcher::Error::NoResourceVersion)
     }
 }

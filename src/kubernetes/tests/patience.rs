@@ -207,3 +207,74 @@ async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
     assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 200);
     assert_eq!(began.elapsed().as_secs(), 20);
 }
+
+/// Whoever follows a watch may resume one that ended in time only.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_before_its_time_was_cut_off() {
+    for (path, lasts, is_cut_off) in [
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 200, true),
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 285, false),
+        ("/apis/a/b?watch=true", 0, false),
+        ("/apis/a/b/c?timeoutSeconds=290", 0, false),
+    ] {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            let frames = futures::stream::once(async move {
+                tokio::time::sleep(Duration::from_secs(lasts)).await;
+                Ok::<_, io::Error>(hyper::body::Frame::data(Bytes::from("x")))
+            });
+            Ok::<_, io::Error>(Response::new(http_body_util::StreamBody::new(Box::pin(frames))))
+        });
+        let response = Patient::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await
+            .unwrap();
+        let end = response.into_body().collect().await;
+        assert_eq!(end.is_err(), is_cut_off, "{path} {lasts}");
+    }
+}
+
+/// Else all objects of the kind would look gone.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_another_kind_is_no_answer() {
+    for (path, kind, is_taken) in [
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "VolumeAttachmentList",
+            true,
+        ),
+        ("/api/v1/persistentvolumes?limit=500", "PersistentVolumeList", true),
+        ("/apis/storage.k8s.io/v1/csinodes?limit=500", "CSINodeList", true),
+        (
+            "/apis/attacher.csi.dev/v1alpha1/attacherconfigs?limit=1",
+            "AttacherConfigList",
+            true,
+        ),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "PersistentVolumeList",
+            false,
+        ),
+        ("/apis/storage.k8s.io/v1/volumeattachments?limit=500", "Status", false),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments/one",
+            "VolumeAttachment",
+            true,
+        ),
+    ] {
+        let body = json!({"kind": kind, "metadata": {"resourceVersion": "1"}, "items": []}).to_string();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::new(Full::<Bytes>::from(body.clone()));
+            async { Ok::<_, io::Error>(answer) }
+        });
+        let answer = Patient::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await;
+        assert_eq!(answer.is_ok(), is_taken, "{path} {kind}");
+    }
+}

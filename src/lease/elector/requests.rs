@@ -2,17 +2,26 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ObjectMeta, PostParams};
+use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::Elector;
-use crate::api::names::FIELD_MANAGER;
+use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
 use crate::error_chain::chain;
+use crate::lease::candidate::Campaign;
 use crate::lease::election::Next;
 use crate::lease::record::Record;
+use crate::lease::requests::{Unread, no_answer, read_lease};
+use crate::lease::{Moment, Term};
 
 impl Elector {
     pub(super) async fn read(&mut self) -> Result<(), String> {
-        let lease = self.bounded(self.api.get_opt(&self.name)).await?;
+        let limit = self.request_deadline();
+        let lease = match read_lease(&self.api, &self.name, limit).await {
+            Ok(lease) => lease,
+            Err(Unread::Forbidden(message)) => return Err(self.is_refused(&message)),
+            Err(Unread::Failed(error)) => return Err(error),
+        };
         self.in_doubt = false;
         self.saw(lease);
         Ok(())
@@ -22,10 +31,18 @@ impl Elector {
         self.seen = true;
         self.election.observe(lease.as_ref().map(Record::of), Instant::now());
         self.known = lease;
-        self.consider_answer();
+        let Some(holder) = self.other_holder() else { return };
+        let Campaign {
+            settings, shares, seen, ..
+        } = &self.campaign;
+        if holder.reports {
+            shares.observe_other();
+        }
+        let duration = self.election.known_duration().unwrap_or_default();
+        seen.insert(&self.name, &settings.namespace, duration);
     }
 
-    pub(super) async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
+    pub(super) async fn write_next(&mut self, next: Next) -> Result<Moment, String> {
         match next {
             Next::Create(record) | Next::Write(record) => self.write(record).await,
             Next::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
@@ -33,16 +50,20 @@ impl Elector {
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
-    pub(super) async fn write(&mut self, record: Record) -> Result<Instant, String> {
+    pub(super) async fn write(&mut self, record: Record) -> Result<Moment, String> {
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &self.campaign.settings.labels);
-        self.write_notes(&record, &mut lease);
-        let begun = Instant::now();
+        if self.campaign.settings.reports && !record.holder.is_empty() {
+            let notes = lease.metadata.annotations.get_or_insert_default();
+            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+        }
+        let begun = self.campaign.clock.now();
         self.in_doubt = true;
+        self.election.attempts(&record);
         let stored = if self.known.is_some() {
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
         } else {
@@ -58,20 +79,29 @@ impl Elector {
         self.election.written(record, Instant::now());
         if self.election.is_ours() {
             let duration = self.campaign.settings.timing.lease_duration;
-            self.campaign.health.renewed(&self.name, duration, begun);
+            self.campaign.health.renewed(&self.name, duration, begun.monotonic);
         }
         Ok(begun)
     }
 
+    /// How long a request may take. While the Lease is held, half of what is left until the renew deadline, so that there is
+    /// always time for another one.
+    fn request_deadline(&self) -> Duration {
+        let usual = self.campaign.settings.timing.request_deadline();
+        let left = self
+            .term
+            .as_ref()
+            .map(Term::until_deadline)
+            .filter(|left| !left.is_zero());
+        left.map_or(usual, |left| usual.min(left / 2))
+    }
+
     pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        let limit = self.campaign.settings.timing.request_deadline();
+        let limit = self.request_deadline();
         match timeout(limit, request).await {
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.is_refused(&status.message)),
             Ok(answer) => answer.map_err(|error| chain(&error)),
-            Err(_) => Err(format!(
-                "no answer from the API server within {} s",
-                limit.as_secs_f64()
-            )),
+            Err(_) => Err(no_answer(limit)),
         }
     }
 

@@ -8,28 +8,31 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::api::names::LEASE_HAND_OVER_ANNOTATION;
-use crate::lease::{Board, Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, Standing};
+use crate::lease::{
+    Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, SeenPlaces, Standing,
+};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
 
-struct World {
-    server: ApiServer,
+pub(super) struct World {
+    pub server: ApiServer,
     metrics: Metrics,
     health: LeaseHealth,
+    pub clock: Clock,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             server: ApiServer::default(),
             metrics: Metrics::default(),
             health: LeaseHealth::default(),
+            clock: Clock::of_test(),
         }
     }
 
-    fn candidate(&self, identity: &str) -> Candidate {
+    pub fn candidate(&self, identity: &str) -> Candidate {
         Candidate::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
@@ -41,6 +44,7 @@ impl World {
         Campaign {
             client: self.server.client(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: "default".to_owned(),
                 identity: identity.to_owned(),
                 labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
@@ -48,7 +52,11 @@ impl World {
                 timing: usual(),
             },
             health: self.health.clone(),
-            board: Board::default(),
+            shares: LeaseShares::default(),
+            seen: SeenPlaces::default(),
+            record: None,
+            longest_call: Duration::ZERO,
+            clock: self.clock.clone(),
         }
     }
 
@@ -60,7 +68,7 @@ impl World {
     }
 }
 
-async fn leads(candidate: &Candidate) {
+pub(super) async fn leads(candidate: &Candidate) {
     let wait = async {
         while !candidate.leads() {
             candidate.differs_from(&candidate.standing()).await;
@@ -69,8 +77,15 @@ async fn leads(candidate: &Candidate) {
     timeout(seconds(120), wait).await.expect("it leads");
 }
 
+/// Resolves when the Lease is not held, or not surely.
+async fn not_leading(candidate: &Candidate) {
+    if let Some(term) = candidate.term() {
+        candidate.loses(&term).await;
+    }
+}
+
 /// Lets everything happen that needs no time, and so much time.
-async fn pass(time: Duration) {
+pub(super) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
@@ -167,17 +182,19 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     let candidate = world.candidate("a");
     leads(&candidate).await;
     let led = Instant::now();
+    let term = candidate.term().unwrap();
     // The last renewal is that after 5 s.
     pass(seconds(7)).await;
     world.server.set_down(true);
-    candidate.not_leading().await;
+    not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
     let Standing::Lost { until } = candidate.standing() else {
         panic!("{:?}", candidate.standing());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
     assert_eq!(world.master_status().as_deref(), Some("0"));
-    candidate.succeeded_by_another().await;
+    assert!(!term.may_start() && term.may_run());
+    term.over().await;
     assert_eq!(led.elapsed().as_secs(), 20);
     // It comes back by itself.
     world.server.set_down(false);
@@ -192,10 +209,10 @@ async fn a_short_outage_costs_nothing() {
     leads(&candidate).await;
     pass(seconds(7)).await;
     world.server.set_down(true);
-    let deposed = candidate.not_leading();
+    let deposed = not_leading(&candidate);
     assert!(timeout(seconds(7), deposed).await.is_err());
     world.server.set_down(false);
-    assert!(timeout(seconds(60), candidate.not_leading()).await.is_err());
+    assert!(timeout(seconds(60), not_leading(&candidate)).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,10 +224,10 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some("sidecar".to_owned());
     });
-    let taken = Instant::now();
-    candidate.not_leading().await;
+    let (taken, term) = (Instant::now(), candidate.term().unwrap());
+    not_leading(&candidate).await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
-    candidate.succeeded_by_another().await;
+    term.over().await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
     // A resignation does not take it from them.
     candidate.resign().await;
@@ -279,74 +296,49 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     leads(&candidate).await;
 }
 
-/// A replica with a board of its own, which sees its peer lead another driver too.
-fn peer(world: &World, identity: &str, of: &str) -> Candidate {
-    let campaign = world.campaign(identity);
-    campaign.board.shows("another", Some(of));
-    Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())
-}
-
 #[tokio::test(start_paused = true)]
-async fn one_that_leads_fewer_asks_and_the_holder_hands_over_to_it() {
+async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
     let world = World::new();
-    let first = peer(&world, "a", "a");
+    let first = world.candidate("a");
     leads(&first).await;
-    let second = peer(&world, "b", "a");
-    let third = world.candidate("c");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    let note = |world: &World| {
-        let notes = world.server.lease()?.metadata.annotations?;
-        notes.get(LEASE_HAND_OVER_ANNOTATION).cloned()
-    };
-    assert_eq!(note(&world).as_deref(), Some("b"));
-    assert!(first.leads(), "until it has finished");
-    pass(seconds(60)).await;
-    assert!(first.leads(), "renewals go on");
-    assert!(first.stand_down().await);
-    assert_eq!((world.server.holder(), note(&world)), (None, Some("b".to_owned())));
-    first.compete();
+    // It leads another driver, and sees who leads this one.
+    let campaign = world.campaign("b");
+    let _another = campaign.shares.acquire(seconds(5), Instant::now());
+    let second = Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone());
+    pass(seconds(1)).await;
+    first.resign().await;
+    let reads = world.server.reads();
+    while world.server.reads() == reads {
+        pass(Duration::from_millis(1)).await;
+    }
+    let seen_free = Instant::now();
     leads(&second).await;
-    assert!(!first.leads() && !third.leads());
-    assert_eq!((world.server.holder().as_deref(), note(&world)), (Some("b"), None));
-    // Both lead one now: nobody asks any more.
+    let took = seen_free.elapsed();
+    assert!(
+        took >= Duration::from_millis(50) && took <= Duration::from_millis(102),
+        "{took:?}"
+    );
+    assert_eq!(world.server.reads(), reads + 1, "no second look");
+    // Nobody asks it for what it leads: its peer writes nothing.
+    let _third = world.candidate("c");
     let writes = world.server.writes();
-    let asked = timeout(seconds(600), second.should_hand_over()).await;
-    assert!(asked.is_err() && second.leads());
+    assert!(timeout(seconds(600), not_leading(&second)).await.is_err());
     assert_eq!(world.server.writes() - writes, 119, "renewals and nothing else");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_for_one_that_is_gone_is_taken_by_another() {
-    let world = World::new();
-    let first = peer(&world, "a", "a");
-    leads(&first).await;
-    let second = peer(&world, "b", "a");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    drop(second);
-    assert!(first.stand_down().await);
-    let released = Instant::now();
-    first.compete();
-    leads(&first).await;
-    let took = released.elapsed();
-    assert!(
-        took >= seconds(10) && took < seconds(17),
-        "twice the retry period: {took:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sidecar_is_asked_for_nothing() {
-    let world = World::new();
-    let sidecar = world.candidate("sidecar");
-    leads(&sidecar).await;
-    let _second = peer(&world, "b", "sidecar");
-    pass(seconds(600)).await;
-    assert_eq!(world.server.lease().unwrap().metadata.annotations, None);
-    assert!(sidecar.leads());
+async fn a_sidecar_and_a_single_replica_do_not_pause() {
+    for identity in ["sidecar", "single"] {
+        let world = World::new();
+        let campaign = world.campaign(identity);
+        if identity == "sidecar" {
+            campaign.shares.observe_other();
+        }
+        let _another = campaign.shares.acquire(seconds(5), Instant::now());
+        let began = Instant::now();
+        leads(&Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "{identity}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,9 +357,57 @@ async fn a_lease_that_was_deleted_is_made_again() {
     let world = World::new();
     let candidate = world.candidate("a");
     leads(&candidate).await;
-    world.server.0.lock().lease = None;
-    assert!(timeout(seconds(30), candidate.not_leading()).await.is_err());
+    world.server.remove();
+    assert!(timeout(seconds(30), not_leading(&candidate)).await.is_err());
     assert_eq!(world.server.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    let second = world.candidate("b");
+    pass(seconds(17)).await;
+    world.server.remove();
+    for _ in 0..200 {
+        pass(Duration::from_millis(100)).await;
+        assert!(
+            first.leads() && !second.leads(),
+            "it makes it again at its next renewal"
+        );
+    }
+    // Unless it is gone too.
+    drop(first);
+    world.server.remove();
+    let vanished = Instant::now();
+    leads(&second).await;
+    let took = vanished.elapsed();
+    assert!(took > seconds(5) && took <= seconds(22), "{took:?}");
+}
+
+/// A sidecar in the same pod, say: each finds the Lease to be its own.
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_of_one_name_at_most_one_leads() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    pass(seconds(17)).await;
+    let second = world.candidate("a");
+    leads(&second).await;
+    pass(seconds(5)).await;
+    for _ in 0..300 {
+        assert!(second.leads() && !first.leads());
+        pass(seconds(1)).await;
+    }
+    let holder = Some(Holder {
+        identity: "a".to_owned(),
+        reports: false,
+    });
+    assert_eq!(first.standing(), Standing::Waiting { holder });
+    // It takes over as from anybody else.
+    second.resign().await;
+    leads(&first).await;
 }
 
 #[tokio::test(start_paused = true)]

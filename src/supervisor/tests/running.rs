@@ -12,7 +12,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::supervisor::running::Drivers;
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 /// No request is sent here; one that is fails.
 fn unused_client() -> Client {
@@ -23,19 +23,24 @@ fn unused_client() -> Client {
 }
 
 fn drivers() -> Drivers {
+    drivers_over(Store::default())
+}
+
+/// Drivers of a cluster that is known.
+pub(super) fn drivers_over(store: Store) -> Drivers {
     let metrics = Metrics::default();
     Drivers::new(Context {
-        store: Store::default(),
+        store,
         events: Events::disabled(),
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
-        tracers: Tracers::disabled(),
+        tracer: Tracer::disabled(),
         logs: crate::telemetry::DriverLogs::default(),
         config_trace: crate::driver::ConfigTrace::default(),
     })
 }
 
-fn config(path: &str) -> Arc<DriverConfig> {
+pub(super) fn config(path: &str) -> Arc<DriverConfig> {
     let spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
     Arc::new(DriverConfig::try_from(&spec).unwrap())
 }

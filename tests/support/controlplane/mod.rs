@@ -170,24 +170,60 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Copies the data of etcd into the folder `copy`, which must not exist. etcd is stopped by a signal meanwhile, so that the
-    /// copy is what a crash at that moment would leave.
-    pub fn back_up_etcd(&self, copy: &Path) -> Result<()> {
+    /// Copies the data of etcd, which runs and stands still meanwhile: the copy is what a crash at that moment would leave.
+    pub fn back_up_running(&self) -> Result<()> {
         let pid = match &*self.etcd.lock() {
             Some(etcd) => etcd.child("etcd")?.to_string(),
             None => return Err(Error::Other("etcd does not run".to_owned())),
         };
-        command("kill", &["-STOP", &pid])?;
-        let copied = copy_folder(&self.folder.path().join("etcd"), copy);
-        command("kill", &["-CONT", &pid])?;
+        if self.backup().exists() {
+            std::fs::remove_dir_all(self.backup()).while_trying(|| "remove the copy before".to_owned())?;
+        }
+        signal(&pid, "-STOP")?;
+        let copied = self.back_up();
+        signal(&pid, "-CONT")?;
         copied
     }
 
-    /// Puts a copy in the place of the data of etcd. etcd and kube-apiserver must be stopped.
-    pub fn restore_etcd(&self, copy: &Path) -> Result<()> {
-        let data = self.folder.path().join("etcd");
-        std::fs::remove_dir_all(&data).while_trying(|| format!("remove {}", data.display()))?;
-        copy_folder(copy, &data)
+    /// Kills kube-apiserver and etcd. Returns when they are gone.
+    pub fn stop_storage(&self) {
+        self.stop_apiserver();
+        drop(self.etcd.lock().take());
+    }
+
+    /// Starts etcd and kube-apiserver, after [`ControlPlane::stop_storage`] again.
+    pub async fn start_storage(&self) -> Result<()> {
+        if self.etcd.lock().is_none() {
+            let started = self.installation.start_etcd().await?;
+            *self.etcd.lock() = Some(started);
+        }
+        self.start_apiserver().await
+    }
+
+    /// Copies the data of etcd, which must not run.
+    pub fn back_up(&self) -> Result<()> {
+        copy_folder(&self.etcd_data(), &self.backup())
+    }
+
+    /// Puts the copy in place of the data of etcd, which must not run.
+    pub fn restore(&self) -> Result<()> {
+        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        copy_folder(&self.backup(), &self.etcd_data())
+    }
+
+    /// As [`ControlPlane::restore`] by the documented way: with revisions greater by so much, and all older ones compacted.
+    pub async fn restore_bumped(&self, by: u64) -> Result<()> {
+        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        let [etcdutl] = programs::locate(["etcdutl"]).await?;
+        self.installation.restore_etcd(&etcdutl, &self.backup(), by).await
+    }
+
+    fn etcd_data(&self) -> PathBuf {
+        self.folder.path().join("etcd")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.folder.path().join("etcd-backup")
     }
 
     /// Starts kube-controller-manager and waits until it has made the service account which pods need. Does nothing
@@ -328,11 +364,10 @@ impl ControlPlane {
 
     /// The process groups of the components that run now, for tests which look whether they are gone.
     pub fn process_groups(&self) -> Vec<u32> {
-        let components = [self.controller_manager.lock(), self.apiserver.lock(), self.etcd.lock()];
-        let running = components
-            .iter()
-            .filter_map(|component| component.as_ref().map(Watched::process_group));
-        running.collect()
+        let all = [self.controller_manager.lock(), self.apiserver.lock(), self.etcd.lock()];
+        all.iter()
+            .filter_map(|component| component.as_ref().map(Watched::process_group))
+            .collect()
     }
 
     fn write_kubeconfig(&self, path: &Path, credentials: &Credentials<'_>) -> Result<()> {
@@ -346,16 +381,24 @@ impl ControlPlane {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    command("cp", &["-a", &from.display().to_string(), &to.display().to_string()])
+fn signal(pid: &str, signal: &str) -> Result<()> {
+    let sent = std::process::Command::new("kill").args([signal, pid]).status();
+    sent.map(drop).while_trying(|| format!("kill {signal}"))
 }
 
-fn command(program: &str, arguments: &[&str]) -> Result<()> {
-    let status = std::process::Command::new(program).args(arguments).status();
-    match status.while_trying(|| format!("run {program}"))? {
-        status if status.success() => Ok(()),
-        status => Err(Error::Other(format!("{program} {}: {status}", arguments.join(" ")))),
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    let trying = || format!("copy {}", from.display());
+    std::fs::create_dir_all(to).while_trying(trying)?;
+    for entry in std::fs::read_dir(from).while_trying(trying)? {
+        let entry = entry.while_trying(trying)?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target).while_trying(trying)?;
+        }
     }
+    Ok(())
 }
 
 /// Creates an object which has nothing but a name, unless it is there.
