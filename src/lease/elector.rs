@@ -1,5 +1,6 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
+mod acquire;
 mod display;
 mod renewal;
 mod requests;
@@ -14,6 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use display::Display;
+
 use super::Term;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
@@ -22,18 +25,9 @@ use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
-use display::Display;
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-
-/// What one that competes does next.
-enum Step {
-    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
-    Wait(Instant),
-    /// To take the Lease, by a write of this kind.
-    Take(Next),
-}
 
 pub(super) struct Elector {
     api: Api<Lease>,
@@ -230,123 +224,6 @@ impl Elector {
 
     fn show(&self, standing: Standing) {
         self.display.show(standing);
-    }
-
-    /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
-    async fn acquire(&mut self) -> Term {
-        let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
-        let mut watched = pin!(watched.fuse());
-        // What the watch told, or was seen before a short pause, needs no look: a write over something newer fails by its
-        // resource version.
-        let mut fresh = false;
-        loop {
-            if let Some(term) = self.try_to_take(fresh).await {
-                return term;
-            }
-            let mut next_try = self.next_try();
-            loop {
-                tokio::select! {
-                    () = sleep_until(next_try) => {
-                        fresh = self.share.is_some();
-                        break;
-                    }
-                    Some(event) = watched.next() => match event {
-                        Ok(lease) => {
-                            self.saw(lease);
-                            match self.step() {
-                                Step::Wait(until) => next_try = next_try.min(until),
-                                Step::Take(_) => {
-                                    fresh = true;
-                                    break;
-                                }
-                            }
-                        }
-                        // Not every sidecar may watch; looking now and then does as well, only later.
-                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
-                    },
-                }
-            }
-        }
-    }
-
-    /// When to try again if nothing is heard.
-    fn next_try(&mut self) -> Instant {
-        let period = self.campaign.settings.timing.retry_period;
-        let spread = period.mul_f64(SPREAD * fastrand::f64());
-        let usual = Instant::now() + period;
-        match self.step() {
-            Step::Wait(until) if self.share.is_some() => until,
-            Step::Wait(until) => until.min(usual) + spread,
-            Step::Take(_) => usual + spread,
-        }
-    }
-
-    /// What to do about the Lease by the rules of the election.
-    fn next(&self) -> Next {
-        self.election.next(Instant::now(), clock::now())
-    }
-
-    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
-    fn step(&mut self) -> Step {
-        let next = self.next();
-        if let Next::Wait { until, .. } = next {
-            self.share = None;
-            return Step::Wait(until);
-        }
-        // The drop-in mode, and one that has its own Lease back, do not pause.
-        if !self.seen || !self.campaign.settings.reports || self.election.is_ours() {
-            return Step::Take(next);
-        }
-        let pause_ends = self.share().pause_ends;
-        if pause_ends > Instant::now() {
-            Step::Wait(pause_ends)
-        } else {
-            Step::Take(next)
-        }
-    }
-
-    /// Counts the Lease as one that is held or about to be taken.
-    fn share(&mut self) -> &LeaseShareGuard {
-        let Campaign { shares, settings, .. } = &self.campaign;
-        let acquire = || shares.acquire(settings.timing.retry_period, Instant::now());
-        self.share.get_or_insert_with(acquire)
-    }
-
-    async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
-        let step = fresh.then(|| self.step());
-        let written = match step {
-            Some(Step::Take(next)) => self.write_next(next).await.ok(),
-            _ => None,
-        };
-        let taken = match written {
-            Some(renewed) => Ok(renewed),
-            None => match self.read().await {
-                Ok(()) => match self.step() {
-                    Step::Wait(_) => {
-                        self.allowed();
-                        self.wait_for();
-                        return None;
-                    }
-                    Step::Take(next) => self.write_next(next).await,
-                },
-                Err(error) => Err(error),
-            },
-        };
-        match taken {
-            Ok(taken) => {
-                let timing = self.campaign.settings.timing;
-                Some(Term::new(self.campaign.clock.clone(), timing, taken))
-            }
-            Err(error) => {
-                warn!(lease = self.name, error, "cannot take the Lease; trying again");
-                self.wait_for();
-                None
-            }
-        }
-    }
-
-    fn wait_for(&self) {
-        self.display.wait_for(self.other_holder());
     }
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
