@@ -264,7 +264,7 @@ impl DriverTask {
         facts: &DriverFacts,
         client: &CsiClient,
     ) -> bool {
-        let calls = FencedClient::new(Arc::new(client.clone()), held.term.clone());
+        let calls = FencedClient::over(client, held.term.clone());
         let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
             running.resume(calls);
