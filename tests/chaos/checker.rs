@@ -104,7 +104,8 @@ fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
         .filter(|call| call.publish && call.place.volume == object);
     let mut recent = of_volume.filter(|call| call.started < at && at < call.started + LEFT_LASTS);
     let left = kind == Kind::TwoNodes && recent.any(|call| was_left_by_a_stop(history, call));
-    (!left && !(kind == Kind::TwoNodes && history.restored(at, at))).then_some(Violation { at, kind, object, text })
+    let explained = left || kind == Kind::TwoNodes && history.restored(at, at);
+    (!explained).then_some(Violation { at, kind, object, text })
 }
 
 /// What is wrong with one step alone; `finalizer` says whether the last deletion before it found the operator's finalizer.

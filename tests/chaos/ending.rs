@@ -67,7 +67,7 @@ async fn ending(world: &World) -> Result<Value> {
 fn attachment(object: &VolumeAttachment) -> Value {
     let mut annotations = object.annotations().clone();
     if let Some(context) = annotations.get_mut(TRACEPARENT_ANNOTATION) {
-        *context = "...".to_owned();
+        "...".clone_into(context);
     }
     let status = object.status.clone().unwrap_or_default();
     // The names of devices follow from the order in which volumes came.

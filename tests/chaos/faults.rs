@@ -113,7 +113,7 @@ fn struck<'a>(world: &'a World, fault: &Planned) -> &'a Replica {
         .iter()
         .find(|replica| Some(&*replica.identity.lock()) == leader.as_ref());
     leader
-        .filter(|_| fault.choice % 4 != 0)
+        .filter(|_| !fault.choice.is_multiple_of(4))
         .unwrap_or(&world.replicas[fault.replica])
 }
 
@@ -125,7 +125,7 @@ pub fn lie(choice: u64) -> Lie {
     Lie {
         untrue: UNTRUE[index],
         every,
-        writes: choice / 64 % 2 == 0,
+        writes: (choice / 64).is_multiple_of(2),
     }
 }
 
@@ -146,7 +146,7 @@ fn is_stopped(pid: u32) -> bool {
 
 /// Half of the time the process has much to do when it goes on: detaches failed until it stood still, and wait for their retry.
 async fn stop(world: &World, replica: &Replica, driver: &Driver, fault: &Planned) -> Result<()> {
-    let with_failures = fault.choice / 4 % 2 == 0;
+    let with_failures = (fault.choice / 4).is_multiple_of(2);
     // Held until it goes on: a process that stands still cannot be told to end.
     let running = replica.running.lock().await;
     let Some(process) = &*running else { return Ok(()) };
@@ -184,7 +184,7 @@ async fn replace(world: &World, replica: &Replica, how: &str, fault: &Planned) -
     world.end(process, how).await?;
     sleep(fault.lasts).await;
     let another = format!("replica-{}-{:06x}", replica.number, fault.choice & 0xFF_FFFF);
-    let name = if fault.choice % 2 == 0 { name } else { another };
+    let name = if fault.choice.is_multiple_of(2) { name } else { another };
     world.start(replica, &mut running, &name, &program).await
 }
 

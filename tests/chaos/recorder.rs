@@ -109,7 +109,7 @@ impl Recorder {
             process.stops.push(Stop {
                 from: Timestamp::now(),
                 to: None,
-            })
+            });
         });
     }
 

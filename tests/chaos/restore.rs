@@ -27,7 +27,7 @@ const BUMPED_BY: u64 = 1_000_000_000;
 const LEFT_ALONE_FOR: Duration = Duration::from_secs(12);
 /// How long it may take after a restore until everything is as the objects demand: a comparison with what the driver lists takes
 /// two rounds of it.
-const BACK_WITHIN: Duration = Duration::from_secs(60);
+const BACK_WITHIN: Duration = Duration::from_mins(1);
 
 /// Does it all; the workers begin from nothing afterwards.
 pub async fn restore(world: &Arc<World>, workers: &Workers, fault: &Planned) -> Result<()> {

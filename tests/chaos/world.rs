@@ -23,7 +23,7 @@ use crate::support::{ControlPlane, Fixtures, Operator, OperatorOptions, Options,
 /// Where the Leases of a driver are moved to by some faults.
 pub const OTHER_NAMESPACE: &str = "chaos-leases";
 /// Longer than a process needs to start or to end.
-const PROCESS_LIMIT: Duration = Duration::from_secs(60);
+const PROCESS_LIMIT: Duration = Duration::from_mins(1);
 
 /// A program of the operator.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl World {
         let client = cluster.admin_client().await?;
         let fixtures = Fixtures::new(client.clone()).with_limit(PROCESS_LIMIT);
         operator::install(&cluster).await?;
-        cluster.apply_yaml(&lease_rights().await?).await?;
+        cluster.apply_yaml(&lease_rights()).await?;
         let sockets = tempfile::tempdir().map_err(other)?;
         let mut drivers = Vec::new();
         for number in 0..scale.drivers {
@@ -298,7 +298,7 @@ impl World {
 }
 
 /// The right to Leases in the other namespace, as the chart grants it for `leaderElection.namespace`.
-async fn lease_rights() -> Result<String> {
+fn lease_rights() -> String {
     let verbs = ["get", "list", "watch", "create", "update", "patch"];
     let rules = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);
     let metadata = json!({"name": "chaos-leases", "namespace": OTHER_NAMESPACE});
@@ -311,14 +311,18 @@ async fn lease_rights() -> Result<String> {
             "subjects": [{"kind": "ServiceAccount", "name": IDENTITY, "namespace": IDENTITY}],
         }),
     ];
-    Ok(documents.map(|document| document.to_string()).join("\n---\n"))
+    documents.map(|document| document.to_string()).join("\n---\n")
 }
 
 async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures, volumes: usize) -> Result<Driver> {
     let name = format!("d{number}.chaos.test");
     let socket = sockets.path().join(format!("d{number}.sock"));
     // Calls of the first driver last long, so that most faults find some of them under way.
-    let delays = if number % 3 == 0 { [900, 600] } else { [120, 80] };
+    let delays = if number.is_multiple_of(3) {
+        [900, 600]
+    } else {
+        [120, 80]
+    };
     let builder = MockDriver::builder(&name)
         .keep_calls(2_000_000)
         .delay(Method::ControllerPublishVolume, Duration::from_millis(delays[0]))
