@@ -83,10 +83,10 @@ fn whole_suite(arguments: &[String]) -> Result<bool> {
     let columns = runtime.block_on(run(&wanted, modes))?;
     runtime.shutdown_background();
     say(&report::table(&columns))?;
-    let wrong = |(column, left_out): (&Column, &Option<&[&str]>)| {
+    let wrong = |(column, left_out): (&Column, Option<&[&str]>)| {
         column.failed() + left_out.map_or(0, |left_out| column.not_supported_but(left_out))
     };
-    Ok(columns.iter().zip(&left_out).all(|both| wrong(both) == 0))
+    Ok(columns.iter().zip(left_out).all(|both| wrong(both) == 0))
 }
 
 fn say(text: &str) -> Result<()> {
