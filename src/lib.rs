@@ -32,6 +32,7 @@ pub mod mock;
 pub mod objects;
 mod pem;
 pub mod queue;
+mod schedule;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;

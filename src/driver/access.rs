@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Context;
+use super::calls::Calls;
 use super::config_trace::ConfigTrace;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::keys::{Good, Keys, Known};
@@ -26,9 +27,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A driver that answered.
 pub(super) struct Reached {
     pub client: CsiClient,
+    /// Its calls that move volumes.
+    pub calls: Arc<dyn Calls>,
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
-    revision: u64,
+    pub revision: u64,
 }
 
 /// Why there is nobody to work with, and what to look at for a change.
@@ -40,6 +43,19 @@ pub(super) struct Unreached {
 }
 
 /// How a driver is reached.
+pub(super) trait Connector: Send + Sync {
+    /// Connects, and asks who answers.
+    fn reach(&self) -> impl Future<Output = Result<Reached, Unreached>> + Send;
+
+    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    fn changed(&self, since: &Unreached) -> impl Future<Output = ()> + Send;
+
+    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
+    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    fn renewed(&self, current: &Reached, publisher: &Publisher) -> impl Future<Output = Reached> + Send;
+}
+
+/// How a driver is reached over the network.
 pub(super) struct Access {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
@@ -65,8 +81,50 @@ impl Access {
         }
     }
 
-    /// Connects, and asks who answers.
-    pub async fn reach(&self) -> Result<Reached, Unreached> {
+    async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
+        let client = CsiClient::new(connection, self.metrics.clone());
+        let asked = self.trace.ask();
+        let answer = shake(&client, config, asked.as_deref()).await;
+        if asked.is_some() {
+            self.trace.answered(&answer);
+        }
+        match answer {
+            Ok(handshake) => {
+                let client = client.named(handshake.plugin.name.as_str().into());
+                Ok(Reached {
+                    calls: Arc::new(client.clone()),
+                    client,
+                    handshake,
+                    revision,
+                })
+            }
+            Err(obstacle) => Err(Unreached {
+                obstacle,
+                client: Some(client),
+                revision,
+            }),
+        }
+    }
+
+    async fn try_out(&self, good: &Good) -> Result<Reached, Obstacle> {
+        let config = self.config.borrow().clone();
+        let connection = secured(&config, good)?;
+        let answer = self.ask(&config, connection, good.revision).await;
+        answer.map_err(|unreached| unreached.obstacle)
+    }
+
+    fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
+        let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
+        let text =
+            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
+        if publisher.concern(Some(text.clone())) {
+            warn!(config = &*self.name, "{text}");
+        }
+    }
+}
+
+impl Connector for Access {
+    async fn reach(&self) -> Result<Reached, Unreached> {
         let config = self.config.borrow().clone();
         let Some(keys) = &self.keys else {
             return self.ask(&config, Connection::new(&config.endpoint), 0).await;
@@ -88,38 +146,14 @@ impl Access {
         }
     }
 
-    async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
-        let client = CsiClient::new(connection, self.metrics.clone());
-        let asked = self.trace.ask();
-        let answer = shake(&client, config, asked.as_deref()).await;
-        if asked.is_some() {
-            self.trace.answered(&answer);
-        }
-        match answer {
-            Ok(handshake) => Ok(Reached {
-                client,
-                handshake,
-                revision,
-            }),
-            Err(obstacle) => Err(Unreached {
-                obstacle,
-                client: Some(client),
-                revision,
-            }),
-        }
-    }
-
-    /// Resolves when there are other certificates than at that time, or another reason why there are none.
-    pub async fn changed(&self, since: &Unreached) {
+    async fn changed(&self, since: &Unreached) {
         match &self.keys {
             Some(keys) => drop(keys.since(since.revision).await),
             None => std::future::pending().await,
         }
     }
 
-    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
-    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    pub async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
+    async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -149,34 +183,12 @@ impl Access {
             }
         }
     }
-
-    async fn try_out(&self, good: &Good) -> Result<Reached, Obstacle> {
-        let config = self.config.borrow().clone();
-        let connection = secured(&config, good)?;
-        let answer = self.ask(&config, connection, good.revision).await;
-        answer.map_err(|unreached| unreached.obstacle)
-    }
-
-    fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
-        let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
-        let text =
-            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
-        if publisher.concern(Some(text.clone())) {
-            warn!(config = &*self.name, "{text}");
-        }
-    }
 }
 
 impl Reached {
     /// What work has to know of the driver.
     pub fn facts(&self) -> DriverFacts {
         DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
-    }
-
-    /// The same, with calls that are counted for the driver.
-    pub fn named(self, driver: &Arc<str>) -> Self {
-        let client = self.client.named(driver.clone());
-        Self { client, ..self }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
+use crate::schedule;
 use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
 use crate::telemetry::{DriverTracer, Tracer};
 
@@ -95,19 +96,6 @@ impl Engine {
         client: Arc<dyn Calls>,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
-        Self::start_by(Rules::default(), context, config, config_name, facts, client, publisher)
-    }
-
-    /// As [`Engine::start`], by these rules.
-    pub fn start_by(
-        rules: Rules,
-        context: Context,
-        config: watch::Receiver<Arc<DriverConfig>>,
-        config_name: Arc<str>,
-        facts: DriverFacts,
-        client: Arc<dyn Calls>,
-        publisher: Publisher,
-    ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
         let observer = QueueMetrics::new(facts.name.clone(), &context.metrics);
@@ -141,7 +129,7 @@ impl Engine {
             config,
             queue,
             publisher,
-            rules,
+            rules: Rules::default(),
             live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
             holds: Holds::default(),
@@ -153,10 +141,10 @@ impl Engine {
         });
         // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
         drop(work.tracer());
-        let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
+        let runner = AbortOnDropHandle::new(schedule::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
-        let reconciler = lists.then(|| AbortOnDropHandle::new(tokio::spawn(reconcile::run(work.clone()))));
+        let reconciler = lists.then(|| AbortOnDropHandle::new(schedule::spawn(reconcile::run(work.clone()))));
         Ok(Self {
             work,
             runner,

@@ -61,6 +61,7 @@ impl Held {
             }
         };
         tokio::select! {
+            biased;
             () = self.deposed() => {}
             () = self.outranked() => {}
             () = away => {}
@@ -112,6 +113,7 @@ impl Held {
             }
         };
         tokio::select! {
+            biased;
             () = engine.drain() => {}
             () = succeeded => {
                 tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");

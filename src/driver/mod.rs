@@ -74,3 +74,5 @@ mod handshake_tests;
 mod reconcile_tests;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+pub use simulation::{of_this_process, simulated_time};

@@ -11,6 +11,7 @@ use crate::csi::mode_name;
 use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
+use crate::schedule;
 use crate::store::{Cause as Reason, Snapshot};
 use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
@@ -136,7 +137,7 @@ impl Attempt<'_> {
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
     fn stand_aside(&self, occupied: Occupied) -> Step {
         let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
-        tokio::spawn(async move {
+        schedule::spawn(async move {
             occupied.ended().await;
             queue.wake(&key, Reason::Retry.into());
         });

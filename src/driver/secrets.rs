@@ -16,6 +16,7 @@ use super::status::{Forbidden, Publisher};
 use crate::kubernetes::{Requests, SecretEvent};
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
+use crate::schedule;
 use crate::store::{AttacherKey, Cause};
 
 /// The Secrets that attachments wait for.
@@ -73,7 +74,7 @@ impl SecretWatches {
             Waiting {
                 names: BTreeMap::new(),
                 known: ResourceVersion::default(),
-                _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
+                _watch: AbortOnDropHandle::new(schedule::spawn(watch)),
             }
         });
         let newest = waiting.names.entry(name.clone()).or_default();

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Context;
-use super::access::{Access, Reached, Unreached};
+use super::access::{Access, Connector, Reached, Unreached};
 use super::engine::Engine;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
@@ -75,11 +75,15 @@ fn mode(handshake: &Handshake) -> &'static str {
 
 impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        let access = Access::new(self.name.clone(), self.config.clone(), &self.context);
+        self.run_over(access).await;
+    }
+
+    /// As [`DriverTask::run`], with a driver that is reached this way.
+    pub(super) async fn run_over(mut self, access: impl Connector) {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
-        let context = &self.context;
-        let access = Access::new(self.name.clone(), self.config.clone(), context);
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -94,6 +98,7 @@ impl DriverTask {
             }
             let stop = self.stop.clone();
             let reached = tokio::select! {
+                biased;
                 reached = access.reach() => reached,
                 () = stop.cancelled() => break,
                 () = held.overdue() => {
@@ -143,6 +148,7 @@ impl DriverTask {
         };
         let lost = async {
             tokio::select! {
+                biased;
                 () = given_up => {}
                 () = connection_lost, if stalled => {}
                 () = mended, if stalled => {}
@@ -154,14 +160,15 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &Access, held: &mut Held) {
+    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &impl Connector, held: &mut Held) {
         held.back();
         let facts = reached.facts();
-        let mut reached = reached.named(&facts.name);
+        let mut reached = reached;
         self.introduce(publisher, &reached.handshake);
         if !self.context.store.is_synced() {
             publisher.phase(Phase::Syncing);
             tokio::select! {
+                biased;
                 () = self.context.store.wait_synced() => {}
                 () = self.stop.cancelled() => return,
             }
@@ -172,7 +179,8 @@ impl DriverTask {
                 break;
             }
             self.announce(&reached.handshake);
-            if !self.lead(publisher, client, held).await || !self.resume_or_start(publisher, held, &facts, client).await
+            if !self.lead(publisher, client, held).await
+                || !self.resume_or_start(publisher, held, &facts, &reached).await
             {
                 break;
             }
@@ -181,7 +189,7 @@ impl DriverTask {
             match self.work(&facts.name, client, held, renewed).await {
                 Event::Lost | Event::Due => break,
                 Event::Renewed(renewed) if renewed.facts() == facts => {
-                    reached = renewed.named(&facts.name);
+                    reached = *renewed;
                     self.introduce(publisher, &reached.handshake);
                 }
                 // Renewed: by another driver than it was, so that everything starts over.
@@ -227,6 +235,7 @@ impl DriverTask {
         loop {
             let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
             let event = tokio::select! {
+                biased;
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
@@ -253,10 +262,11 @@ impl DriverTask {
         publisher: &Publisher,
         held: &mut Held,
         facts: &DriverFacts,
-        client: &CsiClient,
+        reached: &Reached,
     ) -> bool {
+        let client = &reached.client;
         if let Some(running) = held.engine.as_ref().filter(|running| running.facts() == facts) {
-            running.resume(Arc::new(client.clone()));
+            running.resume(reached.calls.clone());
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -271,7 +281,7 @@ impl DriverTask {
             self.config.clone(),
             self.name.clone(),
             facts.clone(),
-            Arc::new(client.clone()),
+            reached.calls.clone(),
             publisher.clone(),
         );
         match started {
@@ -302,6 +312,7 @@ impl DriverTask {
     async fn catch_up(&self, publisher: &Publisher, client: &CsiClient, held: &Held) -> bool {
         publisher.phase(Phase::Syncing);
         tokio::select! {
+            biased;
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
             () = held.deposed() => false,
@@ -375,6 +386,7 @@ impl DriverTask {
             }
         };
         tokio::select! {
+            biased;
             () = self.stop.cancelled() => Event::Stop,
             changed = self.config.changed() => if changed.is_ok() { Event::Changed } else { Event::Stop },
             () = lost => Event::Lost,

@@ -67,6 +67,7 @@ impl DriverTask {
                     let connection = client.connection();
                     let news = async {
                         tokio::select! {
+                            biased;
                             () = claim.differs_from(&verdict) => {}
                             () = connection.lost() => {}
                         }
@@ -111,6 +112,7 @@ impl DriverTask {
         let connection = client.connection();
         let news = async {
             tokio::select! {
+                biased;
                 () = claim.differs_from(verdict) => {}
                 () = connection.lost() => {}
             }
@@ -144,6 +146,7 @@ impl DriverTask {
             let connection = client.connection();
             let news = async {
                 tokio::select! {
+                    biased;
                     () = candidate.differs_from(&standing) => {}
                     () = candidate.refusal_differs_from(refusal.as_deref()) => {}
                     () = connection.lost() => {}

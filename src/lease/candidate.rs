@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::elector::Elector;
 use super::settings::{self, Timing};
 use super::{Board, ElectionSettings, LeaseHealth};
+use crate::schedule;
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -144,7 +145,7 @@ impl Candidate {
         let (asking, asked) = watch::channel(None);
         let (refusing, refusal) = watch::channel(None);
         let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking, refusing);
-        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
+        let task = AbortOnDropHandle::new(schedule::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
@@ -254,6 +255,7 @@ impl Candidate {
             };
             let mut standing = self.standing.clone();
             tokio::select! {
+                biased;
                 () = sleep_until(until) => return,
                 // Back again before anybody else took it.
                 _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}

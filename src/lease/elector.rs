@@ -116,6 +116,7 @@ impl Elector {
                     return;
                 }
                 Order::Observe => tokio::select! {
+                    biased;
                     () = self.observe() => {}
                     changed = orders.changed() => if changed.is_err() {
                         return;
@@ -123,6 +124,7 @@ impl Elector {
                 },
                 Order::Compete => {
                     let told = tokio::select! {
+                        biased;
                         () = self.compete() => true,
                         told = orders.wait_for(|order| *order != Order::Compete) => told.is_ok(),
                     };
@@ -163,6 +165,7 @@ impl Elector {
         let mut next_look = Instant::now();
         loop {
             tokio::select! {
+                biased;
                 () = sleep_until(next_look) => {
                     if let Err(error) = self.read().await {
                         debug!(lease = self.name, error, "cannot look at the Lease; trying again");
@@ -239,6 +242,7 @@ impl Elector {
             tokio::pin!(pause);
             loop {
                 tokio::select! {
+                    biased;
                     () = &mut pause => break,
                     Some(event) = watched.next() => match event {
                         Ok(lease) => {

@@ -3,21 +3,38 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use std::cell::Cell;
+
 use super::backend::{Call, Pair};
-use super::check::claim_of;
 use super::cluster::Kind;
+use super::invariants::{
+    ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE, FOREIGN_PARTS,
+    HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, PROTECTED_FIRST,
+    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_REQUEST,
+    TAKEN_BACK, VOLUME_GOES, WANTED,
+};
+use super::objects::claim_of;
 use super::world::State;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::patch::{self, Form, Target};
 use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
 use crate::driver::rules::Rules;
-use crate::objects::{Attachment, Finalizers, Volume, VolumeNote, VolumeSpec};
+use crate::objects::{Attachment, Finalizers, StringMap, Volume, VolumeNote, VolumeSpec};
 use crate::store::Change;
+
+thread_local! {
+    static RULES: Cell<Option<Rules>> = const { Cell::new(None) };
+}
+
+/// The rules of the operators of this thread, if they are wrong ones.
+pub fn mutant_rules() -> Option<Rules> {
+    RULES.get()
+}
 
 /// What is wrong with an operator; nothing, by default.
 #[derive(Clone, Copy, Default)]
 pub struct Mutant {
-    pub rules: Rules,
+    pub rules: Option<Rules>,
     /// Changes that the store takes in without telling anybody.
     pub deaf: Option<fn(&Change) -> bool>,
     /// Calls that are not made and count as answered OK.
@@ -26,126 +43,264 @@ pub struct Mutant {
     pub restless: bool,
     /// It takes over with the cache that it has.
     pub stale: bool,
-    /// Two replicas work at once.
+    /// A process more than there may be.
     pub double: bool,
 }
 
-/// All mutants with what is wrong with them.
-pub fn all() -> Vec<(&'static str, Mutant)> {
+/// The rules of a mutant are in effect on this thread until it is dropped.
+pub struct InEffect;
+
+impl Mutant {
+    pub fn take_effect(&self) -> InEffect {
+        RULES.set(self.rules);
+        InEffect
+    }
+}
+
+impl Drop for InEffect {
+    fn drop(&mut self) {
+        RULES.set(None);
+    }
+}
+
+/// A mutant to be caught.
+pub struct Wrong {
+    /// What is wrong with it.
+    pub what: &'static str,
+    pub mutant: Mutant,
+    /// The invariants that it violates, each of which is as good.
+    pub violates: &'static [&'static str],
+    /// Within how many histories it must be caught.
+    pub budget: u64,
+}
+
+/// Histories that are enough for most mutants.
+const ENOUGH: u64 = 20_000;
+
+fn wrong(what: &'static str, mutant: Mutant, violates: &'static [&'static str]) -> Wrong {
+    Wrong {
+        what,
+        mutant,
+        violates,
+        budget: ENOUGH,
+    }
+}
+
+/// All mutants.
+pub fn all() -> Vec<Wrong> {
     let mut all = mistaken();
+    all.extend(forgetful());
     all.extend(careless());
     all
 }
 
 /// Those that decide wrongly.
-fn mistaken() -> Vec<(&'static str, Mutant)> {
-    let by = |rules: Rules| Mutant {
-        rules,
-        ..Mutant::default()
-    };
+fn mistaken() -> Vec<Wrong> {
     vec![
-        ("drops the finalizer when Unpublish fails", by(settling(release_early))),
-        ("takes NOT_FOUND for detached", by(settling(trust_not_found))),
-        (
+        wrong(
+            "drops the finalizer when Unpublish fails",
+            settling(release_early),
+            &[HELD_WHILE_PUBLISHED],
+        ),
+        wrong(
+            "takes NOT_FOUND for detached",
+            settling(trust_not_found),
+            &[HELD_WHILE_PUBLISHED],
+        ),
+        wrong(
             "records detached before it drops the finalizer",
-            by(settling(status_first)),
+            settling(status_first),
+            &[RELEASED_FIRST],
         ),
-        (
+        wrong(
             "lets go without Unpublish when it was never attached",
-            by(deciding(trust_status)),
+            deciding(trust_status),
+            &[HELD_WHILE_PUBLISHED],
         ),
-        ("skips the claim", by(deciding(skip_claim))),
-        ("skips protecting the PersistentVolume", by(deciding(skip_protection))),
-        ("does not record what it has attached", by(settling(forget_success))),
-        (
+        wrong("skips the claim", deciding(skip_claim), &[CLAIMED_FIRST]),
+        wrong(
+            "skips protecting the PersistentVolume",
+            deciding(skip_protection),
+            &[PROTECTED_FIRST],
+        ),
+        wrong(
             "publishes from a PersistentVolume that is being deleted",
-            by(deciding(forget_volume_deletion)),
+            deciding(forget_volume_deletion),
+            &[WANTED],
         ),
-        ("claims without noting the node ID", by(deciding(forget_node_id))),
-        ("forgets former places when it claims anew", by(deciding(forget_former))),
-        (
+        wrong(
+            "claims without noting the node ID",
+            deciding(forget_node_id),
+            &[CLAIMED_FIRST],
+        ),
+        wrong(
+            "forgets former places when it claims anew",
+            deciding(forget_former),
+            &[HELD_WHILE_PUBLISHED, NOTHING_LEFT],
+        ),
+        wrong(
             "releases a PersistentVolume that is named",
-            by(Rules {
-                volume: release_named,
-                ..Rules::default()
-            }),
+            Mutant {
+                rules: Some(Rules {
+                    volume: release_named,
+                    ..Rules::default()
+                }),
+                ..Mutant::default()
+            },
+            &[PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED],
         ),
-        (
+        wrong(
             "writes to whatever has the name now",
-            by(Rules {
-                attachment: nameless,
-                settle: settle_nameless,
-                ..Rules::default()
-            }),
+            Mutant {
+                rules: Some(Rules {
+                    attachment: nameless,
+                    settle: settle_nameless,
+                    ..Rules::default()
+                }),
+                ..Mutant::default()
+            },
+            &[
+                PUBLISHED_FIRST,
+                HELD_WHILE_PUBLISHED,
+                RIGHT_CONTEXT,
+                RELEASED_FIRST,
+                CLAIMED_FIRST,
+            ],
         ),
-        (
+        wrong(
             "takes the finalizers of others off with its own",
-            by(settling(take_all_finalizers)),
+            settling(take_all_finalizers),
+            &[FOREIGN_PARTS],
+        ),
+        Wrong {
+            budget: 100_000,
+            ..wrong(
+                "replaces the finalizers by what it knows of them",
+                settling(replace_finalizers),
+                &[FOREIGN_PARTS],
+            )
+        },
+        wrong(
+            "detaches what another attachment of the volume uses",
+            deciding(forget_twin),
+            &[NOT_UNDER_A_LIVE_ONE],
+        ),
+        wrong(
+            "sends another request than the PersistentVolume asks for",
+            deciding(forget_read_only),
+            &[RIGHT_REQUEST],
+        ),
+    ]
+}
+
+/// Those that record wrongly.
+fn forgetful() -> Vec<Wrong> {
+    vec![
+        wrong(
+            "does not record what it has attached",
+            settling(forget_success),
+            &[ATTACHES],
+        ),
+        wrong(
+            "records as attached what it could not attach",
+            settling(believe_failure),
+            &[PUBLISHED_FIRST, ATTACHED_IS_PUBLISHED],
+        ),
+        wrong(
+            "leaves the error of an earlier try on what it has attached",
+            settling(keep_error),
+            &[ATTACHED_WITHOUT_ERROR],
+        ),
+        wrong("loses the publish context", settling(lose_context), &[RIGHT_CONTEXT]),
+        wrong(
+            "keeps keys of an older publish context",
+            settling(keep_context),
+            &[RIGHT_CONTEXT],
         ),
     ]
 }
 
 /// Those whose decisions are right.
-fn careless() -> Vec<(&'static str, Mutant)> {
+fn careless() -> Vec<Wrong> {
     let deaf = |ignores: fn(&Change) -> bool| Mutant {
         deaf: Some(ignores),
         ..Mutant::default()
     };
+    let omits = |omits: fn(&State, Call, &Pair) -> bool| Mutant {
+        omits: Some(omits),
+        ..Mutant::default()
+    };
     vec![
-        (
+        wrong(
             "forgets to look again when a CSINode changes",
             deaf(|change| matches!(change, Change::Node { .. })),
+            &[ATTACHES, DETACHED_AND_GONE],
         ),
-        (
+        wrong(
             "forgets to look again when a PersistentVolume changes",
             deaf(|change| matches!(change, Change::Volume { .. })),
+            &[ATTACHES, VOLUME_GOES],
         ),
-        (
+        wrong(
             "forgets the PersistentVolume when an attachment goes",
             deaf(|change| matches!(change, Change::AttachmentGone { .. })),
+            &[VOLUME_GOES, ATTACHES],
         ),
-        (
+        wrong(
             "forgets to take back a volume whose attachment vanished",
-            Mutant {
-                omits: Some(compensates),
-                ..Mutant::default()
-            },
+            omits(compensates),
+            &[TAKEN_BACK, NOTHING_LEFT],
         ),
-        (
+        wrong(
             "retries without a pause",
             Mutant {
                 restless: true,
                 ..Mutant::default()
             },
+            &[NO_BUSY_LOOP],
         ),
-        (
+        wrong(
             "takes over with a cache that may be stale",
             Mutant {
                 stale: true,
                 ..Mutant::default()
             },
+            &[
+                WANTED,
+                PROTECTED_WHILE_PUBLISHED,
+                PROTECTED_WHILE_NAMED,
+                NOT_UNDER_A_LIVE_ONE,
+                HELD_WHILE_PUBLISHED,
+            ],
         ),
-        (
+        wrong(
             "works beside another replica",
             Mutant {
                 double: true,
                 ..Mutant::default()
             },
+            &[ONE_AT_A_TIME],
         ),
     ]
 }
 
-fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Rules {
-    Rules {
-        settle,
-        ..Rules::default()
+fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
+    Mutant {
+        rules: Some(Rules {
+            settle,
+            ..Rules::default()
+        }),
+        ..Mutant::default()
     }
 }
 
-fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Rules {
-    Rules {
-        attachment,
-        ..Rules::default()
+fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
+    Mutant {
+        rules: Some(Rules {
+            attachment,
+            ..Rules::default()
+        }),
+        ..Mutant::default()
     }
 }
 
@@ -322,6 +477,73 @@ fn take_all_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestam
         }
     }
     writes
+}
+
+/// What the Go sidecar does: the whole list, from a copy that may be stale.
+fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    let attachment = observed.attachment;
+    let left = attachment.finalizers.iter();
+    let left: Vec<&str> = left.filter(|entry| **entry != *observed.driver.finalizer).collect();
+    let mut writes = decide::settle(observed, outcome, now);
+    for write in &mut writes {
+        if matches!(write.target, Target::Attachment(_)) {
+            write.form = Form::Merge;
+            write.body = json!({"metadata": {"uid": &*attachment.uid, "finalizers": left}});
+        }
+    }
+    writes
+}
+
+fn forget_twin<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let alone = decide::Neighbours {
+        here: Vec::new(),
+        ..observed.neighbours.clone()
+    };
+    decide::attachment(&Observed {
+        neighbours: Box::leak(Box::new(alone)),
+        ..*observed
+    })
+}
+
+fn forget_read_only<'a>(observed: &Observed<'a>) -> Action<'a> {
+    match decide::attachment(observed) {
+        Action::Publish(mut plan) => {
+            plan.read_only = false;
+            Action::Publish(plan)
+        }
+        action => action,
+    }
+}
+
+fn believe_failure(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    match outcome {
+        Outcome::AttachFailed(Failure { code: Some(_), .. }) => vec![patch::attached(observed.attachment, None)],
+        outcome => decide::settle(observed, outcome, now),
+    }
+}
+
+fn keep_error(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    let mut writes = decide::settle(observed, outcome, now);
+    if matches!(outcome, Outcome::Published(_)) {
+        for write in &mut writes {
+            write.body["status"]
+                .as_object_mut()
+                .map(|status| status.remove("attachError"));
+        }
+    }
+    writes
+}
+
+fn lose_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    match outcome {
+        Outcome::Published(_) => vec![patch::attached(observed.attachment, None)],
+        outcome => decide::settle(observed, outcome, now),
+    }
+}
+
+fn keep_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    let fresh = with_attachment(observed, |attachment| attachment.publish_context = StringMap::default());
+    decide::settle(&fresh, outcome, now)
 }
 
 /// An Unpublish that no attachment asks for.

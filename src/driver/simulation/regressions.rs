@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Busy, Disk, Event, Scenario};
+use super::scenario::{Busy, Disk, Event, Lease, Scenario};
 
 /// In how many ways each is run: with other latencies and delays of the watches.
 pub const WAYS: u64 = 60;
@@ -50,28 +50,31 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
     ]
 }
 
-/// A world without faults, in which watches are up to so many milliseconds behind.
+/// A world without faults and two replicas, in which watches are up to so many milliseconds behind.
 fn of(lag: u64, events: &[(u64, Event)]) -> Scenario {
     Scenario {
         seed: 0,
         faultless: true,
-        disks: vec![Disk {
-            name: "pv0".to_owned(),
-            handle: "disk0".to_owned(),
-            single_writer: false,
-            secret: false,
-            inline: false,
-        }],
+        drivers: 1,
+        disks: vec![Disk::plain(0)],
         nodes: 1,
         events: events
             .iter()
             .map(|(pause, event)| (Duration::from_millis(*pause), *event))
             .collect(),
+        replicas: 2,
+        lease: Some(Lease {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(4),
+        }),
         api_faults: 0,
+        lies: 0,
         call_faults: 0,
         lag: Duration::from_millis(lag),
         busy: Busy::Waits,
         concurrency: 0,
+        lists: None,
         max_faults: usize::MAX,
     }
 }

@@ -30,6 +30,10 @@ struct Feed<K> {
     told: VecDeque<watcher::Result<Event<K>>>,
     /// How many changes are behind us.
     at: usize,
+    /// The greatest version that was told. A watch that is resumed tells of nothing below it.
+    version: u64,
+    /// How many restores of the API server are behind us.
+    restores: usize,
     /// How often the watch was broken on purpose.
     breaks: usize,
 }
@@ -48,6 +52,8 @@ pub fn watch<K: Reflected>(
         breaker,
         told: VecDeque::new(),
         at: 0,
+        version: 0,
+        restores: 0,
         breaks: 0,
     };
     feed.list();
@@ -59,11 +65,12 @@ pub fn watch<K: Reflected>(
 
 impl<K: Reflected> Feed<K> {
     fn list(&mut self) {
-        let (objects, at) = self.world.with(|state| {
-            let objects: Vec<Arc<Value>> = state.cluster.all(self.kind).cloned().collect();
-            (objects, state.cluster.changes.len())
+        let objects = self.world.with(|state| {
+            self.at = state.cluster.changes.len();
+            self.version = state.cluster.version();
+            self.restores = state.cluster.restores.len();
+            state.cluster.all(self.kind).cloned().collect::<Vec<Arc<Value>>>()
         });
-        self.at = at;
         self.told.push_back(Ok(Event::Init));
         let objects = objects.iter().filter_map(|object| decode(object));
         self.told.extend(objects.map(|object| Ok(Event::InitApply(object))));
@@ -103,7 +110,12 @@ impl<K: Reflected> Feed<K> {
                     self.breaks = breaks;
                     return self.broken().await;
                 }
-                change = change(&self.world, self.kind, &mut self.at) => {
+                change = change(&self.world, self.kind, self.at, self.version, self.restores) => {
+                    let Some((at, change)) = change else {
+                        self.resume().await;
+                        continue;
+                    };
+                    (self.at, self.version) = (at, change.version);
                     if broken {
                         return self.broken().await;
                     }
@@ -113,6 +125,27 @@ impl<K: Reflected> Feed<K> {
                     }
                 }
             }
+        }
+    }
+
+    /// The API server has gone back: the watch is resumed where it was, in a future that has not come yet, or lists anew.
+    async fn resume(&mut self) {
+        let restored = self.world.with(|state| {
+            self.restores = state.cluster.restores.len();
+            state.cluster.restores.last().copied()
+        });
+        let down = self.millis(Duration::from_millis(500));
+        tokio::time::sleep(down).await;
+        let Some(restored) = restored else { return };
+        if restored.bumped || self.rng.bool() {
+            self.world.note("watch", || format!("{:?} has expired", self.kind));
+            self.list();
+            self.told.push_front(Err(watcher::Error::NoResourceVersion));
+        } else {
+            self.world.note("watch", || {
+                format!("{:?} goes on from version {}", self.kind, self.version)
+            });
+            self.at = self.at.max(restored.at);
         }
     }
 
@@ -126,17 +159,18 @@ impl<K: Reflected> Feed<K> {
     }
 }
 
-/// Waits for the next change of a kind.
-async fn change(world: &World, kind: Kind, at: &mut usize) -> Change {
-    let (index, change) = world
+/// Waits for the next change of a kind above a version; none when the API server has gone back meanwhile.
+async fn change(world: &World, kind: Kind, at: usize, version: u64, restores: usize) -> Option<(usize, Change)> {
+    world
         .wait_for(|state| {
-            let mut unread = state.cluster.changes.iter().enumerate().skip(*at);
-            let found = unread.find(|(_, change)| change.kind == kind);
-            found.map(|(index, change)| (index, change.clone()))
+            if state.cluster.restores.len() != restores {
+                return Some(None);
+            }
+            let mut unread = state.cluster.changes.iter().enumerate().skip(at);
+            let found = unread.find(|(_, change)| change.kind == kind && change.version > version);
+            found.map(|(index, change)| Some((index + 1, change.clone())))
         })
-        .await;
-    *at = index + 1;
-    change
+        .await
 }
 
 fn decode<K: Reflected>(object: &Value) -> Option<K> {
