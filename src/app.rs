@@ -27,7 +27,7 @@ use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
     ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect_counted, load_config, load_pod_config,
 };
-use crate::lease::{Board, LeaseHealth, Office, Timing};
+use crate::lease::{Clock, LeaseHealth, LeaseShares, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -267,7 +267,8 @@ fn office(
         labels,
         reports: false,
         health: observed.leases.clone(),
-        board: Board::default(),
+        clock: Clock::default(),
+        shares: LeaseShares::default(),
     })
 }
 

@@ -23,10 +23,6 @@ pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 /// unless it is the same as `spec.holderIdentity`: a sidecar that takes the Lease leaves it as it is.
 pub const LEASE_HOLDER_ANNOTATION: &str = "attacher.csi.dev/holder";
 
-/// Annotation on a Lease: the replica that asks the holder to hand the driver over, as it leads fewer drivers; after the
-/// release, the one for which it was released.
-pub const LEASE_HAND_OVER_ANNOTATION: &str = "attacher.csi.dev/hand-over-to";
-
 /// Finalizer on an AttacherConfig whose `deletionPolicy` is WaitForDetach.
 pub const WAIT_FOR_DETACH_FINALIZER: &str = "attacher.csi.dev/wait-for-detach";
 

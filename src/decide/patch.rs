@@ -68,6 +68,18 @@ pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     })
 }
 
+/// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
+/// be given back to the driver and attached again before a write arrives that was late.
+pub fn release_live_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
+    let mut write = release_volume(volume, finalizer)?;
+    let ResourceVersion(version) = volume.resource_version;
+    if let (Value::Array(operations), true) = (&mut write.body, version > 0) {
+        let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()});
+        operations.insert(1, same);
+    }
+    Some(write)
+}
+
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
 pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Write {
     let finalizer = &*driver.finalizer;

@@ -36,7 +36,12 @@ pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Volu
     if !volume.deleting && !volume.is_in_tree_without(&driver.name) {
         return VolumeAction::Keep(VolumeKept::Live);
     }
-    let Some(write) = patch::release_volume(volume, &driver.finalizer) else {
+    let write = if volume.deleting {
+        patch::release_volume(volume, &driver.finalizer)
+    } else {
+        patch::release_live_volume(volume, &driver.finalizer)
+    };
+    let Some(write) = write else {
         return VolumeAction::Keep(VolumeKept::NotProtected);
     };
     if attachments > 0 {

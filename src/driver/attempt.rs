@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::calls::Calls;
 use super::engine::Work;
+use super::fence::{FencedClient, LeaseLost};
 use super::lives::{Ended, Handle};
 use super::record::failed_with;
 use super::release;
@@ -15,6 +15,7 @@ use crate::kubernetes::{ApiError, ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
 use crate::store::{AttacherKey, Cause as Reason, Snapshot, lane_of, observe};
+use crate::telemetry::names::error_type;
 use crate::telemetry::trace::Span;
 use crate::telemetry::w3c;
 use std::sync::Arc;
@@ -25,12 +26,15 @@ const MAX_STEPS: usize = 16;
 /// The longest that an attach is held back for the detach of its volume from another node.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
 
+/// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
+pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+
 /// Everything of one attempt.
 pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,
     pub config: Arc<DriverConfig>,
-    pub client: Arc<dyn Calls>,
+    pub client: FencedClient,
     /// Opened by the first step that does something: looking at a settled object makes no span.
     pub span: Span,
     /// The life that the attempt is a part of, when it is traced.
@@ -120,6 +124,10 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut opened = false;
     for _ in 0..MAX_STEPS {
+        // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
+        if !work.client().may_start() {
+            return attempt.without_lease(name, LeaseLost::NotStarted);
+        }
         let Some(snapshot) = work.context.store.attachment(name) else {
             return Verdict::Done;
         };
@@ -181,6 +189,22 @@ impl Attempt<'_> {
             let refused = self.refused_secret.as_ref();
             work.secret_watches.refused(name, refused, &work.publisher);
         }
+    }
+
+    /// Ends an attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver
+    /// by now. Whoever holds the Lease next looks at everything anew, this process too.
+    pub(super) fn without_lease(&mut self, name: &str, lost: LeaseLost) -> Verdict {
+        let driver = &*self.work.facts.name;
+        match lost {
+            LeaseLost::NotStarted => {
+                traced!(debug, self.span, driver, VolumeAttachment = name, "{lost}");
+            }
+            LeaseLost::Cancelled => {
+                traced!(warn, self.span, driver, VolumeAttachment = name, "{lost}");
+                self.span.fail(error_type::OTHER, &lost.to_string());
+            }
+        }
+        Verdict::After(LEASE_LOST_REST)
     }
 
     /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.

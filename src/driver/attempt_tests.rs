@@ -12,9 +12,11 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
 mod lanes;
+mod lease;
 mod traces;
 
 use super::engine::Engine;
+use super::fence::FencedClient;
 use super::status::Publisher;
 use super::{Context, DriverStatus};
 use crate::api::{AttacherConfigSpec, DriverConfig};
@@ -24,6 +26,7 @@ use crate::decide::tests::api_server::{apply, is_gone};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
+use crate::lease::Term;
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
@@ -164,6 +167,17 @@ impl Stage {
         tracer: Tracer,
         edit: impl FnOnce(&mut AttacherConfigSpec),
     ) -> Self {
+        Self::in_term(None, api, name, tracer, edit).await
+    }
+
+    /// The same, in a term of the driver's Lease.
+    async fn in_term(
+        term: Option<Term>,
+        api: Arc<Api>,
+        name: &'static str,
+        tracer: Tracer,
+        edit: impl FnOnce(&mut AttacherConfigSpec),
+    ) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
@@ -202,7 +216,8 @@ impl Stage {
         );
         let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
         let store = context.store.clone();
-        let engine = Engine::start(context, seen, "config".into(), facts, Arc::new(client), publisher);
+        let client = FencedClient::new(Arc::new(client), term);
+        let engine = Engine::start(context, seen, "config".into(), facts, client, publisher);
         let Ok(engine) = engine else { panic!("conflict") };
         Self {
             name,

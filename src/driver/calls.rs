@@ -10,8 +10,9 @@ use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 
-/// The calls of a driver that move volumes. Each ends by its deadline; a call whose future is dropped may still be
-/// carried out.
+/// The calls of a driver that move volumes. Each begins with the first poll of its future and ends by its deadline; a call
+/// whose future is dropped may still be carried out. An engine makes them by a [`FencedClient`](super::fence::FencedClient)
+/// only.
 pub(super) trait Calls: Send + Sync {
     /// ControllerPublishVolume; answers the publish context.
     fn publish<'a>(

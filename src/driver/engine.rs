@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::calls::Calls;
 use super::failures::Failures;
+use super::fence::FencedClient;
 use super::flights::Flights;
 use super::holds::Holds;
 use super::lives::Lives;
@@ -18,6 +18,7 @@ use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
+use crate::lease::Term;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::schedule;
 use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
@@ -51,12 +52,12 @@ pub(super) struct Work {
     pub failures: Failures,
     /// The traces of what is pending.
     pub lives: Lives,
-    client: RwLock<Arc<dyn Calls>>,
+    client: RwLock<FencedClient>,
 }
 
 impl Work {
     /// The client for the connection that stands now.
-    pub fn client(&self) -> Arc<dyn Calls> {
+    pub fn client(&self) -> FencedClient {
         self.client.read().clone()
     }
 
@@ -66,7 +67,7 @@ impl Work {
     }
 
     /// As [`Work::client`], for the volume of an attachment.
-    pub fn client_for(&self, snapshot: &Snapshot) -> Arc<dyn Calls> {
+    pub fn client_for(&self, snapshot: &Snapshot) -> FencedClient {
         let client = self.client();
         // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
         let in_tree = snapshot.volume.as_ref().is_some_and(|volume| volume.in_tree.is_some());
@@ -93,7 +94,7 @@ impl Engine {
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
-        client: Arc<dyn Calls>,
+        client: FencedClient,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
@@ -175,8 +176,15 @@ impl Engine {
         self.work.queue.pause();
     }
 
-    /// Goes on over a new connection. Whatever failed before is tried at once: the cause may be gone with the old one.
-    pub fn resume(&self, client: Arc<dyn Calls>) {
+    /// The term of the Lease in which this engine works; none when there is no election. What it knows of the objects is good
+    /// for this term only.
+    pub fn term(&self) -> Option<Term> {
+        self.work.client().term().cloned()
+    }
+
+    /// Goes on over a new connection, in the same term. Whatever failed before is tried at once: the cause may be gone with
+    /// the old one.
+    pub fn resume(&self, client: FencedClient) {
         *self.work.client.write() = client;
         self.work.queue.wake_all(Cause::Retry.into());
         self.work.queue.resume();

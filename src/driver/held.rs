@@ -2,24 +2,21 @@
 //! and the claim to the driver.
 //!
 //! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
-//! never outlives the Lease it works under.
+//! never outlives the term of the Lease in which it was started.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 
 use super::engine::Engine;
 use crate::claims::{Claim, Verdict};
-use crate::lease::Candidate;
+use crate::lease::{Candidate, Term};
 
 /// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
 /// that took over meanwhile would gain nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long the right moment for a hand-over is waited for: one without running calls, as nothing new is begun until the
-/// last one has ended.
-const HAND_OVER_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Held {
@@ -27,6 +24,8 @@ pub(super) struct Held {
     pub engine: Option<Engine>,
     pub candidate: Option<Candidate>,
     pub claim: Option<Claim>,
+    /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
+    pub term: Option<Term>,
     away_since: Option<Instant>,
 }
 
@@ -62,18 +61,24 @@ impl Held {
         };
         tokio::select! {
             biased;
-            () = self.deposed() => {}
+            () = self.loses_term() => {}
             () = self.outranked() => {}
             () = away => {}
         }
     }
 
-    /// Resolves when the engine may not work any more; never without an election.
-    pub async fn deposed(&self) {
-        match &self.candidate {
-            Some(candidate) => candidate.not_leading().await,
-            None => std::future::pending().await,
+    /// Resolves when the Lease is not held in the noted term any more; never without an election.
+    pub async fn loses_term(&self) {
+        match (&self.candidate, &self.term) {
+            (Some(candidate), Some(term)) => candidate.loses(term).await,
+            (None, Some(_)) => {}
+            (_, None) => std::future::pending().await,
         }
+    }
+
+    /// Whether there is an engine that was started in another term of the Lease than the noted one.
+    pub fn has_engine_of_another_term(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.term() != self.term)
     }
 
     /// Resolves when an older AttacherConfig claims the driver.
@@ -82,17 +87,6 @@ impl Held {
             Some(claim) => claim.refused().await,
             None => std::future::pending().await,
         }
-    }
-
-    /// Resolves when the driver should be handed over to a replica that leads fewer, and no call runs, or for so long that
-    /// it cannot be waited for any more.
-    pub async fn asked_for(&self) {
-        let (Some(candidate), Some(engine)) = (&self.candidate, &self.engine) else {
-            return std::future::pending().await;
-        };
-        candidate.should_hand_over().await;
-        // A driver that is never at rest is handed over all the same.
-        let _idle = tokio::time::timeout(HAND_OVER_PATIENCE, engine.queue().drained()).await;
     }
 
     /// Whether an older AttacherConfig claims the driver.
@@ -106,17 +100,20 @@ impl Held {
     pub async fn drain(&mut self) -> Option<Arc<str>> {
         let engine = self.engine.take()?;
         let driver = engine.facts().name.clone();
-        let succeeded = async {
-            match &self.candidate {
-                Some(candidate) => candidate.succeeded_by_another().await,
+        let (term, queue) = (engine.term(), engine.queue().clone());
+        let over = async {
+            match &term {
+                Some(term) => term.over().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             () = engine.drain() => {}
-            () = succeeded => {
-                tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");
+            () = over => {
+                if queue.drained().now_or_never().is_none() {
+                    tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");
+                }
             }
         }
         Some(driver)

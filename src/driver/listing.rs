@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-use super::calls::Calls;
+use super::fence::{CallFailure, FencedClient, LeaseLost};
 use crate::csi::{Asked, CallError};
 use crate::decide::reconcile::Listing;
 use crate::telemetry::Span;
@@ -33,7 +32,10 @@ pub(super) struct Limits {
 pub(super) enum ListError {
     /// A page could not be had.
     #[error("ListVolumes: {0}")]
-    Call(#[from] CallError),
+    Call(CallError),
+    /// The listing was cut off because the Lease of the driver is not held any more.
+    #[error("ListVolumes: {0}")]
+    Lease(LeaseLost),
     /// The pages go in a circle.
     #[error("ListVolumes: the driver answered the same next_token twice")]
     Circle,
@@ -48,11 +50,21 @@ pub(super) enum ListError {
     Late(usize, u64),
 }
 
+impl From<CallFailure> for ListError {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Driver(error) => Self::Call(error),
+            CallFailure::Lease(lost) => Self::Lease(lost),
+        }
+    }
+}
+
 impl ListError {
     /// A gRPC code as metrics spell it, or one word of our own.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Call(error) => code_camel_case(error.code),
+            Self::Lease(_) => "lease_lost",
             Self::Circle => "token_repeated",
             Self::Endless(_) | Self::Empty(_) => "pages_without_end",
             Self::Late(..) => "pass_too_long",
@@ -64,7 +76,7 @@ impl ListError {
 /// client is asked for anew for each page: the driver may have
 /// been connected again since the last one.
 pub(super) async fn list(
-    client: impl Fn() -> Arc<dyn Calls>,
+    client: impl Fn() -> FencedClient,
     limits: Limits,
     listing: &mut Listing,
     span: &mut Span,

@@ -13,6 +13,7 @@ mod calls;
 mod config_trace;
 mod engine;
 mod failures;
+mod fence;
 mod flights;
 mod handshake;
 mod held;
@@ -69,10 +70,14 @@ pub struct Context {
 #[cfg(test)]
 mod attempt_tests;
 #[cfg(test)]
+mod fence_tests;
+#[cfg(test)]
 mod handshake_tests;
 #[cfg(test)]
 mod reconcile_tests;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod term_tests;
 #[cfg(test)]
 pub use simulation::{of_this_process, simulated_time};

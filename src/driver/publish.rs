@@ -2,6 +2,7 @@
 //! tries, the compensation of a Publish that nobody wants any more.
 
 use super::attempt::{Attempt, Step};
+use super::fence::{CallFailure, LeaseLost};
 use super::flights::{Flight, Occupied};
 use super::lives::Plan;
 use super::report::Cause;
@@ -47,7 +48,12 @@ impl Attempt<'_> {
         self.calling("ControllerPublishVolume", snapshot, place, deadline);
         self.note_plan(plan);
         let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
-        let step = match answer.map_err(|error| Failure::from(&error)).and_then(checked) {
+        let answer = match answer {
+            Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+            Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+            Ok(context) => checked(context),
+        };
+        let step = match answer {
             Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
             Err(failure) => self.fail(snapshot, observed, failure, Cause::Other).await,
         };
@@ -77,7 +83,12 @@ impl Attempt<'_> {
             let answer = client
                 .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
                 .await;
-            match decide::unpublished(observed.policy, answer.map_err(|error| Failure::from(&error))) {
+            let answer = match answer {
+                Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+                Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+                Ok(()) => Ok(()),
+            };
+            match decide::unpublished(observed.policy, answer) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => report::orphaned(self, snapshot, *place, &orphan),
                 Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
@@ -131,6 +142,11 @@ impl Attempt<'_> {
             error = answer.err().map(|error| error.to_string()),
             "took the volume back from where an earlier try may have left it"
         );
+    }
+
+    /// Ends the attempt as [`Attempt::without_lease`] does.
+    fn end_without_lease(&mut self, snapshot: &Snapshot, lost: LeaseLost) -> Step {
+        Step::End(self.without_lease(&snapshot.attachment.name, lost))
     }
 
     /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not

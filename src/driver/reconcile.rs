@@ -109,6 +109,11 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
     };
     let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &mut trace.span).await {
         Ok(listed) => listed,
+        Err(ListError::Lease(lost)) => {
+            // The driver did not fail, and this engine ends with its term of the Lease.
+            debug!(driver = &*work.facts.name, %lost, "no comparison with ListVolumes");
+            return std::future::pending().await;
+        }
         Err(error) => {
             trace.failed(&error);
             return Err(error);

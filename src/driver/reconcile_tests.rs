@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
+use super::fence::FencedClient;
 use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, list};
 use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
 use crate::decide::reconcile::{Expectation, Listing, Wanted};
@@ -101,7 +102,13 @@ async fn listed(
     let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
     let mut listing = Listing::about(expectations);
     let client = lister.clone();
-    let outcome = list(move || client.clone(), LIMITS, &mut listing, &mut Span::disabled()).await;
+    let outcome = list(
+        move || FencedClient::new(client.clone(), None),
+        LIMITS,
+        &mut listing,
+        &mut Span::disabled(),
+    )
+    .await;
     let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
@@ -235,7 +242,13 @@ async fn a_pass_has_a_deadline_of_its_own() {
     }));
     let mut listing = Listing::about(vec![expected("a")]);
     let client = slow.clone();
-    let outcome = list(move || client.clone(), LIMITS, &mut listing, &mut Span::disabled()).await;
+    let outcome = list(
+        move || FencedClient::new(client.clone(), None),
+        LIMITS,
+        &mut listing,
+        &mut Span::disabled(),
+    )
+    .await;
     let error = outcome.unwrap_err();
     assert_eq!(error.code(), "pass_too_long");
     assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");

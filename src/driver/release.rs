@@ -1,6 +1,7 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
+use super::attempt::LEASE_LOST_REST;
 use super::engine::Work;
 use super::record::take_in;
 use super::report;
@@ -60,6 +61,10 @@ impl From<Verdict> for Tried {
 }
 
 async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
+    if !work.client().may_start() {
+        // Whoever holds the Lease next looks at the volume again.
+        return Verdict::After(LEASE_LOST_REST).into();
+    }
     let store = &work.context.store;
     // Taken before looking, so that an attempt that finds it free is seen here, or sees here what was released.
     let is_live = store.volume(name).is_some_and(|(volume, _)| !volume.deleting);

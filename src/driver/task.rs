@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::Context;
 use super::access::{Access, Connector, Reached, Unreached};
 use super::engine::Engine;
+use super::fence::FencedClient;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
 use super::status::{DriverStatus, Phase, Plugin, Publisher};
@@ -60,8 +61,6 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
-    /// Another replica, which leads fewer drivers, should have this one.
-    AskedFor,
 }
 
 /// How a driver is served.
@@ -179,7 +178,7 @@ impl DriverTask {
                 break;
             }
             self.announce(&reached.handshake);
-            if !self.lead(publisher, client, held).await
+            if !self.lead(publisher, &reached, held).await
                 || !self.resume_or_start(publisher, held, &facts, &reached).await
             {
                 break;
@@ -201,7 +200,6 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
-                Event::AskedFor => self.finish(publisher, held).await,
                 Event::Outranked => {
                     self.tell(
                         &facts.name,
@@ -219,7 +217,7 @@ impl DriverTask {
         }
     }
 
-    fn tell(&self, driver: &str, what: &str) {
+    pub(super) fn tell(&self, driver: &str, what: &str) {
         warn!(config = &*self.name, driver, "{what}");
     }
 
@@ -233,13 +231,12 @@ impl DriverTask {
     ) -> Event {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked, asked_for) = (held.deposed(), held.outranked(), held.asked_for());
+            let (deposed, outranked) = (held.loses_term(), held.outranked());
             let event = tokio::select! {
                 biased;
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
-                () = asked_for => Event::AskedFor,
                 renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
             };
             let Event::Changed = event else { return event };
@@ -255,9 +252,9 @@ impl DriverTask {
         }
     }
 
-    /// Goes on with the running engine if the driver is the same as before, else with a new one. False when it must not
-    /// work.
-    async fn resume_or_start(
+    /// Goes on with the running engine if the driver is the same as before and so is the term of the Lease, else with a new
+    /// one. False when it must not work.
+    pub(super) async fn resume_or_start(
         &mut self,
         publisher: &Publisher,
         held: &mut Held,
@@ -265,8 +262,10 @@ impl DriverTask {
         reached: &Reached,
     ) -> bool {
         let client = &reached.client;
-        if let Some(running) = held.engine.as_ref().filter(|running| running.facts() == facts) {
-            running.resume(reached.calls.clone());
+        let calls = FencedClient::new(reached.calls.clone(), held.term.clone());
+        let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
+        if let Some(running) = held.engine.as_ref().filter(same) {
+            running.resume(calls);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -281,7 +280,7 @@ impl DriverTask {
             self.config.clone(),
             self.name.clone(),
             facts.clone(),
-            reached.calls.clone(),
+            calls,
             publisher.clone(),
         );
         match started {
@@ -315,7 +314,7 @@ impl DriverTask {
             biased;
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
-            () = held.deposed() => false,
+            () = held.loses_term() => false,
             () = held.outranked() => false,
             () = client.connection().lost() => false,
         }
@@ -351,7 +350,7 @@ impl DriverTask {
     }
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
-    fn announce(&self, handshake: &Handshake) {
+    pub(super) fn announce(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
         let mode = mode(handshake);
         let metrics = &self.context.metrics;
@@ -366,7 +365,7 @@ impl DriverTask {
     }
 
     /// Lets running calls end.
-    async fn drain(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn drain(&self, publisher: &Publisher, held: &mut Held) {
         if held.engine.is_none() {
             return;
         }

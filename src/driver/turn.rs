@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::access::Reached;
 use super::handshake::RETRY;
 use super::held::Held;
 use super::status::{Phase, Publisher};
@@ -120,17 +121,31 @@ impl DriverTask {
         self.wait(Some(RETRY * 30), news).await;
     }
 
-    /// Waits until the driver's Lease is held, if there is an election at all. False when something else comes first.
-    pub(super) async fn lead(&mut self, publisher: &Publisher, client: &CsiClient, held: &mut Held) -> bool {
+    /// Waits until the driver's Lease is held, if there is an election at all, and notes the term. False when something else
+    /// comes first.
+    ///
+    /// An engine that is there works on only if the Lease was held without interruption: what it knows of the objects may be
+    /// from before another replica worked.
+    pub(super) async fn lead(&mut self, publisher: &Publisher, reached: &Reached, held: &mut Held) -> bool {
         if self.campaign.is_none() {
             return true;
         }
-        let Some(candidate) = &held.candidate else { return false };
-        candidate.compete();
         loop {
+            let Some(candidate) = &held.candidate else { return false };
+            candidate.compete();
             let standing = candidate.standing();
+            held.term = candidate.term();
+            if held.has_engine_of_another_term() {
+                self.tell(
+                    &reached.handshake.plugin.name,
+                    "the Lease was lost meanwhile; what ran in it ends",
+                );
+                self.drain(publisher, held).await;
+                self.announce(&reached.handshake);
+                continue;
+            }
             let holder = match &standing {
-                Standing::Leading => return true,
+                Standing::Leading(_) => return true,
                 Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
@@ -143,7 +158,7 @@ impl DriverTask {
                 },
                 (holder, _) => Phase::Standby { holder },
             });
-            let connection = client.connection();
+            let connection = reached.client.connection();
             let news = async {
                 tokio::select! {
                     biased;
@@ -153,7 +168,7 @@ impl DriverTask {
                     () = held.outranked() => {}
                 }
             };
-            if self.is_called_away(None, news, client).await || held.is_outranked() {
+            if self.is_called_away(None, news, &reached.client).await || held.is_outranked() {
                 return false;
             }
         }

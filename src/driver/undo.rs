@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::announce;
 use super::attempt::Attempt;
+use super::fence::CallFailure;
 use crate::decide::Place;
 use crate::store::Snapshot;
 
@@ -37,6 +38,10 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         let answer = client
             .unpublish(place, attempt.secrets.as_ref(), deadline, &attempt.span)
             .await;
+        if let Err(CallFailure::Lease(_)) = answer {
+            // Whoever holds the Lease next finds no object that speaks of this volume.
+            break;
+        }
         let Err(error) = answer else {
             traced!(
                 warn,

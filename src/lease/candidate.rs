@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
 use super::settings::{self, Timing};
-use super::{Board, ElectionSettings, LeaseHealth};
+use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Term};
 use crate::schedule;
 use crate::telemetry::Metrics;
 
@@ -27,8 +27,10 @@ pub struct Office {
     pub reports: bool,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
 }
 
 impl Office {
@@ -50,7 +52,8 @@ impl Office {
                 timing,
             },
             health: self.health.clone(),
-            board: self.board.clone(),
+            shares: self.shares.clone(),
+            clock: self.clock.clone(),
         }
     }
 }
@@ -64,8 +67,10 @@ pub struct Campaign {
     pub settings: ElectionSettings,
     /// Where held Leases are shown.
     pub health: LeaseHealth,
-    /// Who leads what.
-    pub board: Board,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
 }
 
 /// Who holds a Lease.
@@ -92,8 +97,8 @@ pub enum Standing {
         /// Who holds it.
         holder: Option<Holder>,
     },
-    /// It holds the Lease.
-    Leading,
+    /// It holds the Lease, in this term.
+    Leading(Term),
     /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
     Lost {
         /// When others may take it.
@@ -118,7 +123,6 @@ pub struct Candidate {
     lease: String,
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
-    asked: watch::Receiver<Option<String>>,
     refusal: watch::Receiver<Option<String>>,
     patience: Duration,
     task: AbortOnDropHandle<()>,
@@ -142,15 +146,13 @@ impl Candidate {
         });
         let (orders, ordered) = watch::channel(order);
         let patience = campaign.settings.timing.renew_deadline;
-        let (asking, asked) = watch::channel(None);
         let (refusing, refusal) = watch::channel(None);
-        let elector = Elector::new(campaign, lease.clone(), metrics, sender, asking, refusing);
+        let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
         let task = AbortOnDropHandle::new(schedule::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,
             orders,
-            asked,
             refusal,
             patience,
             task,
@@ -202,9 +204,17 @@ impl Candidate {
         self.standing.borrow().clone()
     }
 
+    /// The term in which it holds the Lease; none when it does not, or not surely.
+    pub fn term(&self) -> Option<Term> {
+        match &*self.standing.borrow() {
+            Standing::Leading(term) => Some(term.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether it holds the Lease.
     pub fn leads(&self) -> bool {
-        *self.standing.borrow() == Standing::Leading
+        self.term().is_some()
     }
 
     /// Why the Lease may not be read or written, and which right is missing; none when it may be, as far as known.
@@ -227,40 +237,12 @@ impl Candidate {
         let _ended = standing.wait_for(|standing| standing != before).await;
     }
 
-    /// Resolves when the Lease is not held, or not surely.
-    pub async fn not_leading(&self) {
+    /// Resolves when the Lease is not held in this term any more, or not surely. That it is held again changes nothing.
+    pub async fn loses(&self, term: &Term) {
         let mut standing = self.standing.clone();
-        let _ended = standing.wait_for(|standing| *standing != Standing::Leading).await;
-    }
-
-    /// Resolves when the Lease should be handed over to a replica that leads fewer: with [`Candidate::stand_down`], as soon
-    /// as that costs little.
-    pub async fn should_hand_over(&self) {
-        let mut asked = self.asked.clone();
-        if asked.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Resolves when another may hold the Lease: until then, what was begun while leading may go on.
-    pub async fn succeeded_by_another(&self) {
-        loop {
-            let until = match self.standing() {
-                Standing::Leading => {
-                    self.not_leading().await;
-                    continue;
-                }
-                Standing::Lost { until } => until,
-                Standing::Unknown | Standing::Observing { .. } | Standing::Waiting { .. } => return,
-            };
-            let mut standing = self.standing.clone();
-            tokio::select! {
-                biased;
-                () = sleep_until(until) => return,
-                // Back again before anybody else took it.
-                _ = standing.wait_for(|standing| *standing == Standing::Leading) => {}
-            }
-        }
+        let lost = standing.wait_for(|standing| !matches!(standing, Standing::Leading(now) if now == term));
+        // Without the task that renews it, nothing is held for long.
+        let _ended = lost.await;
     }
 
     /// Gives up: releases the Lease if it is held, so that another may take it at once. Returns when that is done, or

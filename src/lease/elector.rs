@@ -1,7 +1,6 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
 mod requests;
-mod sharing;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,12 +10,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
-use super::settings::Timing;
+use super::shares::LeaseShareGuard;
+use super::{Moment, Term};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
@@ -27,28 +27,18 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
 
-/// A Lease that is held, and how long.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    /// When the request was begun that renewed it last. Others count from when they see its answer, which is later.
-    renewed: Instant,
-    timing: Timing,
-}
-
-impl Term {
-    fn deadline(&self) -> Instant {
-        self.renewed + self.timing.renew_deadline
-    }
-
-    fn end(&self) -> Instant {
-        self.renewed + self.timing.lease_duration
-    }
+/// What one that competes does next.
+enum Step {
+    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
+    Wait(Instant),
+    /// To take the Lease, by a write of this kind.
+    Take(Next),
 }
 
 /// How a try to renew ended.
 enum Renewal {
     /// It is renewed by a request begun at this time.
-    Done(Instant),
+    Done(Moment),
     /// Somebody else has it.
     Taken,
     /// Not known; to be tried again.
@@ -68,12 +58,10 @@ pub(super) struct Elector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     in_doubt: bool,
-    /// To whom the Lease is about to be handed over.
-    giving: Option<String>,
-    /// Whether we were the last to hold it, and handed it over.
-    gave: bool,
-    /// Tells to whom the Lease should be handed over.
-    asked: watch::Sender<Option<String>>,
+    /// The Lease as one that is held or about to be taken.
+    share: Option<LeaseShareGuard>,
+    /// The last term in which the Lease was held.
+    term: Option<Term>,
     /// Which right is missing, while there is one.
     refusal: watch::Sender<Option<String>>,
 }
@@ -84,7 +72,6 @@ impl Elector {
         name: String,
         metrics: Metrics,
         standing: watch::Sender<Standing>,
-        asked: watch::Sender<Option<String>>,
         refusal: watch::Sender<Option<String>>,
     ) -> Self {
         let settings = &campaign.settings;
@@ -99,9 +86,8 @@ impl Elector {
             known: None,
             seen: false,
             in_doubt: false,
-            giving: None,
-            gave: false,
-            asked,
+            share: None,
+            term: None,
             refusal,
         }
     }
@@ -111,10 +97,7 @@ impl Elector {
         loop {
             let order = *orders.borrow_and_update();
             match order {
-                Order::Resign => {
-                    self.show_on_board(&Standing::Unknown);
-                    return;
-                }
+                Order::Resign => return,
                 Order::Observe => tokio::select! {
                     biased;
                     () = self.observe() => {}
@@ -132,6 +115,7 @@ impl Elector {
                         return;
                     }
                     self.release().await;
+                    self.share = None;
                     self.campaign.health.gone(&self.name);
                     self.metrics.forget_lease(&self.name);
                     let holder = self.other_holder();
@@ -146,14 +130,15 @@ impl Elector {
         let holder = self.other_holder();
         self.show(Standing::Waiting { holder });
         loop {
-            self.gave = self.giving.take().is_some();
-            self.asked.send_replace(None);
             let term = self.acquire().await;
-            self.gave = false;
+            self.share();
+            self.term = Some(term.clone());
             info!(lease = self.name, identity = self.campaign.settings.identity, "leading");
-            self.show(Standing::Leading);
-            let until = self.keep(term).await;
+            self.show(Standing::Leading(term.clone()));
+            self.keep(&term).await;
+            self.share = None;
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
+            let until = Instant::now() + term.until_end();
             self.show(Standing::Lost { until });
         }
     }
@@ -192,7 +177,11 @@ impl Elector {
         let Next::Wait { holder: identity, .. } = self.next() else {
             return None;
         };
-        let reports = self.note(LEASE_HOLDER_ANNOTATION) == Some(&identity);
+        let notes = self
+            .known
+            .as_ref()
+            .and_then(|lease| lease.metadata.annotations.as_ref());
+        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity);
         Some(Holder { identity, reports })
     }
 
@@ -210,10 +199,9 @@ impl Elector {
     }
 
     fn show(&self, standing: Standing) {
-        self.show_on_board(&standing);
         // Another candidate of this process may compete while this one only watches.
         if !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = standing == Standing::Leading;
+            let leads = matches!(standing, Standing::Leading(_));
             self.metrics.leading(&self.name, leads);
             if !leads {
                 self.campaign.health.gone(&self.name);
@@ -230,26 +218,30 @@ impl Elector {
     async fn acquire(&mut self) -> Term {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
         let mut watched = pin!(watched.fuse());
-        // What the watch has just told needs no look: a write over something newer fails by its resource version.
+        // What the watch told, or was seen before a short pause, needs no look: a write over something newer fails by its
+        // resource version.
         let mut fresh = false;
         loop {
             if let Some(term) = self.try_to_take(fresh).await {
                 return term;
             }
-            fresh = false;
-            self.consider_asking().await;
-            let pause = sleep_until(self.next_try());
-            tokio::pin!(pause);
+            let mut next_try = self.next_try();
             loop {
                 tokio::select! {
                     biased;
-                    () = &mut pause => break,
+                    () = sleep_until(next_try) => {
+                        fresh = self.share.is_some();
+                        break;
+                    }
                     Some(event) = watched.next() => match event {
                         Ok(lease) => {
                             self.saw(lease);
-                            if !matches!(self.next(), Next::Wait { .. }) {
-                                fresh = true;
-                                break;
+                            match self.step() {
+                                Step::Wait(until) => next_try = next_try.min(until),
+                                Step::Take(_) => {
+                                    fresh = true;
+                                    break;
+                                }
                             }
                         }
                         // Not every sidecar may watch; looking now and then does as well, only later.
@@ -261,41 +253,72 @@ impl Elector {
     }
 
     /// When to try again if nothing is heard.
-    fn next_try(&self) -> Instant {
+    fn next_try(&mut self) -> Instant {
         let period = self.campaign.settings.timing.retry_period;
         let spread = period.mul_f64(SPREAD * fastrand::f64());
         let usual = Instant::now() + period;
-        let wanted = match self.next() {
-            Next::Wait { until, .. } => until.min(usual),
-            _ => usual,
-        };
-        wanted + spread
+        match self.step() {
+            Step::Wait(until) if self.share.is_some() => until,
+            Step::Wait(until) => until.min(usual) + spread,
+            Step::Take(_) => usual + spread,
+        }
+    }
+
+    /// What to do about the Lease by the rules of the election.
+    fn next(&self) -> Next {
+        self.election.next(Instant::now(), clock::now())
+    }
+
+    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
+    fn step(&mut self) -> Step {
+        let next = self.next();
+        if let Next::Wait { until, .. } = next {
+            self.share = None;
+            return Step::Wait(until);
+        }
+        // The drop-in mode, and one that has its own Lease back, do not pause.
+        if !self.seen || !self.campaign.settings.reports || self.election.is_ours() {
+            return Step::Take(next);
+        }
+        let pause_ends = self.share().pause_ends;
+        if pause_ends > Instant::now() {
+            Step::Wait(pause_ends)
+        } else {
+            Step::Take(next)
+        }
+    }
+
+    /// Counts the Lease as one that is held or about to be taken.
+    fn share(&mut self) -> &LeaseShareGuard {
+        let Campaign { shares, settings, .. } = &self.campaign;
+        let acquire = || shares.acquire(settings.timing.retry_period, Instant::now());
+        self.share.get_or_insert_with(acquire)
     }
 
     async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
-        let written = if fresh {
-            self.write_next(self.next()).await.ok()
-        } else {
-            None
+        let step = fresh.then(|| self.step());
+        let written = match step {
+            Some(Step::Take(next)) => self.write_next(next).await.ok(),
+            _ => None,
         };
         let taken = match written {
             Some(renewed) => Ok(renewed),
             None => match self.read().await {
-                Ok(()) => match self.next() {
-                    Next::Wait { .. } => {
+                Ok(()) => match self.step() {
+                    Step::Wait(_) => {
                         self.allowed();
                         self.wait_for();
                         return None;
                     }
-                    next => self.write_next(next).await,
+                    Step::Take(next) => self.write_next(next).await,
                 },
                 Err(error) => Err(error),
             },
         };
         match taken {
-            Ok(renewed) => {
+            Ok(taken) => {
                 let timing = self.campaign.settings.timing;
-                Some(Term { renewed, timing })
+                Some(Term::new(self.campaign.clock.clone(), timing, taken))
             }
             Err(error) => {
                 warn!(lease = self.name, error, "cannot take the Lease; trying again");
@@ -314,33 +337,33 @@ impl Elector {
         }
     }
 
-    /// Renews until that fails for too long; answers when others may take the Lease.
-    async fn keep(&mut self, mut term: Term) -> Instant {
-        let period = term.timing.retry_period;
+    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
+    /// even when nobody took it, as what it knows of the objects may be of before.
+    async fn keep(&mut self, term: &Term) {
+        let period = self.campaign.settings.timing.retry_period;
         loop {
-            sleep_until((term.renewed + period).min(term.deadline())).await;
+            sleep(term.until_renewal().min(term.until_deadline())).await;
             loop {
-                let renewal = timeout_at(term.deadline(), self.renew()).await;
+                // Not left to the timers below: they are late when the process stood still.
+                if !term.may_start() {
+                    return;
+                }
+                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(Renewal::Failed) {
-                    Renewal::Done(renewed) => {
-                        term.renewed = renewed;
-                        if self.giving.is_none() {
-                            self.show_on_board(&Standing::Leading);
-                        }
-                        break;
+                    // It is not enough that the Lease is ours.
+                    Renewal::Done(begun) if term.renew(begun) => break,
+                    Renewal::Done(_) => return,
+                    Renewal::Taken => {
+                        term.end();
+                        return;
                     }
-                    Renewal::Taken => return Instant::now(),
-                    Renewal::Failed if Instant::now() >= term.deadline() => return term.end(),
-                    Renewal::Failed => {
-                        let rest = term.deadline().duration_since(Instant::now());
-                        sleep(period.min(RENEWAL_PAUSE).min(rest)).await;
-                    }
+                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
                 }
             }
         }
     }
 
-    async fn renew(&mut self) -> Renewal {
+    async fn renew(&mut self, term: &Term) -> Renewal {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
         if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
             match self.write(record).await {
@@ -348,15 +371,15 @@ impl Elector {
                 Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
             }
         }
+        if !term.may_start() {
+            return Renewal::Failed;
+        }
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
             Ok(()) if self.known.is_some() && !self.election.is_ours() => return Renewal::Taken,
             Ok(()) => match self.next() {
                 Next::Wait { .. } => return Renewal::Taken,
-                next => {
-                    self.consider_giving();
-                    self.write_next(next).await
-                }
+                next => self.write_next(next).await,
             },
             Err(error) => Err(error),
         };
@@ -371,6 +394,9 @@ impl Elector {
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
     async fn release(&mut self) {
+        if let Some(term) = self.term.take() {
+            term.end();
+        }
         // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
         let mut sure = !self.in_doubt;
         for _ in 0..3 {

@@ -6,20 +6,24 @@
 //!
 //! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
 
-mod board;
 mod candidate;
+mod clock;
 mod election;
 mod elector;
 mod health;
 mod record;
 mod settings;
+mod shares;
+mod term;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use board::Board;
 pub use candidate::{Campaign, Candidate, Holder, Office, Standing};
+pub use clock::{Clock, Moment};
 pub use election::{Election, Next};
 pub use health::LeaseHealth;
 pub use record::Record;
 pub use settings::{ElectionSettings, Timing, TimingError, namespace};
+pub use shares::LeaseShares;
+pub use term::Term;

@@ -28,7 +28,7 @@ pub(super) enum Lead {
 impl From<&Standing> for Lead {
     fn from(standing: &Standing) -> Self {
         match standing {
-            Standing::Leading => Self::Ours,
+            Standing::Leading(_) => Self::Ours,
             Standing::Unknown => Self::Unknown,
             Standing::Observing { holder: Some(holder) } | Standing::Waiting { holder: Some(holder) }
                 if holder.reports =>

@@ -5,6 +5,7 @@ mod hand_over;
 mod loss;
 mod settings;
 mod shares;
+mod standstill;
 mod traces;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::api_server::apply;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, gce_volume, volume};
 use super::table::{play, row, tally};
 use super::world::{gce_world, world};
@@ -120,6 +121,25 @@ fn which_volumes_are_released() {
         let action = decide::volume(&record, 2, &driver);
         assert!(matches!(action, VolumeAction::Keep(_)), "{name}: {action:?}");
     }
+}
+
+/// A process stood still between its decision and the write, and meanwhile the volume was given back to the driver and attached.
+#[test]
+fn a_late_release_of_a_live_volume_is_refused() {
+    let driver = DriverFacts::new(GCE_DRIVER, Capabilities::default());
+    let before = gce_volume()
+        .finalizers(&[GCE_FINALIZER])
+        .set("/metadata/resourceVersion", "7");
+    let VolumeAction::Release(write) = decide::volume(&world().pv(before.clone()).volume_record().unwrap(), 0, &driver)
+    else {
+        panic!("kept")
+    };
+    assert!(apply(&before.0, &write).is_ok());
+    let migrated = json!({"pv.kubernetes.io/migrated-to": GCE_DRIVER});
+    let since = before
+        .set("/metadata/annotations", migrated)
+        .set("/metadata/resourceVersion", "8");
+    assert!(apply(&since.0, &write).is_err());
 }
 
 #[test]

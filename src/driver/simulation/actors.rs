@@ -100,9 +100,10 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
             }
         }
         Event::WatchBreaks(kind) => replicas.worker().break_watch(kind),
-        Event::StandStill(polls, millis) => {
+        Event::StandStill(polls, millis) | Event::Suspend(polls, millis) => {
             let process = &replicas.worker().process;
-            process.stand_still(polls, Duration::from_millis(millis));
+            let suspends = matches!(event, Event::Suspend(..));
+            process.stand_still(polls, Duration::from_millis(millis), suspends);
         }
         Event::WallClock(seconds) => {
             let process = &replicas.worker().process;

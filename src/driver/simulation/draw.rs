@@ -148,7 +148,12 @@ fn trouble(rng: &mut Rng, kinds: Kinds, drivers: usize, volumes: usize, nodes: u
         0..=13 if kinds.standstills => {
             let polls = rng.choice([0, 3, 30, 300]).unwrap_or(0);
             let millis = rng.choice([500, 6_000, 12_000, 40_000]).unwrap_or(500);
-            Event::StandStill(rng.u64(0..=polls), rng.u64(0..=millis))
+            let (polls, millis) = (rng.u64(0..=polls), rng.u64(0..=millis));
+            if rng.u8(0..3) == 0 {
+                Event::Suspend(polls, millis)
+            } else {
+                Event::StandStill(polls, millis)
+            }
         }
         14..=15 if kinds.standstills => Event::WallClock(rng.i64(-4_000..=4_000)),
         16..=18 if kinds.leases => Event::LeaseGoes(driver),

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::world::World;
+use crate::lease::Clock;
 
 thread_local! {
     /// The process whose task is polled.
@@ -33,16 +34,30 @@ struct Inner {
     name: String,
     over: AtomicBool,
     stand: Mutex<Stand>,
+    /// The clocks by which it measures the time of Leases.
+    clock: Clock,
     /// How far its wall clock is off, in milliseconds.
     wall: AtomicI64,
+}
+
+/// A stop to come.
+#[derive(Clone, Copy)]
+struct Stop {
+    /// Before which poll.
+    at: u64,
+    pause: Duration,
+    /// The machine is suspended: CLOCK_MONOTONIC stops, too.
+    suspends: bool,
 }
 
 #[derive(Default)]
 struct Stand {
     polls: u64,
     /// The poll before which it stops, and for how long.
-    next: Option<(u64, Duration)>,
+    next: Option<Stop>,
     still: bool,
+    /// Since when its machine is suspended.
+    suspended: Option<Instant>,
     sleepers: Vec<Waker>,
 }
 
@@ -54,6 +69,7 @@ impl Process {
             name: format!("operator{number}"),
             over: AtomicBool::new(false),
             stand: Mutex::default(),
+            clock: Clock::of_test(),
             wall: AtomicI64::new(0),
         }))
     }
@@ -75,12 +91,18 @@ impl Process {
         self.0.over.store(true, Ordering::Relaxed);
     }
 
-    /// Stands still after so many further polls, for so long.
-    pub fn stand_still(&self, after: u64, pause: Duration) {
+    /// Stands still after so many further polls, for so long; and its machine, too, if that is suspended.
+    pub fn stand_still(&self, after: u64, pause: Duration, suspends: bool) {
         let mut stand = self.0.stand.lock();
         if !stand.still {
-            stand.next = Some((stand.polls + after, pause));
+            let at = stand.polls + after;
+            stand.next = Some(Stop { at, pause, suspends });
         }
+    }
+
+    /// The clocks by which it measures the time of Leases.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
     }
 
     /// Goes on, if it stands still or was about to.
@@ -90,6 +112,9 @@ impl Process {
             stand.next = None;
             if !std::mem::take(&mut stand.still) {
                 return;
+            }
+            if let Some(since) = stand.suspended.take() {
+                self.0.clock.monotonic_stood_still(since.elapsed());
             }
             std::mem::take(&mut stand.sleepers)
         };
@@ -125,10 +150,12 @@ impl Process {
         }
         stand.polls += 1;
         let polls = stand.polls;
-        let Some((_, pause)) = stand.next.take_if(|(at, _)| *at < polls) else {
+        let Some(stop) = stand.next.take_if(|stop| stop.at < polls) else {
             return false;
         };
+        let pause = stop.pause;
         stand.still = true;
+        stand.suspended = stop.suspends.then(Instant::now);
         stand.sleepers.push(waker.clone());
         drop(stand);
         self.0

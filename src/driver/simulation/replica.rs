@@ -26,7 +26,7 @@ use crate::claims::Claims;
 use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
-use crate::lease::{Board, Campaign, LeaseHealth, Office, Timing};
+use crate::lease::{Campaign, Clock, LeaseHealth, LeaseShares, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Reflected, Store, follow_from_list};
 use crate::telemetry::{DriverLogs, Metrics, Tracers};
@@ -103,7 +103,8 @@ impl Replica {
             labels: std::collections::BTreeMap::new(),
             reports: false,
             health: LeaseHealth::default(),
-            board: Board::default(),
+            shares: LeaseShares::default(),
+            clock: process.clock().clone(),
         };
         let stop = CancellationToken::new();
         let claims = Claims::default();

@@ -85,6 +85,8 @@ pub enum Event {
     Reconfigure(usize),
     /// The process at work stands still before so many further polls, for so many milliseconds.
     StandStill(u64, u64),
+    /// The same, with the machine: its monotonic clock stops meanwhile.
+    Suspend(u64, u64),
     /// The wall clock of the process at work jumps by so many seconds.
     WallClock(i64),
     /// Somebody deletes the Lease of a driver.

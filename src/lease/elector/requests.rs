@@ -2,13 +2,15 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ObjectMeta, PostParams};
+use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::Elector;
-use crate::api::names::FIELD_MANAGER;
+use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
 use crate::error_chain::chain;
 use crate::lease::election::Next;
 use crate::lease::record::Record;
+use crate::lease::{Moment, Term};
 
 impl Elector {
     pub(super) async fn read(&mut self) -> Result<(), String> {
@@ -22,10 +24,12 @@ impl Elector {
         self.seen = true;
         self.election.observe(lease.as_ref().map(Record::of), Instant::now());
         self.known = lease;
-        self.consider_answer();
+        if self.other_holder().is_some_and(|holder| holder.reports) {
+            self.campaign.shares.observe_other();
+        }
     }
 
-    pub(super) async fn write_next(&mut self, next: Next) -> Result<Instant, String> {
+    pub(super) async fn write_next(&mut self, next: Next) -> Result<Moment, String> {
         match next {
             Next::Create(record) | Next::Write(record) => self.write(record).await,
             Next::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
@@ -33,15 +37,18 @@ impl Elector {
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
-    pub(super) async fn write(&mut self, record: Record) -> Result<Instant, String> {
+    pub(super) async fn write(&mut self, record: Record) -> Result<Moment, String> {
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
         let mut lease = self.known.clone().unwrap_or_default();
         record.write_to(&mut lease, &self.campaign.settings.labels);
-        self.write_notes(&record, &mut lease);
-        let begun = Instant::now();
+        if self.campaign.settings.reports && !record.holder.is_empty() {
+            let notes = lease.metadata.annotations.get_or_insert_default();
+            notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
+        }
+        let begun = self.campaign.clock.now();
         self.in_doubt = true;
         let stored = if self.known.is_some() {
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
@@ -58,13 +65,25 @@ impl Elector {
         self.election.written(record, Instant::now());
         if self.election.is_ours() {
             let duration = self.campaign.settings.timing.lease_duration;
-            self.campaign.health.renewed(&self.name, duration, begun);
+            self.campaign.health.renewed(&self.name, duration, begun.monotonic);
         }
         Ok(begun)
     }
 
+    /// How long a request may take. While the Lease is held, half of what is left until the renew deadline, so that there is
+    /// always time for another one.
+    fn request_deadline(&self) -> Duration {
+        let usual = self.campaign.settings.timing.request_deadline();
+        let left = self
+            .term
+            .as_ref()
+            .map(Term::until_deadline)
+            .filter(|left| !left.is_zero());
+        left.map_or(usual, |left| usual.min(left / 2))
+    }
+
     pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        let limit = self.campaign.settings.timing.request_deadline();
+        let limit = self.request_deadline();
         match timeout(limit, request).await {
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.is_refused(&status.message)),
             Ok(answer) => answer.map_err(|error| chain(&error)),

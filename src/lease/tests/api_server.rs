@@ -20,6 +20,8 @@ pub(super) struct State {
     version: u64,
     /// No request is answered.
     down: bool,
+    /// How long a request takes after it was carried out.
+    slow: std::time::Duration,
     reads: usize,
     writes: usize,
 }
@@ -29,7 +31,14 @@ impl ApiServer {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
-            async move { Ok::<_, std::io::Error>(server.answer(request).await) }
+            async move {
+                let answer = server.answer(request).await;
+                let slow = server.0.lock().slow;
+                if !slow.is_zero() {
+                    tokio::time::sleep(slow).await;
+                }
+                Ok::<_, std::io::Error>(answer)
+            }
         });
         Client::new(service, "default")
     }
@@ -44,6 +53,10 @@ impl ApiServer {
 
     pub fn set_down(&self, down: bool) {
         self.0.lock().down = down;
+    }
+
+    pub fn set_slow(&self, slow: std::time::Duration) {
+        self.0.lock().slow = slow;
     }
 
     pub fn reads(&self) -> usize {

@@ -8,8 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::api::names::LEASE_HAND_OVER_ANNOTATION;
-use crate::lease::{Board, Campaign, Candidate, ElectionSettings, Holder, LeaseHealth, Standing};
+use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, Standing};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -18,6 +17,7 @@ struct World {
     server: ApiServer,
     metrics: Metrics,
     health: LeaseHealth,
+    clock: Clock,
 }
 
 impl World {
@@ -26,6 +26,7 @@ impl World {
             server: ApiServer::default(),
             metrics: Metrics::default(),
             health: LeaseHealth::default(),
+            clock: Clock::of_test(),
         }
     }
 
@@ -48,7 +49,8 @@ impl World {
                 timing: usual(),
             },
             health: self.health.clone(),
-            board: Board::default(),
+            shares: LeaseShares::default(),
+            clock: self.clock.clone(),
         }
     }
 
@@ -67,6 +69,13 @@ async fn leads(candidate: &Candidate) {
         }
     };
     timeout(seconds(120), wait).await.expect("it leads");
+}
+
+/// Resolves when the Lease is not held, or not surely.
+async fn not_leading(candidate: &Candidate) {
+    if let Some(term) = candidate.term() {
+        candidate.loses(&term).await;
+    }
 }
 
 /// Lets everything happen that needs no time, and so much time.
@@ -167,22 +176,121 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     let candidate = world.candidate("a");
     leads(&candidate).await;
     let led = Instant::now();
+    let term = candidate.term().unwrap();
     // The last renewal is that after 5 s.
     pass(seconds(7)).await;
     world.server.set_down(true);
-    candidate.not_leading().await;
+    not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
     let Standing::Lost { until } = candidate.standing() else {
         panic!("{:?}", candidate.standing());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
     assert_eq!(world.master_status().as_deref(), Some("0"));
-    candidate.succeeded_by_another().await;
+    assert!(!term.may_start() && term.may_run());
+    term.over().await;
     assert_eq!(led.elapsed().as_secs(), 20);
     // It comes back by itself.
     world.server.set_down(false);
     leads(&candidate).await;
     assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+/// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
+/// has passed. What was known is not to be worked with.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    pass(seconds(1)).await;
+    world.clock.boot_jumps(seconds(11));
+    assert!(!term.may_start() && term.may_run(), "at once, whoever runs");
+    let noticed = Instant::now();
+    timeout(seconds(5), candidate.loses(&term)).await.expect("it is lost");
+    leads(&candidate).await;
+    assert!(noticed.elapsed() < seconds(5), "{:?}", noticed.elapsed());
+    let again = candidate.term().unwrap();
+    assert!(again != term && again.may_start() && !term.may_start());
+    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+    // The old term is not renewed by what renews the Lease.
+    pass(seconds(60)).await;
+    assert!(candidate.term() == Some(again) && !term.may_run());
+}
+
+/// A standstill below the renew deadline costs nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    for _ in 0..5 {
+        pass(seconds(6)).await;
+        world.clock.boot_jumps(seconds(4));
+    }
+    assert!(candidate.term() == Some(term.clone()) && term.may_start());
+}
+
+/// The request was sent, then the process stood still, and then the answer is read.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    world.server.set_slow(seconds(2));
+    // The renewal is sent after 5 s and answered after 7 s. The machine is suspended in between.
+    pass(seconds(6)).await;
+    world.clock.boot_jumps(seconds(5));
+    let writes = world.server.writes();
+    pass(Duration::from_millis(1_500)).await;
+    assert_eq!(
+        world.server.writes(),
+        writes,
+        "it was the renewal under way that was answered"
+    );
+    assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.standing());
+    world.server.set_slow(Duration::ZERO);
+    leads(&candidate).await;
+    assert!(candidate.term() != Some(term));
+}
+
+/// The clocks go on while the process stands still: what is due then is due all at once, the renewal first.
+#[tokio::test(start_paused = true)]
+async fn one_whose_process_stood_still_begins_a_new_term() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    // No task runs in between.
+    tokio::time::advance(seconds(11)).await;
+    assert!(!term.may_start() && term.may_run());
+    leads_after(&candidate, &term).await;
+    tokio::time::advance(seconds(16)).await;
+    assert!(!candidate.term().is_some_and(|term| term.may_run()));
+}
+
+/// Waits until it leads in another term than this.
+async fn leads_after(candidate: &Candidate, term: &crate::lease::Term) {
+    timeout(seconds(5), candidate.loses(term)).await.expect("it is lost");
+    leads(candidate).await;
+    assert!(candidate.term() != Some(term.clone()));
+}
+
+/// Nothing is begun any more when the Lease is about to be released, whoever still has the term.
+#[tokio::test(start_paused = true)]
+async fn a_term_ends_before_the_lease_is_released() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    let term = candidate.term().unwrap();
+    world.server.set_down(true);
+    let stands_down = tokio::spawn(async move { candidate.stand_down().await });
+    pass(Duration::from_millis(1)).await;
+    assert!(!term.may_start() && !term.may_run());
+    assert!(!stands_down.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,10 +300,10 @@ async fn a_short_outage_costs_nothing() {
     leads(&candidate).await;
     pass(seconds(7)).await;
     world.server.set_down(true);
-    let deposed = candidate.not_leading();
+    let deposed = not_leading(&candidate);
     assert!(timeout(seconds(7), deposed).await.is_err());
     world.server.set_down(false);
-    assert!(timeout(seconds(60), candidate.not_leading()).await.is_err());
+    assert!(timeout(seconds(60), not_leading(&candidate)).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,10 +315,10 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some("sidecar".to_owned());
     });
-    let taken = Instant::now();
-    candidate.not_leading().await;
+    let (taken, term) = (Instant::now(), candidate.term().unwrap());
+    not_leading(&candidate).await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
-    candidate.succeeded_by_another().await;
+    term.over().await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
     // A resignation does not take it from them.
     candidate.resign().await;
@@ -279,74 +387,50 @@ async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     leads(&candidate).await;
 }
 
-/// A replica with a board of its own, which sees its peer lead another driver too.
-fn peer(world: &World, identity: &str, of: &str) -> Candidate {
-    let campaign = world.campaign(identity);
-    campaign.board.shows("another", Some(of));
-    Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())
-}
-
 #[tokio::test(start_paused = true)]
-async fn one_that_leads_fewer_asks_and_the_holder_hands_over_to_it() {
+async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
     let world = World::new();
-    let first = peer(&world, "a", "a");
+    let first = world.candidate("a");
     leads(&first).await;
-    let second = peer(&world, "b", "a");
-    let third = world.candidate("c");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    let note = |world: &World| {
-        let notes = world.server.lease()?.metadata.annotations?;
-        notes.get(LEASE_HAND_OVER_ANNOTATION).cloned()
-    };
-    assert_eq!(note(&world).as_deref(), Some("b"));
-    assert!(first.leads(), "until it has finished");
-    pass(seconds(60)).await;
-    assert!(first.leads(), "renewals go on");
-    assert!(first.stand_down().await);
-    assert_eq!((world.server.holder(), note(&world)), (None, Some("b".to_owned())));
-    first.compete();
+    // It leads another driver, and sees who leads this one.
+    let campaign = world.campaign("b");
+    let _another = campaign.shares.acquire(seconds(5), Instant::now());
+    let second = Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone());
+    pass(seconds(1)).await;
+    world.server.0.lock().lease = None;
+    drop(first);
+    let reads = world.server.reads();
+    while world.server.reads() == reads {
+        pass(Duration::from_millis(1)).await;
+    }
+    let seen_free = Instant::now();
     leads(&second).await;
-    assert!(!first.leads() && !third.leads());
-    assert_eq!((world.server.holder().as_deref(), note(&world)), (Some("b"), None));
-    // Both lead one now: nobody asks any more.
+    let took = seen_free.elapsed();
+    assert!(
+        took >= Duration::from_millis(50) && took <= Duration::from_millis(102),
+        "{took:?}"
+    );
+    assert_eq!(world.server.reads(), reads + 1, "no second look");
+    // Nobody asks it for what it leads: its peer writes nothing.
+    let _third = world.candidate("c");
     let writes = world.server.writes();
-    let asked = timeout(seconds(600), second.should_hand_over()).await;
-    assert!(asked.is_err() && second.leads());
+    assert!(timeout(seconds(600), not_leading(&second)).await.is_err());
     assert_eq!(world.server.writes() - writes, 119, "renewals and nothing else");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_for_one_that_is_gone_is_taken_by_another() {
-    let world = World::new();
-    let first = peer(&world, "a", "a");
-    leads(&first).await;
-    let second = peer(&world, "b", "a");
-    timeout(seconds(120), first.should_hand_over())
-        .await
-        .expect("it is asked");
-    drop(second);
-    assert!(first.stand_down().await);
-    let released = Instant::now();
-    first.compete();
-    leads(&first).await;
-    let took = released.elapsed();
-    assert!(
-        took >= seconds(10) && took < seconds(17),
-        "twice the retry period: {took:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sidecar_is_asked_for_nothing() {
-    let world = World::new();
-    let sidecar = world.candidate("sidecar");
-    leads(&sidecar).await;
-    let _second = peer(&world, "b", "sidecar");
-    pass(seconds(600)).await;
-    assert_eq!(world.server.lease().unwrap().metadata.annotations, None);
-    assert!(sidecar.leads());
+async fn a_sidecar_and_a_single_replica_do_not_pause() {
+    for identity in ["sidecar", "single"] {
+        let world = World::new();
+        let campaign = world.campaign(identity);
+        if identity == "sidecar" {
+            campaign.shares.observe_other();
+        }
+        let _another = campaign.shares.acquire(seconds(5), Instant::now());
+        let began = Instant::now();
+        leads(&Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "{identity}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,7 +450,7 @@ async fn a_lease_that_was_deleted_is_made_again() {
     let candidate = world.candidate("a");
     leads(&candidate).await;
     world.server.0.lock().lease = None;
-    assert!(timeout(seconds(30), candidate.not_leading()).await.is_err());
+    assert!(timeout(seconds(30), not_leading(&candidate)).await.is_err());
     assert_eq!(world.server.holder().as_deref(), Some("a"));
 }
 

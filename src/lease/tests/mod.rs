@@ -1,9 +1,10 @@
-mod api_server;
-mod board;
+pub(crate) mod api_server;
 mod candidate;
 mod election;
 mod record;
 mod settings;
+mod shares;
+mod term;
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::AttacherConfigStatus;
-use crate::lease::{Holder, Standing};
+use crate::lease::{Clock, Holder, Standing, Term, Timing};
 use crate::supervisor::voice::{Lead, Voice, Word};
 
 const NEVER: [u64; 0] = [];
@@ -113,8 +113,10 @@ fn only_a_holder_that_reports_is_another_leader() {
             reports,
         })
     };
+    let clock = Clock::default();
+    let term = Term::new(clock.clone(), Timing::default(), clock.now());
     let rows = [
-        (Standing::Leading, Lead::Ours),
+        (Standing::Leading(term), Lead::Ours),
         (Standing::Unknown, Lead::Unknown),
         (Standing::Observing { holder: held(true) }, Lead::Other),
         (Standing::Observing { holder: held(false) }, Lead::Nobody),

@@ -156,7 +156,6 @@ fn every_name_on_objects_is_told() {
         names::RETRY_NOW_ANNOTATION,
         names::EVENT_TRACE_ANNOTATION,
         names::LEASE_HOLDER_ANNOTATION,
-        names::LEASE_HAND_OVER_ANNOTATION,
         names::WAIT_FOR_DETACH_FINALIZER,
         &names::finalizer_name("<driver>").replace("-driver-X", "<driver>"),
         &names::lease_name("<driver>").replace("-driver-X", "<driver>"),

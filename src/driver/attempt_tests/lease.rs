@@ -1,0 +1,122 @@
+//! What becomes of an attempt whose Lease is lost: it failed at nothing, and says nothing.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::*;
+use crate::lease::{Clock, Timing};
+use crate::mock::{Outcome, Rule};
+use crate::store::{AttacherKey, Cause};
+
+/// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
+/// no test takes that long.
+async fn led() -> (Stage, Clock, Term) {
+    let clock = Clock::of_test();
+    let term = Term::new(clock.clone(), Timing::default(), clock.now());
+    let stage = Stage::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
+        spec.backoff.initial = "1h".parse().unwrap();
+        spec.backoff.max = "1h".parse().unwrap();
+    });
+    (stage.await, clock, term)
+}
+
+fn claimed_and_deleted() -> Value {
+    json!({
+        "finalizers": [FINALIZER],
+        "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"},
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    })
+}
+
+impl Stage {
+    /// Waits until the attachment rests for as long as one whose Lease was lost, and not for its backoff.
+    async fn rests_without_the_lease(&self, name: &str) {
+        let key = AttacherKey::Attachment(name.into());
+        let rests = async {
+            loop {
+                let held = self.engine.queue().held().find(|held| held.key == key);
+                let rest = held.map(|held| held.until.saturating_duration_since(Instant::now().into()));
+                if rest.is_some_and(|rest| rest > Duration::from_secs(30) && rest <= Duration::from_mins(1)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, rests).await.expect("in time");
+    }
+}
+
+/// The queue hands out what was due during the standstill, before anybody had the time to close it.
+#[tokio::test]
+async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
+    let (stage, clock, _term) = led().await;
+    let failure = Rule::on(Call::ControllerUnpublishVolume);
+    stage
+        .driver
+        .script(failure.times(1).fail(tonic::Code::Unavailable, "away"));
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.driver.drift_attach("h", "id0");
+    stage.attachment("va0", "n0", &claimed_and_deleted());
+    stage.api.until(|api| !api.patches.lock().is_empty()).await;
+    let noted = stage.patches();
+    assert_eq!(noted, [("va0/status".to_owned(), 200)], "why it failed");
+
+    clock.boot_jumps(Duration::from_secs(10));
+    stage.engine.queue().wake_all(Cause::Retry.into());
+    stage.rests_without_the_lease("va0").await;
+    // What comes to it by a watch changes nothing.
+    stage.attachment("va1", "n1", &json!({}));
+    stage.rests_without_the_lease("va1").await;
+    assert_eq!(
+        (stage.calls(Call::ControllerUnpublishVolume), stage.patches()),
+        (1, noted)
+    );
+    assert_eq!(stage.driver.published().len(), 1);
+    let key = AttacherKey::Attachment("va0".into());
+    assert_eq!(
+        stage.engine.queue().failures(&key),
+        1,
+        "that it may not work is no failure"
+    );
+}
+
+/// The outcome is not known, as the driver may go on: whoever leads next finds the claim without a result.
+#[tokio::test]
+async fn a_call_that_is_cut_off_is_told_to_nobody() {
+    let (stage, clock, term) = led().await;
+    stage.driver.script(Rule::on(Call::ControllerPublishVolume).hang());
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.attachment("va0", "n0", &json!({}));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    clock.boot_jumps(Duration::from_secs(10));
+    assert!(term.may_run() && !term.may_start());
+    tokio::task::yield_now().await;
+    assert_eq!(stage.driver.in_flight().now, 1, "it may end");
+    term.end();
+    stage.rests_without_the_lease("va0").await;
+    let ended = |outcome| move |call: &crate::mock::CallRecord| call.outcome == outcome;
+    let cancelled = stage.driver.wait_for_call(ended(Outcome::Cancelled));
+    tokio::time::timeout(LIMIT, cancelled).await.expect("in time");
+    assert_eq!(stage.patches(), [("va0".to_owned(), 200)], "the claim and nothing else");
+}
+
+/// A volume is not released either.
+#[tokio::test]
+async fn no_volume_is_released_after_a_standstill() {
+    let (stage, clock, _term) = led().await;
+    clock.boot_jumps(Duration::from_secs(10));
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    let key = AttacherKey::Volume("pv1".into());
+    let rests = async {
+        while !stage.engine.queue().is_held(&key) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, rests).await.expect("in time");
+    assert_eq!(stage.patches(), []);
+}

@@ -1,0 +1,249 @@
+//! An engine and the term of the Lease in which it was started: a driver's task against one Lease, from its own point of view.
+
+use futures::{Stream, StreamExt as _, stream};
+use kube::runtime::watcher::{self, Event};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::access::{Access, Connector as _, Reached};
+use super::held::Held;
+use super::status::{Phase, Publisher};
+use super::task::DriverTask;
+use super::{Context, DriverStatus};
+use crate::admin::Health;
+use crate::api::names::lease_name;
+use crate::api::{AttacherConfigSpec, DriverConfig};
+use crate::claims::Claims;
+use crate::csi::CsiClient;
+use crate::events::Events;
+use crate::kubernetes::{Requests, connect};
+use crate::lease::tests::api_server::ApiServer;
+use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, Timing};
+use crate::mock::{MockDriver, MockHandle};
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::store::{Store, follow_from_list};
+use crate::telemetry::{Metrics, Tracers};
+
+const NAME: &str = "a.test";
+const LIMIT: Duration = Duration::from_secs(20);
+/// So long something that must not happen is waited for.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// A driver's task with what it needs, and the Lease.
+struct Stage {
+    leases: ApiServer,
+    clock: Clock,
+    task: DriverTask,
+    publisher: Publisher,
+    reached: Reached,
+    held: Held,
+    status: watch::Receiver<DriverStatus>,
+    /// Whether lists of the objects are answered.
+    lists: watch::Sender<bool>,
+    _watches: AbortOnDropHandle<()>,
+    _settings: watch::Sender<Arc<DriverConfig>>,
+    _driver: MockHandle,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let driver = MockDriver::builder(NAME).start(&socket).await.unwrap();
+        let spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
+        let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
+        let (settings, config) = watch::channel(settings);
+        let metrics = Metrics::default();
+        // Nobody listens there: nothing is written in these tests.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let context = Context {
+            store: Store::default(),
+            events: Events::disabled(),
+            requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
+            metrics: metrics.clone(),
+            tracers: Tracers::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
+        };
+        let (leases, clock) = (ApiServer::default(), Clock::of_test());
+        let campaign = Campaign {
+            client: leases.client(),
+            settings: ElectionSettings {
+                namespace: "default".to_owned(),
+                identity: "ours".to_owned(),
+                labels: BTreeMap::new(),
+                reports: true,
+                timing: Timing::new(
+                    Duration::from_secs(15),
+                    Duration::from_secs(10),
+                    Duration::from_millis(50),
+                )
+                .unwrap(),
+            },
+            health: LeaseHealth::default(),
+            shares: LeaseShares::default(),
+            clock: clock.clone(),
+        };
+        let (sender, status) = watch::channel(DriverStatus::new());
+        let task = DriverTask {
+            context: context.clone(),
+            name: "config".into(),
+            config: config.clone(),
+            campaign: Some(campaign.clone()),
+            claims: Claims::default(),
+            known_as: Arc::default(),
+            standing: Arc::default(),
+            stop: CancellationToken::new(),
+            removed: Arc::default(),
+            status: sender.clone(),
+            queue: Arc::new(Mutex::new(None)),
+        };
+        let access = Access::new("config".into(), config, &context);
+        let Ok(reached) = access.reach().await else {
+            panic!("not reached")
+        };
+        let candidate = Candidate::observe(campaign, lease_name(NAME), metrics);
+        let mut held = Held::default();
+        held.candidate = Some(candidate);
+        let (lists, answered) = watch::channel(false);
+        let watches = AbortOnDropHandle::new(tokio::spawn(watches(context.store.clone(), answered)));
+        Self {
+            leases,
+            clock,
+            task,
+            publisher: Publisher::new(sender),
+            reached: reached.named(&NAME.into()),
+            held,
+            status,
+            lists,
+            _watches: watches,
+            _settings: settings,
+            _driver: driver,
+            _folder: folder,
+        }
+    }
+
+    /// Waits for the Lease; none when it is not had within a moment.
+    async fn lead(&mut self, limit: Duration) -> Option<bool> {
+        let lead = self.task.lead(&self.publisher, &self.reached, &mut self.held);
+        timeout(limit, lead).await.ok()
+    }
+
+    /// Goes on with the engine or starts one; none when that is not done within a moment.
+    async fn resume_or_start(&mut self, limit: Duration) -> Option<bool> {
+        let (facts, client): (_, CsiClient) = (self.reached.facts(), self.reached.client.clone());
+        let start = self
+            .task
+            .resume_or_start(&self.publisher, &mut self.held, &facts, &client);
+        timeout(limit, start).await.ok()
+    }
+
+    /// Leads and has an engine, as after the objects were listed.
+    async fn works(&mut self) {
+        assert_eq!(self.lead(LIMIT).await, Some(true));
+        self.lists.send_replace(true);
+        assert_eq!(self.resume_or_start(LIMIT).await, Some(true));
+        self.lists.send_replace(false);
+        assert!(self.held.engine.is_some());
+    }
+
+    /// Another replica takes the Lease by force, or gives it back.
+    fn holder(&self, holder: Option<&str>) {
+        self.leases.change(|lease| {
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = holder.map(str::to_owned);
+        });
+    }
+
+    async fn loses_the_term(&self) {
+        timeout(LIMIT, self.held.loses_term()).await.expect("in time");
+    }
+
+    fn phase(&self) -> Phase {
+        self.status.borrow().phase.clone()
+    }
+}
+
+/// Lists in which nothing is, each as soon as lists are answered, and no news.
+async fn watches(store: Store, answered: watch::Receiver<bool>) {
+    fn list<K: 'static>(mut answered: watch::Receiver<bool>) -> impl Stream<Item = watcher::Result<Event<K>>> {
+        let begins = stream::once(async move {
+            let _allowed = answered.wait_for(|answered| *answered).await;
+            Ok(Event::Init)
+        });
+        let ends = stream::iter([Ok(Event::InitDone)]).chain(stream::pending());
+        begins.chain(ends)
+    }
+    let health = Health::new();
+    let check = |name: &str| health.check(name);
+    futures::join!(
+        follow_from_list::<VolumeAttachmentWire, _>(|| list(answered.clone()), store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(|| list(answered.clone()), store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(|| list(answered.clone()), store.clone(), check("n")),
+    );
+}
+
+/// F13: the connection comes back at the moment when the Lease is lost.
+#[tokio::test]
+async fn an_engine_does_not_outlive_the_lease_that_was_lost_while_the_driver_was_away() {
+    let mut stage = Stage::new().await;
+    stage.works().await;
+    stage.held.away().await;
+    stage.holder(Some("another"));
+    stage.loses_the_term().await;
+
+    assert_eq!(stage.lead(MOMENT).await, None, "another has it");
+    assert!(stage.held.engine.is_none(), "what ran has ended");
+    assert!(matches!(stage.phase(), Phase::Standby { .. }), "{:?}", stage.phase());
+
+    // It worked meanwhile, so that nothing is begun before the objects are listed anew.
+    stage.holder(None);
+    assert_eq!(stage.lead(LIMIT).await, Some(true));
+    assert_eq!(stage.resume_or_start(MOMENT).await, None);
+    assert_eq!(stage.phase(), Phase::Syncing);
+    stage.works().await;
+}
+
+/// The Lease was lost and is held again before anybody looked: all that can be seen is that the term is another one.
+#[tokio::test]
+async fn an_engine_does_not_go_on_in_another_term() {
+    let mut stage = Stage::new().await;
+    stage.works().await;
+    let term = stage.held.term.clone();
+    stage.held.away().await;
+    stage.clock.boot_jumps(Duration::from_secs(11));
+    stage.loses_the_term().await;
+    let candidate = stage.held.candidate.as_ref().unwrap();
+    timeout(LIMIT, async {
+        while !candidate.leads() {
+            candidate.differs_from(&candidate.standing()).await;
+        }
+    })
+    .await
+    .expect("in time");
+
+    assert_eq!(stage.lead(LIMIT).await, Some(true));
+    assert!(stage.held.engine.is_none() && stage.held.term != term);
+    assert_eq!(stage.resume_or_start(MOMENT).await, None);
+    assert_eq!(stage.phase(), Phase::Syncing);
+}
+
+/// The Lease was held all the while: there is nothing to list anew.
+#[tokio::test]
+async fn an_engine_goes_on_in_its_term() {
+    let mut stage = Stage::new().await;
+    stage.works().await;
+    stage.held.away().await;
+    assert_eq!(stage.lead(LIMIT).await, Some(true));
+    let term = stage.held.term.clone();
+    assert!(stage.held.engine.as_ref().is_some_and(|engine| engine.term() == term));
+    assert_eq!(stage.resume_or_start(LIMIT).await, Some(true));
+}

@@ -1,0 +1,124 @@
+//! How long a Lease counts as held, and what may be done meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::{Clock, Moment};
+use super::settings::Timing;
+
+/// One uninterrupted time of holding a Lease, from the write that took it. It is over for good as soon as it was not renewed
+/// in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a
+/// new term. Clones share it, and a term equals its clones only.
+///
+/// What it answers follows from the clocks at that instant, and not from what a task was able to notice: a process that stood
+/// still finds its term over before anybody had the time to end it.
+#[derive(Clone)]
+pub struct Term(Arc<TermInner>);
+
+struct TermInner {
+    clock: Clock,
+    timing: Timing,
+    /// When the request was begun that renewed the Lease last. Others count from when they see its answer, which is later.
+    renewed: Mutex<Moment>,
+    /// Ended before its time.
+    ended: CancellationToken,
+}
+
+impl Term {
+    /// The term of a Lease that was taken by a request begun at `taken`.
+    pub fn new(clock: Clock, timing: Timing, taken: Moment) -> Self {
+        Self(Arc::new(TermInner {
+            clock,
+            timing,
+            renewed: Mutex::new(taken),
+            ended: CancellationToken::new(),
+        }))
+    }
+
+    /// Whether something may be begun that needs the Lease: before the renew deadline.
+    pub fn may_start(&self) -> bool {
+        !self.until_deadline().is_zero()
+    }
+
+    /// Whether what was begun may go on: before the end of the lease duration, when another may take the Lease.
+    pub fn may_run(&self) -> bool {
+        !self.until_end().is_zero()
+    }
+
+    /// Resolves when [`Term::may_run`] is no longer so, as far as timers tell: they stop while the machine is suspended, so
+    /// that this may come late then.
+    pub async fn over(&self) {
+        loop {
+            let rest = self.until_end();
+            if rest.is_zero() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = sleep(rest) => {}
+                () = self.0.ended.cancelled() => {}
+            }
+        }
+    }
+
+    /// How long [`Term::may_start`] stays so without a renewal.
+    pub(super) fn until_deadline(&self) -> Duration {
+        self.rest_of(self.0.timing.renew_deadline)
+    }
+
+    /// How long [`Term::may_run`] stays so without a renewal.
+    pub(super) fn until_end(&self) -> Duration {
+        self.rest_of(self.0.timing.lease_duration)
+    }
+
+    /// How long until the Lease is to be renewed again.
+    pub(super) fn until_renewal(&self) -> Duration {
+        self.rest_of(self.0.timing.retry_period)
+    }
+
+    /// The Lease was renewed by a request begun at `begun`. False when the term was over by then: what was renewed is the
+    /// Lease, and whoever worked may have stood still since.
+    pub fn renew(&self, begun: Moment) -> bool {
+        let mut renewed = self.0.renewed.lock();
+        let in_time = !self.0.ended.is_cancelled() && self.0.clock.now().since(*renewed) < self.0.timing.renew_deadline;
+        if in_time {
+            *renewed = begun;
+        }
+        in_time
+    }
+
+    /// Ends the term before its time.
+    pub fn end(&self) {
+        self.0.ended.cancel();
+    }
+
+    fn rest_of(&self, time: Duration) -> Duration {
+        if self.0.ended.is_cancelled() {
+            return Duration::ZERO;
+        }
+        let renewed = *self.0.renewed.lock();
+        time.saturating_sub(self.0.clock.now().since(renewed))
+    }
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Term {}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term")
+            .field("until_deadline", &self.until_deadline())
+            .field("until_end", &self.until_end())
+            .finish_non_exhaustive()
+    }
+}

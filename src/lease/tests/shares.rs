@@ -1,0 +1,74 @@
+//! How long a free Lease is left to replicas that hold fewer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::seconds;
+use crate::lease::LeaseShares;
+
+const PERIOD: Duration = seconds(2);
+
+#[test]
+fn a_single_replica_does_not_pause_and_one_of_several_does_the_more_it_holds() {
+    let now = Instant::now();
+    let milliseconds = |shares: &LeaseShares, period| {
+        let guard = shares.acquire(period, now);
+        let pause = guard.pause_ends.duration_since(now);
+        (guard, pause.as_secs_f64() * 1000.0)
+    };
+    let single = LeaseShares::default();
+    let guards: Vec<_> = (0..20).map(|_| milliseconds(&single, PERIOD)).collect();
+    assert!(guards.iter().all(|(_, pause)| *pause == 0.0));
+
+    let shares = LeaseShares::default();
+    shares.observe_other();
+    let mut guards = Vec::new();
+    for held in 0..20 {
+        let (guard, pause) = milliseconds(&shares, PERIOD);
+        let longest = 500.0 * f64::from(held) / f64::from(held + 4);
+        assert!(
+            pause >= longest * 0.499 && pause <= longest && longest < 500.0,
+            "{held}: {pause}"
+        );
+        guards.push(guard);
+    }
+    let (_, pause) = milliseconds(&shares, Duration::from_millis(100));
+    assert!(pause > 20.0 && pause <= 50.0, "half a retry period: {pause}");
+    // What is given up does not count.
+    guards.clear();
+    assert_eq!(milliseconds(&shares, PERIOD).1, 0.0);
+}
+
+/// A replica ends and all its Leases get free at one moment: each goes to the replica whose pause is the shortest.
+#[test]
+fn leases_that_get_free_at_one_moment_go_to_all_replicas_and_more_to_those_that_hold_fewer() {
+    fastrand::seed(1);
+    let (mut idle, mut busy) = (0, 0);
+    for _ in 0..200 {
+        let now = Instant::now();
+        let replicas: Vec<_> = (0..3).map(|_| LeaseShares::default()).collect();
+        for shares in &replicas {
+            shares.observe_other();
+        }
+        // The last one leads ten drivers already.
+        let _held: Vec<_> = (0..10).map(|_| replicas[2].acquire(PERIOD, now)).collect();
+        let mut shares = BTreeMap::from([(0, 0), (1, 0), (2, 0)]);
+        let pauses: Vec<Vec<_>> = replicas
+            .iter()
+            .map(|shares| (0..20).map(|_| shares.acquire(PERIOD, now)).collect())
+            .collect();
+        for lease in 0..20 {
+            let first = (0..3).min_by_key(|number| pauses[*number][lease].pause_ends);
+            *shares.entry(first.unwrap()).or_default() += 1;
+        }
+        assert!(shares[&0] > 0 && shares[&1] > 0, "{shares:?}");
+        idle += shares[&0] + shares[&1];
+        busy += shares[&2];
+    }
+    assert!(
+        idle > 2 * 2 * busy,
+        "at least twice as many to each: {idle} to two, {busy} to one"
+    );
+}

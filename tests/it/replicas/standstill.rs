@@ -1,0 +1,176 @@
+//! A leader whose process stands still for longer than its Lease, and goes on with what it knew.
+
+use std::time::Duration;
+
+use csi_attacher_operator::mock::{CallRecord, Method, Rule};
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::Code;
+
+use super::{leads, moves, other};
+use crate::rig::{Driver, LIMIT, World, within};
+use crate::support::{AuditEvent, Operator, Result};
+
+/// Drivers, and volumes of each. Whether a wrong operator makes a call is a race for each driver.
+const DRIVERS: usize = 8;
+const VOLUMES: usize = 15;
+/// At least as long as this the leader stands still: longer than its Lease.
+const STANDSTILL: Duration = Duration::from_secs(10);
+
+/// The Lease outlives a machine that stands still for some seconds. Work is due before the Lease is to be renewed, so that
+/// the timers of both end in this order while the process stands still.
+fn settings() -> Value {
+    json!({
+        "leaderElection": {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "3s"},
+        "backoff": {"initial": "200ms", "max": "500ms"},
+    })
+}
+
+impl Driver<'_> {
+    fn names(&self) -> Vec<String> {
+        (0..VOLUMES).map(|number| format!("{}-{number}", self.short)).collect()
+    }
+
+    /// Has volumes attached whose detach fails again and again.
+    async fn fail_to_detach(&self) -> Result<()> {
+        let names = self.names();
+        try_join_all(names.iter().map(|name| self.attach(name))).await?;
+        let fails = Rule::on(Method::ControllerUnpublishVolume);
+        self.mock.script(fails.fail(Code::Unavailable, "the backend is away"));
+        let fixtures = &self.world.fixtures;
+        try_join_all(names.iter().map(|name| fixtures.delete::<VolumeAttachment>(name))).await?;
+        let failed = |call: &CallRecord| call.code == Some(Code::Unavailable);
+        let method = Method::ControllerUnpublishVolume;
+        try_join_all(names.iter().map(|name| self.call(method, name, failed))).await?;
+        Ok(())
+    }
+
+    /// The successor detaches the volumes, and they are attached again by VolumeAttachments of the same names.
+    async fn attach_again(&self) -> Result<()> {
+        let (names, fixtures) = (self.names(), &self.world.fixtures);
+        try_join_all(names.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
+        try_join_all(names.iter().map(|name| self.attachment(name, name))).await?;
+        try_join_all(names.iter().map(|name| fixtures.wait_for_attached(name))).await?;
+        Ok(())
+    }
+
+    /// The calls by one process that move volumes, from this number on.
+    fn calls_of(&self, pid: u32, from: u64) -> Vec<CallRecord> {
+        let calls = moves(&self.mock).into_iter();
+        calls
+            .filter(|call| call.caller_pid == Some(pid) && call.id >= from)
+            .collect()
+    }
+}
+
+async fn drivers<'w>(world: &'w World, short: &str) -> Result<Vec<Driver<'w>>> {
+    let names: Vec<String> = (0..DRIVERS).map(|number| format!("{short}{number}")).collect();
+    let drivers = try_join_all(names.iter().map(|name| world.driver(name, settings()))).await?;
+    try_join_all(drivers.iter().map(Driver::fail_to_detach)).await?;
+    Ok(drivers)
+}
+
+async fn follows(operator: &Operator, driver: &Driver<'_>) -> Result<()> {
+    within("it hears that it does not lead", async {
+        while leads(operator, &driver.name).await.unwrap_or(true) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+/// The history of issue 14: the detaches that were due belong to VolumeAttachments that are gone, and the volumes are attached
+/// again, to VolumeAttachments of the same names.
+#[tokio::test]
+async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile() -> Result<()> {
+    let world = World::own().await?;
+    let first = world.replica("first").await?;
+    let drivers = drivers(&world, "still").await?;
+    let pid = first.pid()?;
+    let mut second = world.replica("second").await?;
+    for driver in &drivers {
+        world.holder(&driver.name, Some("first")).await?;
+    }
+
+    first.signal("STOP")?;
+    let stopped = Instant::now();
+    for driver in &drivers {
+        driver.mock.clear_rules();
+    }
+    try_join_all(drivers.iter().map(Driver::attach_again)).await?;
+    // What is waited for is that the time of the Lease is over, not only that another has it.
+    sleep_until(stopped + STANDSTILL).await;
+    let marks: Vec<u64> = drivers.iter().map(|driver| driver.mock.call_count()).collect();
+    first.signal("CONT")?;
+
+    let mut strays = Vec::new();
+    for (number, (driver, from)) in drivers.iter().zip(&marks).enumerate() {
+        follows(&first, driver).await?;
+        // Whatever else it was about to do, it has done or left alone by then.
+        driver.attach(&format!("{}-more", driver.short)).await?;
+        strays.extend(driver.calls_of(pid, *from));
+        assert_eq!(driver.mock.published().len(), VOLUMES + 1, "driver {number}");
+    }
+    assert!(
+        strays.is_empty(),
+        "{} calls by the one that stood still: {strays:#?}",
+        strays.len()
+    );
+
+    // It is a standby like any other, and works when its turn comes.
+    second.signal("KILL")?;
+    second.wait_ended(LIMIT).await?;
+    let (driver, from) = (&drivers[0], marks[0]);
+    world.holder(&driver.name, Some("first")).await?;
+    driver.attach("still-last").await?;
+    assert_eq!(driver.calls_of(pid, from).len(), 1);
+    Ok(())
+}
+
+/// The same with nobody there to take the Lease: it is still its own, and yet nothing is begun before the objects are listed
+/// anew.
+#[tokio::test]
+async fn a_single_replica_that_stood_still_lists_the_objects_before_it_calls() -> Result<()> {
+    let world = World::own().await?;
+    let only = world.replica("only").await?;
+    let drivers = drivers(&world, "alone").await?;
+    let pid = only.pid()?;
+
+    only.signal("STOP")?;
+    let stopped = Instant::now();
+    // Somebody detaches by hand and takes the finalizers off: what the process knows is of no worth any more.
+    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let params = PatchParams::default();
+    for driver in &drivers {
+        driver.mock.clear_rules();
+        let names = driver.names();
+        let freed = names.iter().map(|name| attachments.patch(name, &params, &without));
+        try_join_all(freed).await.map_err(other)?;
+    }
+    sleep_until(stopped + STANDSTILL).await;
+    let marks: Vec<u64> = drivers.iter().map(|driver| driver.mock.call_count()).collect();
+    let went_on = Timestamp::now();
+    only.signal("CONT")?;
+
+    for resource in ["volumeattachments", "persistentvolumes", "csinodes"] {
+        let listed = move |event: &AuditEvent| event.is("list", resource) && event.request_timestamp > went_on;
+        let what = format!("a new list of {resource}");
+        world.cluster.wait_for_audit_event(&what, LIMIT, listed).await?;
+    }
+    for (driver, from) in drivers.iter().zip(marks) {
+        let name = format!("{}-more", driver.short);
+        driver.attach(&name).await?;
+        let calls = driver.calls_of(pid, from);
+        let about: Vec<_> = calls.iter().filter_map(|call| call.volume.as_deref()).collect();
+        assert_eq!(about, [&*name], "{calls:#?}");
+        let lease = world.holder(&driver.name, Some("only")).await?;
+        assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(0));
+    }
+    Ok(())
+}
