@@ -173,8 +173,9 @@ pub struct AttacherConfigSpec {
     pub leader_election: LeaderElectionSpec,
 
     /// What happens when this object is deleted while volumes of the driver are attached. Orphan: it goes at once;
-    /// volumes stay attached, and their finalizers stay for whoever takes the driver over. WaitForDetach: it stays, and
-    /// goes on detaching, until no VolumeAttachment of the driver carries the operator's finalizer.
+    /// volumes stay attached, and their finalizers stay for whoever takes the driver over. WaitForDetach: it stays,
+    /// goes on detaching and attaches nothing new, until no VolumeAttachment of the driver carries the operator's
+    /// finalizer, and no PersistentVolume that is being deleted.
     #[serde(default)]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: DeletionPolicy,

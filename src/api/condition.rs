@@ -130,6 +130,8 @@ reasons! {
     EndpointConflict,
     /// Another AttacherConfig's driver has the same finalizer name.
     FinalizerCollision,
+    /// The driver does not announce PUBLISH_UNPUBLISH_VOLUME any more, while volumes may be attached.
+    CapabilityLost,
     /// The driver answers.
     Connected,
     /// The driver does not answer; see DriverReachable.

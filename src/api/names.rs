@@ -16,6 +16,14 @@ pub const TRACEPARENT_ANNOTATION: &str = "attacher.csi.dev/traceparent";
 /// Annotation that a person sets on a VolumeAttachment to end its backoff at once.
 pub const RETRY_NOW_ANNOTATION: &str = "attacher.csi.dev/retry-now";
 
+/// Annotation that a person sets on an AttacherConfig to confirm that its driver does not attach any more, though its CSIDriver
+/// says otherwise. The value must be the driver's name, so that a copied manifest confirms nothing.
+pub const CONFIRM_CAPABILITY_LOST_ANNOTATION: &str = "attacher.csi.dev/confirm-capability-lost";
+
+/// Annotation that a person sets on a VolumeAttachment that is being deleted: former node IDs, separated by commas, at which the
+/// volume is not attached, though the driver does not confirm that.
+pub const NOT_ATTACHED_AT_ANNOTATION: &str = "attacher.csi.dev/not-attached-at";
+
 /// Annotation on an Event: the ID of the trace of the attempt that it tells of.
 pub const EVENT_TRACE_ANNOTATION: &str = "attacher.csi.dev/trace-id";
 

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
 use super::condition::shorten_message;
+use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use super::status::AttacherConfigStatus;
-use super::validated::{ConfigErrors, DriverConfig, FieldError};
+use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
 
 /// An AttacherConfig whose spec may be malformed.
 ///
@@ -46,15 +47,28 @@ impl MalformedSpec {
 }
 
 impl AttacherConfigObject {
-    /// The checked settings of this object.
+    /// The checked settings of this object, with what its metadata says.
     ///
     /// # Errors
     /// Everything that is wrong with the spec; when its shape is wrong, the first such field only.
     pub fn config(&self) -> Result<DriverConfig, ConfigErrors> {
-        match &self.spec {
-            Ok(spec) => DriverConfig::try_from(spec),
-            Err(malformed) => Err(ConfigErrors::from(FieldError::from(malformed.clone()))),
-        }
+        let spec = match &self.spec {
+            Ok(spec) => DriverConfig::try_from(spec)?,
+            Err(malformed) => return Err(ConfigErrors::from(FieldError::from(malformed.clone()))),
+        };
+        Ok(DriverConfig {
+            capability_lost: CapabilityLost::Stall {
+                confirmed_for: self.capability_lost_confirmed_for().map(str::to_owned),
+            },
+            leaving: self.metadata.deletion_timestamp.is_some(),
+            ..spec
+        })
+    }
+
+    /// The driver for which a person confirmed that it does not attach any more.
+    pub fn capability_lost_confirmed_for(&self) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(CONFIRM_CAPABILITY_LOST_ANNOTATION).map(String::as_str)
     }
 }
 

@@ -49,6 +49,29 @@ pub struct DriverConfig {
     pub tracing: Tracing,
     /// Least important lines that are logged; `None` leaves it to the process.
     pub log_level: Option<LogLevel>,
+    /// What becomes of a driver that does not announce PUBLISH_UNPUBLISH_VOLUME any more while volumes may be attached. It is no
+    /// field of the spec.
+    pub capability_lost: CapabilityLost,
+    /// Whether the AttacherConfig is being deleted, so that nothing new is attached. It is no field of the spec.
+    pub leaving: bool,
+}
+
+/// What becomes of a driver that lost PUBLISH_UNPUBLISH_VOLUME.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CapabilityLost {
+    /// It is stalled, unless this driver name is the driver's: a person confirmed by an annotation that it needs no attach.
+    Stall {
+        /// Value of the annotation.
+        confirmed_for: Option<String>,
+    },
+    /// It is served on, as the Go sidecar does: what is wanted is marked attached, and nothing is released.
+    Tolerate,
+}
+
+impl Default for CapabilityLost {
+    fn default() -> Self {
+        Self::Stall { confirmed_for: None }
+    }
 }
 
 /// The certificates of a connection.

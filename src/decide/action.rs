@@ -28,7 +28,7 @@ pub enum Action<'a> {
     Unpublish(UnpublishRequest<'a>),
     /// Record as attached without a call: the driver has none.
     MarkAttached(Write),
-    /// Let go of an attachment that a driver claimed while it still had the calls, and has not any more.
+    /// Take our finalizer off without a call, which the driver does not have: see [`super::ReleaseWithoutCall`].
     Release(Write),
     /// It cannot be done as things are; recorded on the attachment and tried again.
     Refuse(Refusal),
@@ -123,8 +123,10 @@ impl<'a> From<&'a FormerPlace> for Place<'a> {
 /// when all were answered OK is it detached. There is one place unless the node ID changed under the attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpublishRequest<'a> {
-    /// The places, no two the same.
+    /// The places, no two the same; the first is where the node is now.
     pub places: Vec<Place<'a>>,
+    /// Former places where the volume is not any more, as a person confirmed; nothing is called for them.
+    pub confirmed: Vec<Place<'a>>,
 }
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
@@ -176,6 +178,18 @@ pub enum Refusal {
         /// The node of both.
         node: Arc<str>,
     },
+    /// The driver cannot be asked any more, and what it may have published is not let go for that.
+    #[error(
+        "CSI driver {0} does not announce PUBLISH_UNPUBLISH_VOLUME any more, so that the volume, which it may have published, \
+         cannot be attached or detached; check that the attacher is connected to the controller plugin of the driver"
+    )]
+    CapabilityLost(Arc<str>),
+    /// Nobody would be left to detach it.
+    #[error(
+        "the AttacherConfig of driver {0} is being deleted (spec.deletionPolicy: WaitForDetach) and attaches nothing new; create \
+         an AttacherConfig for the driver once it is gone"
+    )]
+    Leaving(Arc<str>),
     /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
@@ -195,6 +209,8 @@ impl Refusal {
             Self::VolumeDeleting(_) => "pv_deleting",
             Self::NodeNotFound(_) | Self::DriverNotOnNode { .. } => "csinode_missing",
             Self::SharedOnNode { .. } => "volume_shared",
+            Self::CapabilityLost(_) => "capability_lost",
+            Self::Leaving(_) => "config_deleting",
             Self::SourceTwice
             | Self::SourceMissing
             | Self::NotCsi

@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
-use super::observed::{Credentials, NodeEntry, Observed, Patience};
-use super::{patch, publication, volume};
+use super::observed::{Credentials, NodeEntry, Observed, Patience, ReleaseWithoutCall};
+use super::{is_claimed, patch, publication, volume};
 use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
         return Action::Ignore(Ignored::AlreadyAttached);
+    }
+    if observed.policy.leaving && !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
+        return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));
     }
     match steps(observed) {
         Ok(action) => action,
@@ -146,19 +149,32 @@ pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Ref
     }
 }
 
-/// A driver without ControllerPublishVolume: everything is attached, nothing is held.
+/// A driver without ControllerPublishVolume: nothing is called. Such a driver may have had the calls before, and answer without
+/// them by mistake: what it may have published then is let go only as far as [`ReleaseWithoutCall`] says.
 pub(super) fn trivial<'a>(observed: &Observed<'a>) -> Action<'a> {
-    let attachment = observed.attachment;
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    let release = patch::release(attachment, &driver.finalizer);
+    let keep = || Action::Refuse(Refusal::CapabilityLost(driver.name.clone()));
+    let claimed = is_claimed(attachment, driver);
+    let releasable = match driver.release {
+        ReleaseWithoutCall::Nothing => false,
+        ReleaseWithoutCall::Unclaimed => !claimed,
+        ReleaseWithoutCall::AttachNotRequired | ReleaseWithoutCall::Confirmed => true,
+    };
     if attachment.deleting.is_some() {
-        // The driver has no ControllerUnpublishVolume (any more), so a finalizer from a time when it had would hold
-        // the attachment for ever.
-        return match patch::release(attachment, &observed.driver.finalizer) {
-            Some(write) => Action::Release(write),
+        return match release {
             None => Action::Ignore(Ignored::NothingToDetach),
+            Some(write) if releasable => Action::Release(write),
+            Some(_) => keep(),
         };
     }
     if attachment.attached {
         return Action::Ignore(Ignored::AlreadyAttached);
     }
-    Action::MarkAttached(patch::attached(attachment, None))
+    match (driver.release, release) {
+        (ReleaseWithoutCall::Unclaimed, Some(_)) if claimed => keep(),
+        // Attached and with the finalizer it would look like one that was published.
+        (ReleaseWithoutCall::Unclaimed, Some(write)) => Action::Release(write),
+        _ => Action::MarkAttached(patch::attached(attachment, None)),
+    }
 }

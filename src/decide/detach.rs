@@ -20,7 +20,7 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let (volume_id, secret) = published_volume(observed)?;
-    let places = places(observed, volume_id)?;
+    let (confirmed, places) = places(observed, volume_id)?;
     if let Some(other) = wanted_here(observed) {
         return Err(Refusal::SharedOnNode {
             attachment: other.name.clone(),
@@ -30,7 +30,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
-    Ok(Action::Unpublish(UnpublishRequest { places }))
+    Ok(Action::Unpublish(UnpublishRequest { places, confirmed }))
 }
 
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
@@ -62,8 +62,9 @@ fn handle(volume: &Volume) -> Option<&str> {
 
 /// Every place where the volume may be. First where the CSINode says, as the Go sidecar does. A node that is shut down or
 /// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
-/// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not.
-fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<Vec<Place<'a>>, Refusal> {
+/// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not, unless a
+/// person confirmed that it is not there. That is the first list; the second is asked for, and is never empty.
+fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<(Vec<Place<'a>>, Vec<Place<'a>>), Refusal> {
     let attachment = observed.attachment;
     let registered = match observed.node {
         NodeEntry::Registered(node_id) => Some(node_id),
@@ -78,10 +79,18 @@ fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<Vec<Place<'
             places.push(place);
         }
     }
-    if places.is_empty() {
+    let Some(current) = places.first().map(|place| place.node_id) else {
         return Err(node_refusal(observed, observed.node));
-    }
-    Ok(places)
+    };
+    let is_confirmed = |place: &Place<'_>| place.node_id != current && is_not_at(attachment, place.node_id);
+    Ok(places.into_iter().partition(is_confirmed))
+}
+
+/// Whether a person said by the annotation that the volume is not attached at a node ID.
+fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
+    let said = attachment.not_attached_at.as_deref().unwrap_or_default();
+    // An ID may have a comma in it.
+    said == node_id || said.split(',').any(|id| id.trim() == node_id)
 }
 
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not

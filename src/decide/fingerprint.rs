@@ -26,6 +26,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
             .hash(&mut hasher);
         attachment.node_id.hash(&mut hasher);
         attachment.volume_note.hash(&mut hasher);
+        attachment.not_attached_at.hash(&mut hasher);
         detach::wanted_here(observed).is_some().hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);

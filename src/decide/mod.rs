@@ -10,7 +10,8 @@
 //! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
 //!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
-//!   `ControllerUnpublishVolume` (or for a driver that has no such call), and before the status is cleared.
+//!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
+//!   [`ReleaseWithoutCall`] says.
 //! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it.
 //! * Finalizers and annotations of others survive every patch.
 
@@ -34,10 +35,11 @@ pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
 pub use observed::{
     Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
+    ReleaseWithoutCall,
 };
 pub use patch::Write;
 pub use protect::{VolumeAction, VolumeKept, may_release, volume};
-pub use publication::{Publication, is_final, publication};
+pub use publication::{Publication, is_claimed, is_final, publication};
 pub use settle::{check_publish_context, settle, unpublished};
 
 #[cfg(test)]

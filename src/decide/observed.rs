@@ -22,6 +22,21 @@ pub struct Capabilities {
     pub list_volumes_published_nodes: bool,
 }
 
+/// Which attachments with our finalizer may be released without ControllerUnpublishVolume. It matters only for a driver that
+/// does not have that call. Claimed is what carries our finalizer from a publish ([`super::is_claimed`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReleaseWithoutCall {
+    /// None, and everything that is wanted is marked attached, as the Go sidecar does.
+    #[default]
+    Nothing,
+    /// Those that were never claimed. What is claimed is neither released nor marked attached.
+    Unclaimed,
+    /// All: the CSIDriver says that the driver needs no attach.
+    AttachNotRequired,
+    /// All: a person confirmed that the driver does not attach any more.
+    Confirmed,
+}
+
 /// What is known of a running driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverFacts {
@@ -31,6 +46,8 @@ pub struct DriverFacts {
     pub finalizer: Arc<str>,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// What may be released without a call, when the driver has none.
+    pub release: ReleaseWithoutCall,
 }
 
 impl DriverFacts {
@@ -40,7 +57,19 @@ impl DriverFacts {
             name: name.into(),
             finalizer: finalizer_name(name).into(),
             capabilities,
+            release: ReleaseWithoutCall::default(),
         }
+    }
+
+    /// Whether it has no calls, and must not be worked for when it is found to have published something before.
+    pub fn stalls(&self) -> bool {
+        !self.capabilities.publish_unpublish && self.release == ReleaseWithoutCall::Unclaimed
+    }
+
+    /// The same, of which this may be released without a call.
+    #[must_use]
+    pub fn releasing(self, release: ReleaseWithoutCall) -> Self {
+        Self { release, ..self }
     }
 }
 
@@ -51,6 +80,8 @@ pub struct Policy {
     pub default_fs_type: Arc<str>,
     /// Whether only OK means detached.
     pub orphans: OrphanPolicy,
+    /// Whether the AttacherConfig is being deleted and waits for its volumes, so that nothing new is claimed.
+    pub leaving: bool,
 }
 
 /// What the CSINode of the attachment's node says of the driver.

@@ -25,6 +25,19 @@ impl Publication {
     }
 }
 
+/// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so that the finalizer goes only
+/// after ControllerUnpublishVolume answered OK.
+///
+/// The finalizer and the node ID are written together, before the first call, by the Go sidecar as by us. A finalizer that
+/// stands there alone, on an attachment that was never attached, comes from no publish.
+pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
+    let used = attachment.node_id.is_some()
+        || attachment.volume_note.is_some()
+        || attachment.attached
+        || attachment.publish_context.iter().next().is_some();
+    used && attachment.finalizers.contains(&driver.finalizer)
+}
+
 /// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
 /// covers the one of the driver, and an API server before 1.34 does not store its code.
 pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::engine::Work;
 use super::report::{Cause, Operation, volume_handle};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::clock;
 use crate::decide::reconcile::{Expectation, Wanted};
 use crate::decide::{Failure, Place, is_final};
@@ -47,6 +48,11 @@ pub(super) fn reason_of(operation: Operation, failure: &Failure, cause: Cause) -
 
 /// An attach or detach came to its end.
 pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Duration) {
+    let confirmed = attempt.work.facts.capabilities.publish_unpublish;
+    if Operation::of(snapshot) == Operation::Detach && !confirmed {
+        // Nobody detached it: see [`released`].
+        return;
+    }
     let (reason, verb) = match Operation::of(snapshot) {
         Operation::Attach => (Reason::Attached, "attached to"),
         Operation::Detach => (Reason::Detached, "detached from"),
@@ -131,6 +137,37 @@ pub(super) fn orphaned(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<
     let news = News {
         level: Level::Warning,
         cause: "orphaned",
+        ..News::of(Reason::Detached, note)
+    };
+    tell(attempt, snapshot, news);
+}
+
+/// An attachment that may have been published was let go without a call, as `says` has it.
+pub(super) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, says: &str) {
+    let note = format!(
+        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        attempt.work.facts.name,
+    );
+    let news = News {
+        level: Level::Warning,
+        cause: "capability_lost",
+        ..News::of(Reason::Detached, note)
+    };
+    tell(attempt, snapshot, news);
+}
+
+/// A former place was left out of a detach, as a person confirmed.
+pub(super) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
+    let note = format!(
+        "volume {}: not detached at the former ID {} of node {}: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
+         not attached there",
+        place.volume_id, place.node_id, snapshot.attachment.node
+    );
+    let news = News {
+        level: Level::Warning,
+        cause: "confirmed",
         ..News::of(Reason::Detached, note)
     };
     tell(attempt, snapshot, news);

@@ -10,7 +10,7 @@ use super::release;
 use super::report::{self, Cause};
 use crate::api::validated::DriverConfig;
 use crate::decide::patch::{self, Target};
-use crate::decide::{Action, Credentials, Failure, Observed, Policy, Refusal, Write};
+use crate::decide::{self, Action, Credentials, Failure, Observed, Policy, Refusal, Write};
 use crate::kubernetes::{ApiError, ApiErrorKind, SecretData};
 use crate::objects::SecretReference;
 use crate::queue::{Run, Verdict};
@@ -114,12 +114,17 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     verdict
 }
 
-async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
-    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
-    let policy = Policy {
+fn policy(config: &DriverConfig) -> Policy {
+    Policy {
         default_fs_type: config.default_fs_type.as_str().into(),
         orphans: config.orphan_policy,
-    };
+        leaving: config.leaving,
+    }
+}
+
+async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
+    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
+    let mut policy = policy(&config);
     // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut opened = false;
@@ -136,6 +141,8 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         } else {
             Credentials::NotLoaded
         };
+        // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
+        policy.leaving = work.config.borrow().leaving;
         let observed = Observed {
             patience: work.holds.patience(name, longest_hold),
             forced: work.forced.contains(&snapshot.attachment),
@@ -270,19 +277,22 @@ impl Attempt<'_> {
                 Step::Again
             }
             Action::Refuse(refusal) => {
-                self.fail(
-                    snapshot,
-                    observed,
-                    Failure::plain(refusal.to_string()),
-                    Cause::Missing(refusal.reason()),
-                )
-                .await
+                let (failure, cause) = (Failure::plain(refusal.to_string()), Cause::Missing(refusal.reason()));
+                let step = self.fail(snapshot, observed, failure, cause).await;
+                if matches!(refusal, Refusal::CapabilityLost(_)) && self.work.facts.stalls() {
+                    self.work.capability_missed.notify_one();
+                }
+                step
             }
             Action::ProtectVolume(write) => {
                 self.prepare(snapshot, observed, &write, "could not add PersistentVolume finalizer")
                     .await
             }
             Action::Claim(write) => {
+                let _claiming = self.work.publisher.claiming();
+                if self.work.config.borrow().leaving != observed.policy.leaving {
+                    return Step::Again;
+                }
                 let write = self.with_trace(write);
                 self.prepare(snapshot, observed, &write, "could not save VolumeAttachment")
                     .await
@@ -297,7 +307,20 @@ impl Attempt<'_> {
                 })
                 .await
             }
-            Action::Release(write) => self.record(snapshot, observed, |_| vec![write.clone()]).await,
+            // It is wanted, and only a finalizer that comes from no publish is taken off.
+            Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                self.prepare(snapshot, observed, &write, "could not remove the finalizer")
+                    .await
+            }
+            Action::Release(write) => {
+                let step = self.record(snapshot, observed, |_| vec![write.clone()]).await;
+                if matches!(step, Step::End(Verdict::Done))
+                    && decide::is_claimed(&snapshot.attachment, &self.work.facts)
+                {
+                    report::released(self, snapshot);
+                }
+                step
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::failures::Failures;
@@ -52,6 +52,8 @@ pub(super) struct Work {
     pub failures: Failures,
     /// The traces of what is pending.
     pub lives: Lives,
+    /// Told when something was met that was published before the driver lost the calls.
+    pub capability_missed: Notify,
     client: RwLock<FencedClient>,
 }
 
@@ -138,6 +140,7 @@ impl Engine {
             forced,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             lives,
+            capability_missed: Notify::new(),
             client,
         });
         // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
@@ -158,6 +161,11 @@ impl Engine {
     /// What this engine works for.
     pub fn facts(&self) -> &DriverFacts {
         &self.work.facts
+    }
+
+    /// Resolves when the driver, which has no calls, is found to have published something before.
+    pub async fn capability_missed(&self) {
+        self.work.capability_missed.notified().await;
     }
 
     /// The queue, for counts.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use tonic::Code;
 
-use super::status::Phase;
+use super::status::{Phase, Plugin};
 use crate::api::condition::Reason;
 use crate::api::validated::DriverConfig;
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
@@ -19,6 +19,18 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Handshake {
     pub plugin: PluginInfo,
     pub capabilities: CapabilityReport,
+}
+
+impl Handshake {
+    /// What the driver told, for its state.
+    pub fn described(&self) -> Plugin {
+        Plugin {
+            name: self.plugin.name.clone(),
+            vendor_version: self.plugin.vendor_version.clone(),
+            publishes: self.capabilities.bits.publish_unpublish,
+            capabilities: self.capabilities.names.clone(),
+        }
+    }
 }
 
 /// Why there is nobody to work with.
@@ -41,6 +53,19 @@ impl Obstacle {
     pub fn message(&self) -> &str {
         let (Self::Unreachable { message, .. } | Self::Stalled { message, .. }) = self;
         message
+    }
+
+    /// How long until it is looked at again, unless something happens before.
+    pub fn pause(&self) -> Duration {
+        match self {
+            Self::Unreachable { .. } => RETRY,
+            Self::Stalled {
+                reason: Reason::CapabilityLost,
+                ..
+            } => RETRY * 10,
+            // A driver of the wrong name is asked again when it restarts, or after a while.
+            Self::Stalled { .. } => RETRY * 30,
+        }
     }
 
     /// The phase of a driver that has it.

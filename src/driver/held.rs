@@ -89,6 +89,14 @@ impl Held {
         }
     }
 
+    /// Resolves when the engine, whose driver has no calls, met something that may have been published.
+    pub async fn capability_missed(&self) {
+        match &self.engine {
+            Some(engine) => engine.capability_missed().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Whether an older AttacherConfig claims the driver.
     pub fn is_outranked(&self) -> bool {
         let claim = self.claim.as_ref();

@@ -10,6 +10,7 @@ mod access;
 mod announce;
 mod attempt;
 mod calls;
+mod capability;
 mod config_trace;
 mod engine;
 mod failures;

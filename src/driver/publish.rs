@@ -7,9 +7,12 @@ use super::flights::{Flight, Occupied};
 use super::lives::Plan;
 use super::report::Cause;
 use super::{announce, report, undo};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::csi::mode_name;
-use crate::decide::{self, Access, Failure, Observed, Outcome, Place, PublishRequest, UnpublishRequest};
+use crate::decide::{
+    self, Access, Failure, MAX_ERROR_BYTES, Observed, Outcome, Place, PublishRequest, UnpublishRequest, cut,
+};
 use crate::objects::StringMap;
 use crate::queue::Verdict;
 use crate::schedule;
@@ -91,8 +94,19 @@ impl Attempt<'_> {
             match decide::unpublished(observed.policy, answer) {
                 Ok(None) => {}
                 Ok(Some(orphan)) => report::orphaned(self, snapshot, *place, &orphan),
-                Err(failure) => return self.fail(snapshot, observed, failure, Cause::Other).await,
+                Err(failure) => {
+                    let former = plan.places.first() != Some(place);
+                    let failure = if former {
+                        of_former(&failure, &snapshot.attachment.name, *place)
+                    } else {
+                        failure
+                    };
+                    return self.fail(snapshot, observed, failure, Cause::Other).await;
+                }
             }
+        }
+        for place in &plan.confirmed {
+            report::confirmed(self, snapshot, *place);
         }
         if let Some(life) = &self.life {
             life.lock().confirmed = true;
@@ -180,6 +194,20 @@ impl Attempt<'_> {
             timeout_seconds = deadline.as_secs_f64(),
             "calling {method}"
         );
+    }
+}
+
+/// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
+fn of_former(failure: &Failure, name: &str, place: Place<'_>) -> Failure {
+    let hint = format!(
+        "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
+         {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
+        id = place.node_id
+    );
+    let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
+    Failure {
+        message: format!("{message}{hint}"),
+        code: failure.code,
     }
 }
 

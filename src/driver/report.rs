@@ -11,7 +11,7 @@ use super::observer::queue_name;
 use super::status::LastFailure;
 use crate::clock;
 use crate::decide::patch::Target;
-use crate::decide::{Failure, Place};
+use crate::decide::{Failure, Place, ReleaseWithoutCall};
 use crate::kubernetes::{ApiError, ApiErrorKind};
 use crate::objects::{Source, Volume, VolumeSource};
 use crate::queue::{Run, Trigger};
@@ -282,6 +282,39 @@ pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration
         waits_for = other,
         longest_seconds = rest.as_secs_f64(),
         "the volume is being detached from another node; waiting for that"
+    );
+}
+
+/// An attachment that may have been published was let go without a call.
+pub(super) fn released(attempt: &mut Attempt<'_>, snapshot: &Snapshot) {
+    let says = match attempt.work.facts.release {
+        ReleaseWithoutCall::AttachNotRequired => "the CSIDriver has attachRequired: false",
+        _ => "confirmed by the annotation attacher.csi.dev/confirm-capability-lost",
+    };
+    announce::released(attempt, snapshot, says);
+    traced!(
+        warn,
+        attempt.span,
+        driver = &*attempt.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = volume_handle(snapshot),
+        node = &*snapshot.attachment.node,
+        says,
+        "released without ControllerUnpublishVolume, which the driver does not have any more"
+    );
+}
+
+/// A former place that is left out of a detach, as a person confirmed that the volume is not there.
+pub(super) fn confirmed(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
+    announce::confirmed(attempt, snapshot, place);
+    traced!(
+        warn,
+        attempt.span,
+        driver = &*attempt.work.facts.name,
+        VolumeAttachment = &*snapshot.attachment.name,
+        volumeHandle = place.volume_id,
+        nodeID = place.node_id,
+        "not detached at a former node ID: the annotation attacher.csi.dev/not-attached-at says that the volume is not there"
     );
 }
 

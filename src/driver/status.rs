@@ -117,6 +117,8 @@ pub struct DriverStatus {
     pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
+    /// Claims that are being written; a change is told to nobody.
+    pub claims: usize,
 }
 
 impl Default for DriverStatus {
@@ -136,7 +138,20 @@ impl DriverStatus {
             forbidden: None,
             last_reconcile: None,
             attempts: 0,
+            claims: 0,
         }
+    }
+}
+
+/// A claim that is being written.
+pub(super) struct ClaimGuard(watch::Sender<DriverStatus>);
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|status| {
+            status.claims = status.claims.saturating_sub(1);
+            false
+        });
     }
 }
 
@@ -167,6 +182,16 @@ impl Publisher {
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     }
 
+    /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
+    /// supervisor that has seen no claim in flight, or newer ones.
+    pub fn claiming(&self) -> ClaimGuard {
+        self.0.send_if_modified(|status| {
+            status.claims += 1;
+            false
+        });
+        ClaimGuard(self.0.clone())
+    }
+
     pub fn failure(&self, failure: LastFailure) {
         self.change(|status| &mut status.last_failure, Some(failure));
     }
@@ -194,5 +219,25 @@ impl Publisher {
             }
             differs
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_counted_while_it_is_written() {
+        let (sender, mut seen) = watch::channel(DriverStatus::new());
+        let publisher = Publisher::new(sender);
+        let (one, other) = (publisher.claiming(), publisher.claiming());
+        assert_eq!(seen.borrow().claims, 2);
+        drop(one);
+        assert_eq!(seen.borrow().claims, 1);
+        drop(other);
+        assert_eq!(seen.borrow().claims, 0);
+        assert!(!seen.has_changed().unwrap(), "nobody is told");
+        publisher.attempt_ended();
+        assert!(seen.borrow_and_update().attempts == 1);
     }
 }

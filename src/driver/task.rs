@@ -14,7 +14,7 @@ use super::engine::Engine;
 use super::fence::FencedClient;
 use super::handshake::{Handshake, Obstacle, RETRY};
 use super::held::Held;
-use super::status::{DriverStatus, Phase, Plugin, Publisher};
+use super::status::{DriverStatus, Phase, Publisher};
 use crate::api::validated::DriverConfig;
 use crate::claims::Claims;
 use crate::csi::CsiClient;
@@ -61,6 +61,8 @@ pub(super) enum Event {
     Renewed(Box<Reached>),
     /// An older AttacherConfig claims the driver.
     Outranked,
+    /// A driver without calls may have published something, or what is confirmed of that changed.
+    CapabilityMissed,
 }
 
 /// How a driver is served.
@@ -124,7 +126,7 @@ impl DriverTask {
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
-    async fn blocked(
+    pub(super) async fn blocked(
         &mut self,
         publisher: &Publisher,
         unreached: &Unreached,
@@ -144,6 +146,8 @@ impl DriverTask {
                 Some(client) => client.connection().lost().await,
                 None => std::future::pending().await,
             }
+            // One that hangs up at once is not asked in a loop.
+            tokio::time::sleep(RETRY).await;
         };
         let lost = async {
             tokio::select! {
@@ -153,9 +157,7 @@ impl DriverTask {
                 () = mended, if stalled => {}
             }
         };
-        // A driver of the wrong name is asked again when it restarts, or after a while.
-        let pause = if stalled { RETRY * 30 } else { RETRY };
-        self.wait(Some(pause), lost).await;
+        self.wait(Some(unreached.obstacle.pause()), lost).await;
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
@@ -177,9 +179,13 @@ impl DriverTask {
             if !self.claim(publisher, &facts.name, client, held).await {
                 break;
             }
+            // Asked before the Lease is competed for: another replica may reach a driver that attaches.
+            let Some(served) = self.serviceable(publisher, &facts, client, held).await else {
+                break;
+            };
             self.announce(&reached.handshake);
             if !self.lead(publisher, &reached, held).await
-                || !self.resume_or_start(publisher, held, &facts, &reached).await
+                || !self.resume_or_start(publisher, held, &served, &reached).await
             {
                 break;
             }
@@ -200,6 +206,7 @@ impl DriverTask {
                     );
                     self.drain(publisher, held).await;
                 }
+                Event::CapabilityMissed => {}
                 Event::Outranked => {
                     self.tell(
                         &facts.name,
@@ -234,6 +241,7 @@ impl DriverTask {
             let (deposed, outranked) = (held.loses_term(), held.outranked());
             let event = tokio::select! {
                 biased;
+                () = held.capability_missed() => Event::CapabilityMissed,
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
                 () = outranked => Event::Outranked,
@@ -249,6 +257,9 @@ impl DriverTask {
                 engine.reconfigure(&config);
             }
             info!(config = &*self.name, driver, "settings taken over");
+            if self.has_other_confirmation(held) {
+                return Event::CapabilityMissed;
+            }
         }
     }
 
@@ -273,13 +284,17 @@ impl DriverTask {
         if self.campaign.is_some() && !self.catch_up(publisher, client, held).await {
             return false;
         }
+        // What another replica published, or the engine before, is known only now.
+        let Some(facts) = self.serviceable(publisher, facts, client, held).await else {
+            return false;
+        };
         // Asked for before the attempt, so that no driver ends unseen between the two.
         let mut vacancies = self.context.store.vacancies();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
             self.name.clone(),
-            facts.clone(),
+            facts,
             calls,
             publisher.clone(),
         );
@@ -324,6 +339,10 @@ impl DriverTask {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;
         self.context.logs.name(&self.name, &plugin.name);
+        let known = handshake.described();
+        if self.is_known_to_be_stalled(&known) {
+            return;
+        }
         info!(
             config = &*self.name,
             driver = plugin.name,
@@ -332,12 +351,7 @@ impl DriverTask {
             capabilities = handshake.capabilities.names.join(","),
             "driver connected"
         );
-        publisher.plugin(Plugin {
-            name: plugin.name.clone(),
-            vendor_version: plugin.vendor_version.clone(),
-            publishes: handshake.capabilities.bits.publish_unpublish,
-            capabilities: handshake.capabilities.names.clone(),
-        });
+        publisher.plugin(known);
     }
 
     fn down(&self) {

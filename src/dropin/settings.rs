@@ -9,7 +9,8 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{
-    Backoff, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts, Tracing,
+    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts,
+    Tracing,
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
@@ -147,6 +148,8 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         deletion_policy: DeletionPolicy::Orphan,
         tracing: Tracing::default(),
         log_level: None,
+        capability_lost: CapabilityLost::Tolerate,
+        leaving: false,
     })
 }
 

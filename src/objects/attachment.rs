@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::meta::{boxed, slim, trace_context};
 use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
 use super::{Finalizers, ResourceVersion};
-use crate::api::names::{NODE_ID_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -133,6 +133,8 @@ pub struct Attachment {
     pub volume_note: Option<Box<VolumeNote>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
+    /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
+    pub not_attached_at: Option<Box<str>>,
     /// Annotations that may carry a trace context, ours among them.
     pub trace_context: StringMap,
     /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
@@ -209,6 +211,9 @@ impl From<VolumeAttachmentWire> for Attachment {
                 .get(VOLUME_ANNOTATION)
                 .and_then(|text| serde_json::from_str(text).ok()),
             retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
+            not_attached_at: annotations
+                .remove(NOT_ATTACHED_AT_ANNOTATION)
+                .map(String::into_boxed_str),
             attacher: wire.spec.attacher.into(),
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),

@@ -23,7 +23,7 @@ pub use forced::Forced;
 pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub use observe::observe;
-pub use overview::Around;
+pub use overview::{Around, Marks};
 pub(crate) use reflect::{RECOVERED, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{Reflected, follow_from_list};

@@ -7,8 +7,26 @@ use tokio::sync::watch;
 
 use super::Store;
 use super::index::Index;
-use crate::decide::{DriverFacts, NodeEntry};
+use crate::decide::{self, DriverFacts, NodeEntry};
 use crate::objects::{Attachment, Source, Volume};
+
+/// What shows that volumes of a driver were published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// How many attachments are claimed.
+    pub attachments: usize,
+    /// The first of them by name.
+    pub attachment: Option<Arc<str>>,
+    /// The first PersistentVolume by name that carries the finalizer and is not being deleted.
+    pub volume: Option<Arc<str>>,
+}
+
+impl Marks {
+    /// Whether nothing shows it.
+    pub fn is_empty(&self) -> bool {
+        self.attachments == 0 && self.volume.is_none()
+    }
+}
 
 /// An attachment with what is around it.
 #[derive(Clone, Copy)]
@@ -90,6 +108,41 @@ impl Store {
             .filter(|volume| !index.by_volume.contains_key(&volume.name))
             .cloned()
             .collect()
+    }
+
+    /// What shows that a driver was published to: how many of its attachments are claimed ([`decide::is_claimed`]), one of them, and
+    /// a PersistentVolume that carries its finalizer and is not being deleted.
+    pub fn marks(&self, driver: &DriverFacts) -> Marks {
+        let index = self.inner.index.read();
+        let mine = index.attachments.values().filter(|one| one.attacher == driver.name);
+        let claimed = mine.filter(|attachment| decide::is_claimed(attachment, driver));
+        let names = claimed.map(|attachment| &attachment.name);
+        let (attachments, attachment) = names.fold((0, None), |(count, least), name| {
+            (count + 1, Some(least.map_or(name, |least: &Arc<str>| least.min(name))))
+        });
+        let protected = index.volumes.values().filter(|volume| !volume.deleting);
+        let protected = protected.filter(|volume| volume.finalizers.contains(&driver.finalizer));
+        Marks {
+            attachments,
+            attachment: attachment.cloned(),
+            volume: protected.map(|volume| &volume.name).min().cloned(),
+        }
+    }
+
+    /// The PersistentVolumes that carry a finalizer: those that are being deleted, and the others.
+    pub fn protected(&self, finalizer: &str) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let index = self.inner.index.read();
+        let protected = index
+            .volumes
+            .values()
+            .filter(|volume| volume.finalizers.contains(finalizer));
+        let (deleting, live): (Vec<_>, Vec<_>) = protected.partition(|volume| volume.deleting);
+        let names = |volumes: Vec<&Arc<Volume>>| {
+            let mut names: Vec<_> = volumes.into_iter().map(|volume| volume.name.clone()).collect();
+            names.sort_unstable();
+            names
+        };
+        (names(deleting), names(live))
     }
 
     /// Whether the attachment of this name and UID is neither attached for good nor gone.

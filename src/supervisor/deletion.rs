@@ -1,12 +1,15 @@
 //! What becomes of an AttacherConfig that is deleted while volumes of its driver are attached. Pure.
 //!
 //! With `deletionPolicy: WaitForDetach` the object carries a finalizer of ours, and the driver is served until nothing is
-//! left to detach. The finalizers of VolumeAttachments and PersistentVolumes are never touched on that account.
+//! left to detach or release. Meanwhile nothing new is claimed, by no replica: the settings of a driver whose AttacherConfig is
+//! being deleted say so. Only when no claim is being written, and lists that began afterwards show nothing that is claimed, is the
+//! finalizer taken off. The finalizers of VolumeAttachments and PersistentVolumes are never touched on that account.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-use crate::api::names::WAIT_FOR_DETACH_FINALIZER;
+use crate::api::names::{CONFIRM_CAPABILITY_LOST_ANNOTATION, WAIT_FOR_DETACH_FINALIZER};
 use crate::api::{AttacherConfigObject, DeletionPolicy};
 
 /// Whether an object is served: one that is being deleted only while it waits for its volumes.
@@ -20,14 +23,53 @@ pub(super) fn is_waiting(object: &AttacherConfigObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && is_served(object)
 }
 
-/// The merge patch that puts our finalizer on an object or takes it off, if there is anything to change. `claimed` is the
-/// number of VolumeAttachments that carry the operator's finalizer, if that is known.
-pub(super) fn patch(object: &AttacherConfigObject, claimed: Option<usize>) -> Option<Value> {
+/// What an AttacherConfig waits for to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remaining {
+    /// How many VolumeAttachments of the driver carry the operator's finalizer.
+    pub attachments: usize,
+    /// The PersistentVolumes that are being deleted and carry it.
+    pub volumes: Vec<Arc<str>>,
+}
+
+impl Remaining {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.attachments == 0 && self.volumes.is_empty()
+    }
+
+    /// What is waited for, in words.
+    pub fn words(&self) -> String {
+        let mut parts = Vec::new();
+        match self.attachments {
+            0 => {}
+            1 => parts.push("1 VolumeAttachment is detached".to_owned()),
+            count => parts.push(format!("{count} VolumeAttachments are detached")),
+        }
+        match &*self.volumes {
+            [] => {}
+            [name] => parts.push(format!("1 PersistentVolume that is being deleted ({name}) is released")),
+            [name, ..] => parts.push(format!(
+                "{} PersistentVolumes that are being deleted ({name} for one) are released",
+                self.volumes.len()
+            )),
+        }
+        if parts.is_empty() {
+            "it is sure that nothing is left to detach".to_owned()
+        } else {
+            parts.join(" and ")
+        }
+    }
+}
+
+/// The merge patch that puts our finalizer on an object or takes it off, if there is anything to change. `done` says that the
+/// object waits for nothing any more.
+pub(super) fn patch(object: &AttacherConfigObject, done: bool) -> Option<Value> {
     let meta = &object.metadata;
     let deleting = meta.deletion_timestamp.is_some();
     // What cannot be read does not say otherwise than before.
     let waits = policy(object).map_or(is_kept(meta), |policy| policy == DeletionPolicy::WaitForDetach);
-    let keep = waits && !(deleting && claimed == Some(0));
+    let keep = waits && !(deleting && done);
     let others = meta.finalizers.iter().flatten();
     let others = others.filter(|entry| *entry != WAIT_FOR_DETACH_FINALIZER).cloned();
     let mut finalizers: Vec<String> = others.collect();
@@ -40,6 +82,22 @@ pub(super) fn patch(object: &AttacherConfigObject, claimed: Option<usize>) -> Op
     Some(json!({"metadata": {
         "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
     }}))
+}
+
+/// The merge patch that takes away a confirmation that a driver does not attach any more, when there is one and the driver
+/// publishes: left there, it would count when the capability is lost the next time.
+pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bool) -> Option<Value> {
+    object.capability_lost_confirmed_for().filter(|_| publishes)?;
+    let meta = &object.metadata;
+    Some(json!({"metadata": {
+        "uid": meta.uid, "resourceVersion": meta.resource_version,
+        "annotations": {CONFIRM_CAPABILITY_LOST_ANNOTATION: null},
+    }}))
+}
+
+/// Whether a patch lets go of an object.
+pub(super) fn lets_go(object: &AttacherConfigObject, patch: &Value) -> bool {
+    is_waiting(object) && patch["metadata"].get("finalizers").is_some()
 }
 
 fn is_kept(meta: &ObjectMeta) -> bool {

@@ -8,6 +8,7 @@ mod deletion;
 mod election;
 mod gauges;
 mod generations;
+mod leaving;
 mod news;
 mod numbers;
 mod plan;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
@@ -250,7 +251,7 @@ impl Supervisor {
         });
         self.drivers.set_ages(ages.collect());
         let wishes = plan::wishes(self.objects.values().map(|entry| &entry.object));
-        let problems = wishes
+        let problems: BTreeMap<String, Problem> = wishes
             .iter()
             .filter_map(|(name, wish)| match wish {
                 Wish::Refused(problem) => Some((name.clone(), problem.clone())),
@@ -269,30 +270,17 @@ impl Supervisor {
                 Step::Stop => self.drivers.stop(&name),
             }
         }
+        // What cannot be read goes on with the settings that it had, but claims nothing new either.
+        let waiting = |name: &&String| {
+            self.objects
+                .get(*name)
+                .is_some_and(|entry| deletion::is_waiting(&entry.object))
+        };
+        for name in problems.keys().filter(waiting) {
+            self.drivers.leave(name);
+        }
         self.numbers.compared(began, &self.problems, &problems);
         self.problems = problems;
-    }
-
-    /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more.
-    async fn keep_or_let_go(&mut self) {
-        let (drivers, writer) = (&self.drivers, &self.writer);
-        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
-            if drivers.lead(name) == Lead::Other {
-                return None;
-            }
-            let patch = deletion::patch(&entry.object, claimed(drivers, name, entry))?;
-            Some(async move {
-                match writer.write_finalizers(name, &patch).await {
-                    Ok(answer) => entry.object = answer,
-                    // Another replica was faster, as often as not.
-                    Err(error) => debug!(
-                        config = name,
-                        error, "cannot write the finalizers of the AttacherConfig; trying again"
-                    ),
-                }
-            })
-        });
-        futures::future::join_all(changes).await;
     }
 
     /// Writes each status that differs from what is there, all at once: one that the API server is slow to take must
@@ -305,8 +293,8 @@ impl Supervisor {
                 return None;
             }
             let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
-            let leaving = claimed(drivers, name, entry);
-            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving);
+            let leaving = leaving::remaining(drivers, name, entry);
+            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving.as_ref());
             let phase = drivers.phase(name);
             let word = Word {
                 essence: &essence,
@@ -352,18 +340,6 @@ impl Supervisor {
             })
         });
         futures::future::join_all(changes).await;
-    }
-}
-
-/// For how many detaches an AttacherConfig waits to be deleted; none when it does not, or when that is not known yet.
-fn claimed(drivers: &Drivers, name: &str, entry: &Entry) -> Option<usize> {
-    if !deletion::is_waiting(&entry.object) {
-        return None;
-    }
-    match driver_name(drivers, name, entry) {
-        Some(driver) => drivers.claimed(&driver),
-        // It never answered, so that nothing was ever claimed in its name.
-        None => Some(0),
     }
 }
 

@@ -216,6 +216,25 @@ impl Drivers {
         running.settings.send_replace(config);
     }
 
+    /// Lets a driver claim nothing new.
+    pub fn leave(&mut self, name: &str) {
+        let Some(running) = self.running.get(name) else {
+            return;
+        };
+        let config = if let Then::Start(next) = &running.then {
+            next
+        } else {
+            &running.config
+        };
+        if !config.leaving {
+            let config = DriverConfig {
+                leaving: true,
+                ..(**config).clone()
+            };
+            self.reload(name, Arc::new(config));
+        }
+    }
+
     pub fn restart(&mut self, name: &str, config: Arc<DriverConfig>) {
         let Some(running) = self.running.get_mut(name) else {
             return;

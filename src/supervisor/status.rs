@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::deletion::Remaining;
 use super::plan::Problem;
 use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
@@ -23,8 +24,8 @@ pub(super) struct Facts<'a> {
     pub driver: Option<&'a DriverStatus>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a Problem>,
-    /// The number of attachments for whose detach the object waits to be deleted.
-    pub leaving: Option<usize>,
+    /// What the object waits for to be deleted.
+    pub leaving: Option<&'a Remaining>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -171,13 +172,11 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
-    if let Some(count) = facts.leaving {
-        let what = if count == 1 {
-            "VolumeAttachment is"
-        } else {
-            "VolumeAttachments are"
-        };
-        let text = format!("is being deleted; waits until {count} {what} detached (spec.deletionPolicy)");
+    if let Some(remaining) = facts.leaving {
+        let text = format!(
+            "is being deleted and attaches nothing new; waits until {} (spec.deletionPolicy)",
+            remaining.words()
+        );
         let kind = ConditionType::Reconciling;
         replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
     }

@@ -3,9 +3,11 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::status;
 use super::voice::Voice;
@@ -31,6 +33,8 @@ pub(super) struct Entry {
     /// Whether somebody else wrote after us. What is put right then is never urgent.
     overwritten: bool,
     pub voice: Voice,
+    /// A list that began when nothing could be claimed any more for an object that is being deleted.
+    pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
 fn version(object: &AttacherConfigObject) -> Option<u64> {
@@ -49,6 +53,7 @@ impl Entry {
                 version: None,
                 overwritten: false,
                 voice: Voice::default(),
+                last_list: None,
             };
         };
         let echo = known.version.is_some() && version(&object) <= known.version;
@@ -59,6 +64,7 @@ impl Entry {
             written_at: known.written_at,
             version: known.version,
             voice: known.voice.clone(),
+            last_list: known.last_list.clone(),
             object,
         }
     }
@@ -128,8 +134,8 @@ impl StatusWriter {
         answer
     }
 
-    /// Sends a merge patch of the finalizers; an error in words.
-    pub async fn write_finalizers(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
+    /// Sends a merge patch of the metadata; an error in words.
+    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()

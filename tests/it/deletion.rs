@@ -2,12 +2,15 @@
 
 use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::mock::{Method, Rule};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 use tonic::Code;
 
+use crate::events::event;
+use crate::insight::told;
 use crate::rig::World;
 use crate::support::Result;
 use crate::support::wait::wait_for;
@@ -81,4 +84,74 @@ async fn a_config_changes_its_mind_about_waiting() -> Result<()> {
     let kept = fixtures.get_attachment("undecided-va").await?;
     assert_eq!(kept.finalizers(), [driver.finalizer()], "no finalizer was touched");
     Ok(())
+}
+
+#[tokio::test]
+async fn a_config_that_waits_attaches_nothing_new() -> Result<()> {
+    let world = World::shared().await?;
+    let settings = json!({ "deletionPolicy": "WaitForDetach", "backoff": { "initial": "20ms", "max": "50ms" } });
+    let driver = world.driver("leaving", settings).await?;
+    let fixtures = &world.fixtures;
+    driver.attach("leaving-old").await?;
+    wait_for_finalizer(&world, "leaving").await?;
+    fixtures.delete::<AttacherConfig>("leaving").await?;
+    driver.wait("Reconciling", "True", Some("WaitingForDetach")).await?;
+
+    driver.claim("leaving-new").await?;
+    let words = "the AttacherConfig of driver leaving.csi.test is being deleted (spec.deletionPolicy: WaitForDetach) and attaches \
+                 nothing new; create an AttacherConfig for the driver once it is gone";
+    fixtures.wait_for_attach_error_saying("leaving-new", words).await?;
+    event(&world, "VolumeAttachment", "leaving-new", "AttachFailed", words).await?;
+    fixtures.delete::<VolumeAttachment>("leaving-old").await?;
+    fixtures.wait_for_attachment_gone("leaving-old").await?;
+    wait_for_gone(&world, "leaving").await?;
+    let new = fixtures.get_attachment("leaving-new").await?;
+    assert!(new.finalizers().is_empty(), "claimed by nobody who stays");
+    assert!(driver.calls_for("leaving-new").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_config_waits_for_volumes_whose_deletion_waits_for_it() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world
+        .driver("releasing", json!({ "deletionPolicy": "WaitForDetach" }))
+        .await?;
+    let fixtures = &world.fixtures;
+    driver.attach("releasing-gone").await?;
+    driver.attach("releasing-live").await?;
+    wait_for_finalizer(&world, "releasing").await?;
+    // The attachment of a driver that nobody serves keeps the volume from being released.
+    fixtures
+        .volume_attachment(
+            "releasing-other",
+            "unserved.csi.test",
+            "releasing-gone",
+            "releasing-node-2",
+        )
+        .await?;
+    for name in ["releasing-gone", "releasing-live"] {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await?;
+    }
+    fixtures.delete::<PersistentVolume>("releasing-gone").await?;
+    fixtures.delete::<AttacherConfig>("releasing").await?;
+    told(
+        &driver,
+        "Reconciling",
+        "True",
+        "WaitingForDetach",
+        &["1 PersistentVolume", "releasing-gone"],
+    )
+    .await?;
+    fixtures.delete::<VolumeAttachment>("releasing-other").await?;
+    fixtures.wait_for_volume_gone("releasing-gone").await?;
+    wait_for_gone(&world, "releasing").await?;
+    // A live volume keeps the finalizer, and that is told.
+    let live = fixtures.cluster::<PersistentVolume>().get("releasing-live").await;
+    assert_eq!(live.expect("there").finalizers(), [driver.finalizer()]);
+    let finalizer = driver.finalizer();
+    event(&world, "AttacherConfig", "releasing", "FinalizersLeft", &finalizer)
+        .await
+        .map(drop)
 }

@@ -12,6 +12,7 @@ mod support;
 
 mod bad_input;
 mod canary;
+mod capability;
 mod chart;
 mod collectors;
 mod conformance_command;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::problem::{ConfigErrors, FieldError, Problem};
 use super::{
-    Backoff, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync, Timeouts, Tls,
+    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync,
+    Timeouts, Tls,
 };
 use crate::api::attacher_config::{
     AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
@@ -53,6 +54,8 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 deletion_policy: spec.deletion_policy,
                 tracing,
                 log_level: spec.log_level,
+                capability_lost: CapabilityLost::default(),
+                leaving: false,
             }),
             _ => Err(ConfigErrors { errors: checker.errors }),
         }

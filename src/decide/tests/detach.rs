@@ -5,6 +5,7 @@ use serde_json::json;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
 use super::table::{Row, play, row, tally};
 use super::world::{World, gce_world, world};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::Failure;
 
 const OTHER: &str = "someone/else";
@@ -226,6 +227,48 @@ fn detaching_with_care() {
             "the CSINode comes first, as in the sidecar; a node that came back with another ID has the volume under the old one",
             ready().node_of(Some("nodeID2")).va(detaching()),
             "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "a person confirms that the volume is not at a former ID of the node",
+            ready()
+                .node_of(Some("nodeID2"))
+                .va(detaching().annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID1")),
+            "unpub handle1 nodeID2 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "a person confirms that of several former IDs",
+            ready().node_of(Some("nodeID2")).va(detaching()
+                .noted_volume(&json!({"handle": "handle1", "former": [
+                    {"handle": "handle1", "nodeID": "a,b"}, {"handle": "handle1", "nodeID": "nodeID0"},
+                ]}))
+                .annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID1, nodeID0")),
+            "unpub handle1 nodeID2 | unpub handle1 a,b | FIN- | DET",
+            "F",
+        ),
+        row(
+            "an ID with a comma is confirmed alone",
+            ready().node().va(detaching()
+                .noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "a,b"}]}))
+                .annotation(NOT_ATTACHED_AT_ANNOTATION, "a,b")),
+            "unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "where the node is now nobody can confirm it",
+            ready()
+                .node_of(Some("nodeID2"))
+                .va(detaching().annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID2")),
+            "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN- | DET",
+            "F",
+        ),
+        row(
+            "nor at the only place that is known",
+            ready()
+                .node_of(None)
+                .va(detaching().annotation(NOT_ATTACHED_AT_ANNOTATION, "nodeID1")),
+            "unpub handle1 nodeID1 | FIN- | DET",
             "F",
         ),
         row(

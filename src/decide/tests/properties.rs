@@ -8,7 +8,7 @@ use super::builders::{FINALIZER, Va};
 use super::strategies::{attachments, contexts, failures, volumes, worlds};
 use super::world::{World, now};
 use crate::decide::patch::{Target, Write};
-use crate::decide::{self, Action, Credentials, Ignored, Outcome, VolumeAction};
+use crate::decide::{self, Action, Credentials, Ignored, NodeEntry, Outcome, ReleaseWithoutCall, VolumeAction};
 use crate::objects::Source;
 use crate::store::{Snapshot, observe};
 
@@ -102,6 +102,60 @@ proptest! {
             prop_assert!(attachment.deleting.is_some() && attachment.finalizers.contains(FINALIZER));
             if let (Some(note), Source::PersistentVolume(_)) = (&attachment.volume_note, &attachment.source) {
                 prop_assert_eq!(plan.places[0].volume_id, &*note.handle);
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Where the node is now is always asked for, and a person's word counts for former places only.
+    #[test]
+    fn former_places_alone_can_be_confirmed(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let Action::Unpublish(plan) = action else { return Ok(()) };
+            let registered = match snapshot.node_entry(&world.driver.name) {
+                NodeEntry::Registered(node_id) => Some(node_id),
+                NodeEntry::Missing | NodeEntry::WithoutDriver => None,
+            };
+            let current = registered.or(snapshot.attachment.node_id.as_deref());
+            prop_assert_eq!(plan.places.first().map(|place| place.node_id), current);
+            for place in &plan.confirmed {
+                prop_assert!(Some(place.node_id) != current && !plan.places.contains(place));
+                prop_assert!(snapshot.attachment.not_attached_at.as_ref().unwrap().contains(place.node_id));
+            }
+            Ok(())
+        })?;
+    }
+
+    /// What may be published is let go without a call only where the facts of the driver say so.
+    #[test]
+    fn nothing_published_is_released_without_a_word(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let claimed = decide::is_claimed(&snapshot.attachment, &world.driver);
+            let release = world.driver.release;
+            match action {
+                Action::Release(_) => {
+                    prop_assert!(!world.driver.capabilities.publish_unpublish);
+                    prop_assert!(release != ReleaseWithoutCall::Nothing);
+                    prop_assert!(!claimed || release != ReleaseWithoutCall::Unclaimed);
+                }
+                Action::MarkAttached(_) => {
+                    prop_assert!(!world.driver.capabilities.publish_unpublish);
+                    prop_assert!(!claimed || release != ReleaseWithoutCall::Unclaimed);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+    }
+
+    /// An AttacherConfig that is being deleted claims nothing.
+    #[test]
+    fn nothing_is_claimed_while_leaving(world in worlds()) {
+        let mut world = world;
+        world.policy.leaving = true;
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            if let Action::ProtectVolume(_) | Action::Claim(_) | Action::Publish(_) = action {
+                prop_assert!(snapshot.attachment.finalizers.contains(FINALIZER));
             }
             Ok(())
         })?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::builders::{FINALIZER, Pv, Va, attachment, volume};
 use super::world::{World, world};
+use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{Capabilities, Failure};
 
 const FOREIGN: [&str; 3] = ["a.b/c", "kubernetes.io/pv-protection", "external-attacher/other"];
@@ -77,7 +78,10 @@ fn weighted() -> impl Strategy<Value = bool> {
 }
 
 fn annotated() -> impl Strategy<Value = Vec<&'static str>> {
-    subsequence(vec!["node", "stale", "note", "other", "foreign", "retry"], 0..=6)
+    subsequence(
+        vec!["node", "stale", "note", "other", "foreign", "retry", "confirmed"],
+        0..=7,
+    )
 }
 
 pub fn attachments() -> impl Strategy<Value = Va> {
@@ -108,6 +112,7 @@ pub fn attachments() -> impl Strategy<Value = Va> {
                     "stale" => va.noted_node("nodeID0"),
                     "note" => va.noted_volume(&json!({"handle": "handle1"})),
                     "other" => va.noted_volume(&json!({"handle": "handle2"})),
+                    "confirmed" => va.annotation("attacher.csi.dev/not-attached-at", "nodeID0,nodeID1"),
                     "retry" => va.annotation("attacher.csi.dev/retry-now", "1"),
                     _ => va.annotation("someone/else", "kept"),
                 };
@@ -161,9 +166,12 @@ pub fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.9, volumes()),
         node,
         capabilities(),
+        select(vec![Nothing, Unclaimed, AttachNotRequired, Confirmed]),
+        weighted(),
     );
-    parts.prop_map(|(attachment, volume, node, capabilities)| {
-        let mut world = world().capabilities(capabilities).va(attachment);
+    parts.prop_map(|(attachment, volume, node, capabilities, release, leaving)| {
+        let mut world = world().capabilities(capabilities).releasing(release).va(attachment);
+        world.policy.leaving = leaving;
         // A deleted volume that nobody holds does not exist either.
         let gone = |pv: &Pv| {
             !pv.0["metadata"]["deletionTimestamp"].is_null() && pv.0["metadata"]["finalizers"].as_array().is_none()

@@ -1,8 +1,11 @@
 //! Drivers without ControllerPublishVolume: section 8.5 of the sidecar's behaviour, 4 scenarios.
 
+use serde_json::json;
+
 use super::builders::{FINALIZER, attachment, volume};
 use super::table::{play, row, tally};
 use super::world::{World, world};
+use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{self, Capabilities};
 
 fn trivial() -> World {
@@ -35,37 +38,125 @@ fn a_driver_without_calls_has_everything_attached() {
     tally("8.5", "trivial", play(rows, World::attempt));
 }
 
-/// Divergence: the sidecar looks at no deletion, so that what a driver claimed while it had the calls stays for ever.
+/// What is written on an attachment that is kept.
+macro_rules! kept {
+    ($label:literal) => {
+        concat!(
+            $label,
+            "(CSI driver csi/test does not announce PUBLISH_UNPUBLISH_VOLUME any more, so that the volume, which it may have \
+             published, cannot be attached or detached; check that the attacher is connected to the controller plugin of the \
+             driver)"
+        )
+    };
+}
+
+/// Divergence: the sidecar looks at no deletion, so that what a driver claimed while it had the calls stays for ever. So it does
+/// in its place; elsewhere it stays until the CSIDriver, or a person, says that nothing has to be detached.
 #[test]
-fn what_was_claimed_when_the_driver_had_the_calls_is_let_go() {
-    let rows = vec![
-        row(
-            "deleted",
-            trivial().va(attachment().claimed().attached().deleting()),
-            "FIN-",
-            "F",
-        ),
-        row(
-            "deleted, kept by others",
-            trivial().va(attachment().finalizers(&[FINALIZER, "a/b"]).deleting()),
-            "FIN-",
-            "F",
-        ),
-        row(
-            "deleted, never ours",
-            trivial().va(attachment().finalizers(&["a/b"]).deleting()),
-            "",
-            "F",
-        ),
-        row("attached already", trivial().va(attachment().attached()), "", "F"),
-        row(
-            "without a volume",
-            trivial().va(attachment().inline(&volume())),
-            "ATT",
-            "F",
-        ),
-    ];
-    play(rows, World::attempt);
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
+    let kept = kept!("DERR");
+    let detaching = || attachment().claimed().attached().deleting();
+    for (release, log, requeue) in [
+        (Nothing, kept, "R"),
+        (Unclaimed, kept, "R"),
+        (AttachNotRequired, "FIN-", "F"),
+        (Confirmed, "FIN-", "F"),
+    ] {
+        let trivial = || trivial().releasing(release);
+        let rows = vec![
+            row("deleted", trivial().va(detaching()), log, requeue),
+            row(
+                "deleted, of a pod",
+                trivial().va(detaching().inline(&volume())),
+                log,
+                requeue,
+            ),
+            row(
+                "deleted, kept by others",
+                trivial().va(detaching().finalizers(&[FINALIZER, "a/b"])),
+                log,
+                requeue,
+            ),
+            row(
+                "deleted, never answered",
+                trivial().va(attachment().claimed().deleting()),
+                log,
+                requeue,
+            ),
+            row(
+                "deleted, by its note alone",
+                trivial().va(attachment()
+                    .finalizers(&[FINALIZER])
+                    .noted_volume(&json!({"handle": "handle1"}))
+                    .deleting()),
+                log,
+                requeue,
+            ),
+            row(
+                "deleted, attached and without a note",
+                trivial().va(attachment().finalizers(&[FINALIZER]).attached().deleting()),
+                log,
+                requeue,
+            ),
+            row(
+                "deleted, never ours",
+                trivial().va(attachment().finalizers(&["a/b"]).attached().deleting()),
+                "",
+                "F",
+            ),
+            row(
+                "attached already",
+                trivial().va(attachment().claimed().attached()),
+                "",
+                "F",
+            ),
+            row(
+                "without a volume",
+                trivial().va(attachment().inline(&volume())),
+                "ATT",
+                "F",
+            ),
+        ];
+        play(rows, World::attempt);
+    }
+}
+
+#[test]
+fn what_waits_to_be_attached_and_may_be_published_is_not_marked_attached() {
+    let kept = kept!("AERR");
+    for (release, log, requeue) in [
+        (Nothing, "ATT", "F"),
+        (Unclaimed, kept, "R"),
+        (AttachNotRequired, "ATT", "F"),
+        (Confirmed, "ATT", "F"),
+    ] {
+        let va = attachment().claimed();
+        play(
+            vec![row("claimed", trivial().releasing(release).va(va), log, requeue)],
+            World::attempt,
+        );
+    }
+}
+
+/// Both attachers write finalizer and node ID together, so that a finalizer alone comes from no publish.
+#[test]
+fn a_finalizer_that_comes_from_no_publish_goes() {
+    let kept = kept!("DERR");
+    for (release, deleted, requeue, wanted) in [
+        (Nothing, kept, "R", "ATT"),
+        (Unclaimed, "FIN-", "F", "FIN- | ATT"),
+        (AttachNotRequired, "FIN-", "F", "ATT"),
+        (Confirmed, "FIN-", "F", "ATT"),
+    ] {
+        let va = || attachment().finalizers(&[FINALIZER]);
+        let world = |va| trivial().releasing(release).va(va);
+        let rows = vec![
+            row("deleted", world(va().deleting()), deleted, requeue),
+            row("wanted", world(va()), wanted, "F"),
+        ];
+        play(rows, World::attempt);
+    }
 }
 
 #[test]

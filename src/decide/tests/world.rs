@@ -245,6 +245,11 @@ impl World {
                 }
                 Action::Publish(plan) => return self.publish(&observed, &plan, secrets.as_ref()),
                 Action::Unpublish(plan) => return self.take_back(&observed, &plan, secrets.as_ref()),
+                Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                    if let Err(error) = self.write(&write) {
+                        return self.fail(&observed, wrapped("could not remove the finalizer", &error));
+                    }
+                }
                 Action::MarkAttached(write) | Action::Release(write) => {
                     return self.write(&write).map_or(Requeue::Retry, |()| Requeue::Forget);
                 }

@@ -2,6 +2,7 @@
 
 mod follow;
 mod index;
+mod marks;
 mod model;
 mod neighbours;
 mod routing;

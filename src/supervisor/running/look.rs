@@ -2,19 +2,23 @@
 
 use jiff::Timestamp;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Drivers;
 use crate::api::AttacherConfigStatus;
 use crate::api::names::finalizer_name;
 use crate::clock;
+use crate::driver::Phase;
+use crate::supervisor::Name;
+use crate::supervisor::deletion::Remaining;
 use crate::supervisor::gauges::{self, Most};
 use crate::supervisor::plan::Problem;
 use crate::supervisor::saturation::Saturation;
 use crate::supervisor::status::{self, Facts};
 
 impl Drivers {
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is the
-    /// number of attachments for whose detach it waits to be deleted.
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is
+    /// what it waits for to be deleted.
     pub fn status(
         &self,
         name: &str,
@@ -22,7 +26,7 @@ impl Drivers {
         problem: Option<&Problem>,
         holder: &str,
         known: &AttacherConfigStatus,
-        leaving: Option<usize>,
+        leaving: Option<&Remaining>,
     ) -> (AttacherConfigStatus, AttacherConfigStatus) {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
@@ -82,11 +86,41 @@ impl Drivers {
         most.show(&self.context.metrics);
     }
 
-    /// How many attachments of a driver carry the operator's finalizer; unknown before the first complete list.
-    pub fn claimed(&self, driver: &str) -> Option<usize> {
+    /// What of a driver is to be detached or released; unknown before the first complete list.
+    pub fn remaining(&self, driver: &str) -> Option<Remaining> {
         let store = &self.context.store;
-        store
-            .is_synced()
-            .then(|| store.claimed(driver, &finalizer_name(driver)))
+        let finalizer = finalizer_name(driver);
+        store.is_synced().then(|| Remaining {
+            attachments: store.claimed(driver, &finalizer),
+            volumes: store.protected(&finalizer).0,
+        })
+    }
+
+    /// The PersistentVolumes that carry a driver's finalizer and are not being deleted.
+    pub fn left_protected(&self, driver: &str) -> Vec<Name> {
+        self.context.store.protected(&finalizer_name(driver)).1
+    }
+
+    /// Whether nothing is claimed any more for an AttacherConfig that is being deleted: its settings say so, and no claim that was
+    /// decided before is being written.
+    pub fn claims_ended(&self, name: &str) -> bool {
+        self.running
+            .get(name)
+            .is_none_or(|running| running.settings.borrow().leaving && running.status.borrow().claims == 0)
+    }
+
+    /// Whether the driver of an AttacherConfig is worked for, and publishes.
+    pub fn publishes(&self, name: &str) -> bool {
+        let Some(running) = self.running.get(name) else {
+            return false;
+        };
+        let status = running.status.borrow();
+        status.phase == Phase::Running && status.plugin.as_ref().is_some_and(|plugin| plugin.publishes)
+    }
+
+    /// A task that lists all objects once more.
+    pub fn list_anew(&self) -> AbortOnDropHandle<()> {
+        let store = self.context.store.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { store.listed_anew().await }))
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::AttacherConfigObject;
-use crate::supervisor::deletion::{is_served, is_waiting, patch};
+use crate::api::validated::CapabilityLost;
+use crate::supervisor::deletion::{Remaining, is_served, is_waiting, lets_go, patch, withdraw_confirmation};
 
 const OURS: &str = "attacher.csi.dev/wait-for-detach";
 
@@ -19,52 +20,85 @@ fn object(policy: &Value, deleting: bool, finalizers: &[&str]) -> AttacherConfig
     serde_json::from_value(object).expect("readable")
 }
 
-/// Policy, being deleted, finalizers, claimed attachments | finalizers written, served, waiting.
-type Row<'a> = (
-    &'a Value,
-    bool,
-    &'a [&'a str],
-    Option<usize>,
-    Option<&'a [&'a str]>,
-    bool,
-    bool,
-);
+/// Policy, being deleted, finalizers, nothing waited for | finalizers written, served, waiting.
+type Row<'a> = (&'a Value, bool, &'a [&'a str], bool, Option<&'a [&'a str]>, bool, bool);
 
 #[test]
 fn the_finalizer_is_there_while_it_is_needed() {
     let (orphan, wait, unreadable) = (json!("Orphan"), json!("WaitForDetach"), json!(["?"]));
     let rows: &[Row<'_>] = &[
-        (&orphan, false, &[], Some(3), None, true, false),
+        (&orphan, false, &[], false, None, true, false),
         (
             &orphan,
             false,
             &["a/b", OURS, "c/d"],
-            Some(3),
+            false,
             Some(&["a/b", "c/d"]),
             true,
             false,
         ),
-        (&orphan, true, &["a/b"], Some(3), None, false, false),
-        (&orphan, true, &[OURS], Some(3), Some(&[]), false, false),
-        (&wait, false, &[], Some(0), Some(&[OURS]), true, false),
-        (&wait, false, &["a/b"], None, Some(&["a/b", OURS]), true, false),
-        (&wait, false, &[OURS], Some(0), None, true, false),
-        (&wait, true, &[OURS], Some(1), None, true, true),
-        (&wait, true, &[OURS], None, None, true, true),
-        (&wait, true, &[OURS, "a/b"], Some(0), Some(&["a/b"]), true, true),
+        (&orphan, true, &["a/b"], false, None, false, false),
+        (&orphan, true, &[OURS], false, Some(&[]), false, false),
+        (&wait, false, &[], true, Some(&[OURS]), true, false),
+        (&wait, false, &["a/b"], false, Some(&["a/b", OURS]), true, false),
+        (&wait, false, &[OURS], true, None, true, false),
+        (&wait, true, &[OURS], false, None, true, true),
+        (&wait, true, &[OURS, "a/b"], true, Some(&["a/b"]), true, true),
         // Too late for a finalizer: the API server takes no new ones.
-        (&wait, true, &["a/b"], Some(1), None, false, false),
-        (&unreadable, false, &[], Some(1), None, true, false),
-        (&unreadable, false, &[OURS], Some(1), None, true, false),
-        (&unreadable, true, &[OURS], Some(1), None, true, true),
-        (&unreadable, true, &[OURS], Some(0), Some(&[]), true, true),
+        (&wait, true, &["a/b"], false, None, false, false),
+        (&unreadable, false, &[], false, None, true, false),
+        (&unreadable, false, &[OURS], false, None, true, false),
+        (&unreadable, true, &[OURS], false, None, true, true),
+        (&unreadable, true, &[OURS], true, Some(&[]), true, true),
     ];
-    for (policy, deleting, finalizers, claimed, written, served, waiting) in rows {
+    for (policy, deleting, finalizers, done, written, served, waiting) in rows {
         let object = object(policy, *deleting, finalizers);
         let expected =
             written.map(|list| json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": list}}));
-        let row = format!("{policy} {deleting} {finalizers:?} {claimed:?}");
-        assert_eq!(patch(&object, *claimed), expected, "{row}");
+        let row = format!("{policy} {deleting} {finalizers:?} {done}");
+        assert_eq!(patch(&object, *done), expected, "{row}");
         assert_eq!((is_served(&object), is_waiting(&object)), (*served, *waiting), "{row}");
+        if let Some(written) = patch(&object, *done) {
+            assert_eq!(lets_go(&object, &written), *waiting && *done, "{row}");
+        }
     }
+}
+
+#[test]
+fn what_is_waited_for_is_told() {
+    for (attachments, volumes, told) in [
+        (0, vec![], "it is sure that nothing is left to detach"),
+        (1, vec![], "1 VolumeAttachment is detached"),
+        (7, vec![], "7 VolumeAttachments are detached"),
+        (0, vec!["a"], "1 PersistentVolume that is being deleted (a) is released"),
+        (
+            2,
+            vec!["a", "b"],
+            "2 VolumeAttachments are detached and 2 PersistentVolumes that are being deleted (a for one) are released",
+        ),
+    ] {
+        let volumes = volumes.into_iter().map(Into::into).collect();
+        let remaining = Remaining { attachments, volumes };
+        assert_eq!(remaining.words(), told);
+        assert_eq!(remaining.is_empty(), told.starts_with("it is sure"));
+    }
+}
+
+#[test]
+fn a_confirmation_goes_when_the_driver_publishes() {
+    let mut confirmed = object(&json!("Orphan"), false, &["a/b"]);
+    assert_eq!(withdraw_confirmation(&confirmed, true), None, "there is none");
+    let key = "attacher.csi.dev/confirm-capability-lost";
+    confirmed.metadata.annotations = Some([(key.to_owned(), "a.test".to_owned())].into());
+    assert_eq!(withdraw_confirmation(&confirmed, false), None, "it is needed");
+    let expected = json!({"metadata": {"uid": "u", "resourceVersion": "7", "annotations": {key: null}}});
+    assert_eq!(withdraw_confirmation(&confirmed, true), Some(expected));
+    assert!(!confirmed.config().unwrap().leaving);
+    confirmed.metadata.deletion_timestamp = object(&json!("WaitForDetach"), true, &[OURS])
+        .metadata
+        .deletion_timestamp;
+    let config = confirmed.config().unwrap();
+    assert!(config.leaving);
+    let confirmed_for = Some("a.test".to_owned());
+    assert_eq!(config.capability_lost, CapabilityLost::Stall { confirmed_for });
 }

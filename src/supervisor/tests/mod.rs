@@ -3,6 +3,7 @@
 mod deletion;
 mod fields;
 mod findings;
+mod leaving;
 mod news;
 mod plan;
 mod running;

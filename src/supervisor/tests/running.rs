@@ -23,9 +23,14 @@ fn unused_client() -> Client {
 }
 
 fn drivers() -> Drivers {
+    drivers_over(Store::default())
+}
+
+/// Drivers of a cluster that is known.
+pub(super) fn drivers_over(store: Store) -> Drivers {
     let metrics = Metrics::default();
     Drivers::new(Context {
-        store: Store::default(),
+        store,
         events: Events::disabled(),
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
@@ -35,7 +40,7 @@ fn drivers() -> Drivers {
     })
 }
 
-fn config(path: &str) -> Arc<DriverConfig> {
+pub(super) fn config(path: &str) -> Arc<DriverConfig> {
     let spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
     Arc::new(DriverConfig::try_from(&spec).unwrap())
 }

@@ -10,6 +10,7 @@ use crate::api::status::DriverMode;
 use crate::driver::{DriverStatus, LastFailure, Phase, Plugin};
 use crate::objects::{Attachment, VolumeAttachmentWire};
 use crate::store::Counts;
+use crate::supervisor::deletion::Remaining;
 use crate::supervisor::plan::Problem;
 use crate::supervisor::status::{Facts, is_urgent, status};
 
@@ -327,8 +328,12 @@ fn people_wait_for_states_and_not_for_counts() {
 #[test]
 fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     let running = driver(Phase::Running);
+    let remaining = Remaining {
+        attachments: 7,
+        volumes: Vec::new(),
+    };
     let status = fresh(&Facts {
-        leaving: Some(7),
+        leaving: Some(&remaining),
         ..facts(Some(&running))
     });
     let shown = four(&status);

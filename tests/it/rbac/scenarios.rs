@@ -92,7 +92,7 @@ pub const ROWS: &[Row] = rows! {
         => a_volume_that_comes_late_ends_the_wait;
     "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start" => a_driver_becomes_ready;
-    "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off"
+    "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off; take off a confirmation that is used up"
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"
         => a_config_that_is_made_later_is_served;
@@ -100,7 +100,7 @@ pub const ROWS: &[Row] = rows! {
         => only_who_may_read_the_metrics_does, long = true;
     "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "ask whether its owner may read the metrics; only with metrics.secure.enabled"
         => only_who_may_read_the_metrics_does, long = true;
-    "ClusterRole storage.k8s.io/csidrivers:get", "tell that a CSIDriver is missing, or says that attaching is not required"
+    "ClusterRole storage.k8s.io/csidrivers:get", "tell that a CSIDriver is missing, or says that attaching is not required, also of a driver that lost PUBLISH_UNPUBLISH_VOLUME"
         => a_missing_csi_driver_is_told, grace = Duration::from_secs(4);
     "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch is late with"
         => a_node_is_used_that_the_watch_is_late_with, deaf_for = Some("/csinodes");

@@ -201,7 +201,7 @@ async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
 }
 
 /// A driver that needs no attachment any more leaves finalizers of the time before. Nobody would take them off: a sidecar
-/// that finds such a driver looks at no finalizer.
+/// that finds such a driver looks at no finalizer. We do once the CSIDriver says that it needs none.
 #[tokio::test]
 async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
     let world = World::own().await?;
@@ -228,6 +228,11 @@ async fn a_driver_that_attaches_no_more_leaves_nothing_held() -> Result<()> {
 
     let operator = world.operator(operator_options()).await?;
     driver.configure(&json!({})).await?;
+    // That the driver says so alone does not count: it may have been asked at the wrong socket.
+    driver.wait("Stalled", "True", Some("CapabilityLost")).await?;
+    let kept = fixtures.get_attachment("former-gone").await?;
+    assert_eq!(kept.finalizers(), [driver.finalizer()]);
+    fixtures.csi_driver(&driver.name, false).await?;
     fixtures.wait_for_attachment_gone("former-gone").await?;
     fixtures.wait_for_volume_gone("former-gone").await?;
     driver.claim("former-new").await?;

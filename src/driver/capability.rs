@@ -1,0 +1,268 @@
+//! Drivers without ControllerPublishVolume: whether they never had it, or lost it while volumes may be attached.
+//!
+//! A driver that answers without PUBLISH_UNPUBLISH_VOLUME may do so by mistake: the endpoint leads to its node plugin, or its
+//! controller was started without the option that lets it attach. To serve it without calls would show volumes as attached that
+//! are not, and let go of volumes that are. So one that was published to is stalled until the capability is back, its CSIDriver
+//! says that it needs no attach, or a person confirms that. Whether it was published to is read from the objects, so that every
+//! replica finds the same, also after a restart.
+
+use super::access::Unreached;
+use super::engine::Engine;
+use super::handshake::Obstacle;
+use super::held::Held;
+use super::status::{Phase, Plugin, Publisher};
+use super::task::DriverTask;
+use crate::api::condition::Reason;
+use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
+use crate::api::validated::CapabilityLost;
+use crate::csi::CsiClient;
+use crate::decide::{DriverFacts, ReleaseWithoutCall};
+use crate::kubernetes::{ApiError, ApiErrorKind, CsiDriver};
+use crate::store::Marks;
+
+impl DriverTask {
+    /// What the driver that answered `facts` is worked for with; none when it lost the capability, after the Lease was given up and
+    /// a reason to look again was waited for.
+    pub(super) async fn serviceable(
+        &mut self,
+        publisher: &Publisher,
+        facts: &DriverFacts,
+        client: &CsiClient,
+        held: &mut Held,
+    ) -> Option<DriverFacts> {
+        match self.release_without_call(facts).await {
+            Ok(release) => Some(facts.clone().releasing(release)),
+            Err(message) => {
+                let reason = Reason::CapabilityLost;
+                self.finish(publisher, held).await;
+                let unreached = Unreached::over(client, Obstacle::Stalled { reason, message });
+                self.blocked(publisher, &unreached, std::future::pending(), std::future::pending())
+                    .await;
+                None
+            }
+        }
+    }
+
+    /// Whether a person confirmed something else by now than what the engine goes by, which has no calls.
+    pub(super) fn has_other_confirmation(&self, held: &Held) -> bool {
+        let Some(facts) = held.engine.as_ref().map(Engine::facts) else {
+            return false;
+        };
+        let confirmed_for = Some(facts.name.to_string());
+        let confirmed = self.config.borrow().capability_lost == CapabilityLost::Stall { confirmed_for };
+        !facts.capabilities.publish_unpublish && confirmed != (facts.release == ReleaseWithoutCall::Confirmed)
+    }
+
+    /// Whether a driver is asked again and again, and says what it said.
+    pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
+        let status = self.status.borrow();
+        matches!(status.phase, Phase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
+    }
+
+    /// What may be released without a call; an error in words when the driver must not be worked for.
+    async fn release_without_call(&self, facts: &DriverFacts) -> Result<ReleaseWithoutCall, String> {
+        let setting = self.config.borrow().capability_lost.clone();
+        let CapabilityLost::Stall { confirmed_for } = &setting else {
+            return Ok(ReleaseWithoutCall::Nothing);
+        };
+        if facts.capabilities.publish_unpublish {
+            return Ok(ReleaseWithoutCall::Nothing);
+        }
+        let marks = self.context.store.marks(facts);
+        if let Some(release) = unasked(facts, &marks, confirmed_for.as_deref()) {
+            return Ok(release);
+        }
+        let answer = self.context.requests.csi_driver(&facts.name).await;
+        match answer {
+            Ok(driver) if !driver.attach_required => Ok(ReleaseWithoutCall::AttachNotRequired),
+            answer => {
+                let endpoint = self.config.borrow().endpoint.to_string();
+                Err(words(&Lost {
+                    config: &self.name,
+                    driver: &facts.name,
+                    finalizer: &facts.finalizer,
+                    endpoint: &endpoint,
+                    marks: &marks,
+                    csi_driver: &answer,
+                    confirmed_for: confirmed_for.as_deref(),
+                }))
+            }
+        }
+    }
+}
+
+/// What a driver without calls may release, if its CSIDriver need not be asked.
+fn unasked(facts: &DriverFacts, marks: &Marks, confirmed_for: Option<&str>) -> Option<ReleaseWithoutCall> {
+    if marks.is_empty() {
+        return Some(ReleaseWithoutCall::Unclaimed);
+    }
+    (confirmed_for == Some(&*facts.name)).then_some(ReleaseWithoutCall::Confirmed)
+}
+
+/// What is known of a driver that lost the capability.
+struct Lost<'a> {
+    config: &'a str,
+    driver: &'a str,
+    finalizer: &'a str,
+    endpoint: &'a str,
+    marks: &'a Marks,
+    csi_driver: &'a Result<CsiDriver, ApiError>,
+    confirmed_for: Option<&'a str>,
+}
+
+fn words(lost: &Lost<'_>) -> String {
+    let (driver, marks) = (lost.driver, lost.marks);
+    let mark = match (&marks.attachment, &marks.volume) {
+        (Some(name), _) if marks.attachments == 1 => format!("VolumeAttachment {name}"),
+        (Some(name), _) => format!("{} VolumeAttachments, {name} for one,", marks.attachments),
+        (None, name) => format!("PersistentVolume {}", name.as_deref().unwrap_or_default()),
+    };
+    let carries = if marks.attachments > 1 { "carry" } else { "carries" };
+    let csi_driver = match lost.csi_driver {
+        Ok(_) => format!("CSIDriver {driver} has attachRequired: true"),
+        Err(error) => match error.kind {
+            ApiErrorKind::NotFound => format!("there is no CSIDriver {driver}"),
+            ApiErrorKind::Forbidden => {
+                format!("CSIDriver {driver} may not be read (allow get on csidrivers.storage.k8s.io)")
+            }
+            _ => format!("CSIDriver {driver} cannot be read now"),
+        },
+    };
+    let confirmed = match lost.confirmed_for {
+        Some(other) => format!(" (the annotation names {other:?}, which is not the driver)"),
+        None => String::new(),
+    };
+    format!(
+        "driver {driver} does not announce PUBLISH_UNPUBLISH_VOLUME any more, but {mark} {carries} the finalizer {}, so that \
+         volumes may be attached: nothing is attached, detached or released. Check that spec.endpoint ({}) leads to the controller \
+         plugin and not to the node plugin, and that the controller runs with its attach option. {csi_driver}; attachRequired: false \
+         there would end this. If the driver really does not attach any more, confirm it{confirmed}: kubectl annotate attacherconfig \
+         {config} {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver}",
+        lost.finalizer,
+        lost.endpoint,
+        config = lost.config,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::condition::MAX_MESSAGE_BYTES;
+    use crate::decide::Capabilities;
+
+    fn failed(kind: ApiErrorKind) -> Result<CsiDriver, ApiError> {
+        Err(ApiError {
+            kind,
+            message: "no".to_owned(),
+            status: None,
+            retry_after: None,
+        })
+    }
+
+    #[test]
+    fn a_confirmation_counts_for_the_driver_that_it_names() {
+        let facts = DriverFacts::new("a.test", Capabilities::default());
+        let none = Marks::default();
+        let volume = Marks {
+            volume: Some("pv1".into()),
+            ..Marks::default()
+        };
+        let attachment = Marks {
+            attachments: 1,
+            attachment: Some("va1".into()),
+            volume: None,
+        };
+        for (marks, confirmed_for, expected) in [
+            (&none, None, Some(ReleaseWithoutCall::Unclaimed)),
+            (&none, Some("a.test"), Some(ReleaseWithoutCall::Unclaimed)),
+            (&volume, None, None),
+            (&volume, Some("a.test"), Some(ReleaseWithoutCall::Confirmed)),
+            (&attachment, None, None),
+            (&attachment, Some(""), None),
+            (&attachment, Some("b.test"), None),
+            (&attachment, Some("A.test"), None),
+            (&attachment, Some("a.test"), Some(ReleaseWithoutCall::Confirmed)),
+        ] {
+            assert_eq!(
+                unasked(&facts, marks, confirmed_for),
+                expected,
+                "{marks:?} {confirmed_for:?}"
+            );
+        }
+    }
+
+    #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
+    fn the_message_names_object_field_and_fix() {
+        let one = Marks {
+            attachments: 1,
+            attachment: Some("va1".into()),
+            volume: Some("pv1".into()),
+        };
+        let many = Marks {
+            attachments: 3,
+            ..one.clone()
+        };
+        let volume = Marks {
+            attachments: 0,
+            attachment: None,
+            ..one.clone()
+        };
+        let required = || {
+            Ok(CsiDriver {
+                uid: "u".into(),
+                attach_required: true,
+            })
+        };
+        let rows = [
+            (
+                &one,
+                required(),
+                None,
+                "VolumeAttachment va1 carries",
+                "has attachRequired: true",
+            ),
+            (
+                &many,
+                failed(ApiErrorKind::NotFound),
+                None,
+                "3 VolumeAttachments, va1 for one, carry",
+                "there is no CSIDriver a.test",
+            ),
+            (
+                &volume,
+                failed(ApiErrorKind::Forbidden),
+                None,
+                "PersistentVolume pv1 carries",
+                "allow get on csidrivers",
+            ),
+            (
+                &one,
+                failed(ApiErrorKind::Unavailable),
+                Some("b.test"),
+                "names \"b.test\", which is not the driver",
+                "cannot be read now",
+            ),
+        ];
+        for (marks, csi_driver, confirmed_for, first, second) in &rows {
+            let said = words(&Lost {
+                config: "a-config",
+                driver: "a.test",
+                finalizer: "external-attacher/a-test",
+                endpoint: "unix:///csi/csi.sock",
+                marks,
+                csi_driver,
+                confirmed_for: *confirmed_for,
+            });
+            for part in [
+                first,
+                second,
+                "spec.endpoint (unix:///csi/csi.sock)",
+                "kubectl annotate attacherconfig a-config attacher.csi.dev/confirm-capability-lost=a.test",
+            ] {
+                assert!(said.contains(part), "{part:?} in {said}");
+            }
+            assert!(said.len() < MAX_MESSAGE_BYTES, "{} bytes", said.len());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Letting go of AttacherConfigs that are deleted, and what is written into their metadata besides.
+
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+use super::deletion::{self, Remaining};
+use super::running::Drivers;
+use super::voice::Lead;
+use super::writer::Entry;
+use super::{Supervisor, driver_name};
+use crate::api::names::finalizer_name;
+use crate::clock;
+use crate::events::{Events, Occurrence, Reason, of_config};
+
+impl Supervisor {
+    /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more. Takes away
+    /// confirmations that are used up.
+    pub(super) async fn keep_or_let_go(&mut self) {
+        let (drivers, writer, events) = (&self.drivers, &self.writer, &self.events);
+        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
+            if drivers.lead(name) == Lead::Other {
+                entry.last_list = None;
+                return None;
+            }
+            let done = waits_for_nothing(drivers, name, entry);
+            let publishes = drivers.publishes(name);
+            let patch = deletion::patch(&entry.object, done)
+                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes))?;
+            Some(async move {
+                let lets_go = deletion::lets_go(&entry.object, &patch);
+                match writer.write_metadata(name, &patch).await {
+                    Ok(answer) => {
+                        if lets_go {
+                            tell_of_finalizers(events, drivers, name, entry);
+                        }
+                        entry.object = answer;
+                    }
+                    // Another replica was faster, as often as not.
+                    Err(error) => debug!(
+                        config = name,
+                        error, "cannot write the metadata of the AttacherConfig; trying again"
+                    ),
+                }
+            })
+        });
+        futures::future::join_all(changes).await;
+    }
+}
+
+/// What an AttacherConfig waits for to be deleted; none when it does not wait, or when that is not known yet.
+pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &Entry) -> Option<Remaining> {
+    if !deletion::is_waiting(&entry.object) {
+        return None;
+    }
+    match driver_name(drivers, name, entry) {
+        Some(driver) => drivers.remaining(&driver),
+        // It never answered, so that nothing was ever claimed in its name.
+        None => Some(Remaining::default()),
+    }
+}
+
+/// Whether an AttacherConfig that is being deleted waits for nothing any more. Nothing new is claimed by then, and lists that
+/// began afterwards show nothing: the cache alone may be behind what another replica claimed, or this one before.
+pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry) -> bool {
+    let nothing = remaining(drivers, name, entry).is_some_and(|remaining| remaining.is_empty());
+    if !nothing || !drivers.claims_ended(name) {
+        entry.last_list = None;
+        return false;
+    }
+    if let Some(list) = &entry.last_list {
+        return list.is_finished();
+    }
+    entry.last_list = Some(Arc::new(drivers.list_anew()));
+    false
+}
+
+/// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
+/// a volume go while a sidecar or another operator attaches it.
+fn tell_of_finalizers(events: &Events, drivers: &Drivers, name: &str, entry: &Entry) {
+    let Some(driver) = driver_name(drivers, name, entry) else {
+        return;
+    };
+    let volumes = drivers.left_protected(&driver);
+    let Some(first) = volumes.first() else { return };
+    let finalizer = finalizer_name(&driver);
+    let note = format!(
+        "{} PersistentVolumes ({first} for one) keep the finalizer {finalizer}: once deleted, each waits until an attacher of driver \
+         {driver} takes it off; create an AttacherConfig for the driver then",
+        volumes.len()
+    );
+    warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
+    events.record(Occurrence {
+        driver: driver.as_str().into(),
+        reason: Reason::FinalizersLeft,
+        level: Reason::FinalizersLeft.level(),
+        cause: Box::default(),
+        note,
+        traceparent: None,
+        at: clock::now(),
+        subjects: vec![of_config(
+            name,
+            entry.object.metadata.uid.as_deref().unwrap_or_default(),
+        )],
+    });
+}

@@ -1,0 +1,110 @@
+//! When an AttacherConfig that is being deleted is let go of.
+
+use futures::StreamExt;
+use futures::stream;
+use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::task::{JoinHandle, yield_now};
+
+use super::running::{config, drivers_over};
+use crate::admin::Health;
+use crate::api::{AttacherConfigObject, DriverConfig};
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::store::{Reflected, Store, follow_from_list};
+use crate::supervisor::leaving::waits_for_nothing;
+use crate::supervisor::writer::Entry;
+
+/// What the next list shows.
+type Listed<K> = Arc<Mutex<Vec<K>>>;
+
+fn follow<K: Reflected + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>) {
+    let listed = Listed::<K>::default();
+    let (shown, store, check) = (listed.clone(), store.clone(), Health::new().check(K::PLURAL));
+    let watch = move || {
+        let objects = shown.lock().clone().into_iter().map(Event::InitApply);
+        let all = std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]);
+        stream::iter(all.map(Ok).collect::<Vec<_>>()).chain(stream::pending())
+    };
+    (tokio::spawn(follow_from_list(watch, store, check)), listed)
+}
+
+fn leaving_object() -> AttacherConfigObject {
+    let object = json!({
+        "apiVersion": "attacher.csi.dev/v1alpha1", "kind": "AttacherConfig",
+        "metadata": {
+            "name": "one", "uid": "u", "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["attacher.csi.dev/wait-for-detach"],
+        },
+        "spec": {"endpoint": "unix:///does-not-exist/a", "driverName": "a.test", "deletionPolicy": "WaitForDetach"},
+    });
+    serde_json::from_value(object).expect("readable")
+}
+
+/// An attachment that another replica, or a write that was under way, claimed, and that no watch has told of.
+fn claimed() -> VolumeAttachmentWire {
+    let attachment = json!({
+        "metadata": {
+            "name": "va", "uid": "va-uid", "resourceVersion": "5", "finalizers": ["external-attacher/a-test"],
+            "annotations": {"csi.alpha.kubernetes.io/node-id": "n"},
+        },
+        "spec": {"attacher": "a.test", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+    });
+    serde_json::from_value(attachment).expect("readable")
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
+    let store = Store::default();
+    let (_attachments, listed) = follow::<VolumeAttachmentWire>(&store);
+    let _others = (follow::<PersistentVolumeWire>(&store), follow::<CsiNodeWire>(&store));
+    store.wait_synced().await;
+    let mut drivers = drivers_over(store.clone());
+    drivers.start("one", config("a"));
+    let mut entry = Entry::new(leaving_object(), None);
+    // Nothing is claimed, but the driver does not know yet that it must not claim any more.
+    assert!(!waits_for_nothing(&drivers, "one", &mut entry));
+    assert!(entry.last_list.is_none(), "no list counts that begins now");
+
+    let leaving = DriverConfig {
+        leaving: true,
+        ..(*config("a")).clone()
+    };
+    drivers.reload("one", Arc::new(leaving));
+    listed.lock().push(claimed());
+    assert!(
+        !waits_for_nothing(&drivers, "one", &mut entry),
+        "the cache may be behind"
+    );
+    let list = entry.last_list.clone().expect("a list");
+    while !list.is_finished() {
+        yield_now().await;
+    }
+    assert!(
+        !waits_for_nothing(&drivers, "one", &mut entry),
+        "the list shows a claim"
+    );
+    assert!(entry.last_list.is_none());
+
+    listed.lock().clear();
+    store.listed_anew().await;
+    assert!(!waits_for_nothing(&drivers, "one", &mut entry));
+    let list = entry.last_list.clone().expect("another list");
+    while !list.is_finished() {
+        yield_now().await;
+    }
+    assert!(waits_for_nothing(&drivers, "one", &mut entry));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_claims_nothing_new_either() {
+    let mut drivers = drivers_over(Store::default());
+    drivers.start("one", config("a"));
+    assert!(!drivers.claims_ended("one"));
+    drivers.leave("one");
+    drivers.leave("one");
+    drivers.leave("nobody");
+    assert!(drivers.claims_ended("one") && drivers.claims_ended("nobody"));
+    assert!(drivers.configs()["one"].leaving);
+}

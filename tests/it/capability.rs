@@ -1,0 +1,268 @@
+//! Drivers that come back without PUBLISH_UNPUBLISH_VOLUME while volumes are attached, and detaches that a driver refuses at a
+//! former node ID.
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::mock::{ControllerCapability, Method, Rule};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::drop_in::{self, DRIVER, Scene};
+use crate::events::event;
+use crate::insight::told;
+use crate::rig::{Driver, World, within};
+use crate::support::wait::wait_for;
+use crate::support::{Error, Result};
+
+const CONFIRM: &str = "attacher.csi.dev/confirm-capability-lost";
+const NOT_ATTACHED_AT: &str = "attacher.csi.dev/not-attached-at";
+
+fn settings() -> Value {
+    json!({ "backoff": { "initial": "50ms", "max": "100ms" }, "reconcileSync": { "mode": "Disabled" } })
+}
+
+/// A driver whose volume `<short>-kept` is attached and was deleted while the driver was away, and which came back without
+/// the capability; `<short>-pending` waits to be attached.
+async fn lost<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
+    let fixtures = &world.fixtures;
+    fixtures.csi_driver(&format!("{short}.csi.test"), true).await?;
+    let driver = world.driver(short, settings()).await?;
+    let kept = format!("{short}-kept");
+    driver.attach(&kept).await?;
+    driver.stop().await;
+    fixtures.delete::<VolumeAttachment>(&kept).await?;
+    driver.claim(&format!("{short}-pending")).await?;
+    set_publish(&driver, false).await?;
+    Ok(driver)
+}
+
+/// Lets the driver come back with or without the capability.
+async fn set_publish(driver: &Driver<'_>, on: bool) -> Result<()> {
+    driver.stop().await;
+    driver
+        .mock
+        .set_capability(ControllerCapability::PublishUnpublishVolume, on);
+    driver.start_again().await
+}
+
+async fn annotate_config(world: &World, name: &str, value: &str) -> Result<()> {
+    let patch = json!({ "metadata": { "annotations": { CONFIRM: value } } });
+    let api = world.fixtures.cluster::<AttacherConfig>();
+    let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    done.map(drop).map_err(|error| Error::Other(error.to_string()))
+}
+
+async fn annotate_attachment(world: &World, name: &str, key: &str, value: &str) -> Result<()> {
+    let patch = json!({ "metadata": { "annotations": { key: value } } });
+    let api = world.fixtures.cluster::<VolumeAttachment>();
+    let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    done.map(drop).map_err(|error| Error::Other(error.to_string()))
+}
+
+fn unpublished(driver: &Driver<'_>, volume: &str) -> usize {
+    let calls = driver.calls_for(volume).into_iter();
+    calls
+        .filter(|call| call.method == Method::ControllerUnpublishVolume)
+        .count()
+}
+
+/// The state of a driver that lost the capability: nothing released, nothing marked attached.
+async fn is_stalled(driver: &Driver<'_>, parts: &[&str]) -> Result<()> {
+    let (world, short) = (driver.world, &driver.short);
+    told(driver, "Stalled", "True", "CapabilityLost", parts).await?;
+    let kept = world.fixtures.get_attachment(&format!("{short}-kept")).await?;
+    assert_eq!(kept.finalizers(), [driver.finalizer()], "released while published");
+    let pending = world.fixtures.get_attachment(&format!("{short}-pending")).await?;
+    assert!(!pending.status.is_some_and(|status| status.attached), "marked attached");
+    let at = (format!("{short}-kept"), driver.node_id());
+    assert!(driver.mock.published().contains(&at));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_driver_that_loses_publish_keeps_what_is_attached_until_it_is_back() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = lost(&world, "lost-back").await?;
+    let annotate = format!("kubectl annotate attacherconfig lost-back {CONFIRM}=lost-back.csi.test");
+    is_stalled(
+        &driver,
+        &[
+            "PUBLISH_UNPUBLISH_VOLUME",
+            "spec.endpoint",
+            "attachRequired: true",
+            &annotate,
+        ],
+    )
+    .await?;
+    driver.wait("Ready", "False", Some("CapabilityLost")).await?;
+    event(&world, "AttacherConfig", "lost-back", "Stalled", "CapabilityLost").await?;
+
+    // Nothing is lost with the capability that is back: what waited is done.
+    set_publish(&driver, true).await?;
+    world.fixtures.wait_for_attachment_gone("lost-back-kept").await?;
+    world.fixtures.wait_for_attached("lost-back-pending").await?;
+    assert_eq!(unpublished(&driver, "lost-back-kept"), 1);
+    driver.wait("Ready", "True", Some("Running")).await
+}
+
+#[tokio::test]
+async fn a_person_confirms_that_the_capability_is_gone() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = lost(&world, "lost-sure").await?;
+    is_stalled(&driver, &[]).await?;
+    // The name of another driver confirms nothing, as in a manifest that was copied.
+    annotate_config(&world, "lost-sure", "other.csi.test").await?;
+    is_stalled(&driver, &["other.csi.test"]).await?;
+
+    annotate_config(&world, "lost-sure", "lost-sure.csi.test").await?;
+    world.fixtures.wait_for_attachment_gone("lost-sure-kept").await?;
+    world.fixtures.wait_for_attached("lost-sure-pending").await?;
+    assert_eq!(unpublished(&driver, "lost-sure-kept"), 0);
+    let told = event(
+        &world,
+        "VolumeAttachment",
+        "lost-sure-kept",
+        "Detached",
+        "without ControllerUnpublishVolume",
+    );
+    assert_eq!(told.await?.type_.as_deref(), Some("Warning"));
+
+    // A confirmation counts once: it goes when the driver publishes again.
+    set_publish(&driver, true).await?;
+    let api = world.fixtures.cluster::<AttacherConfig>();
+    let used_up =
+        |config: Option<&AttacherConfig>| config.is_some_and(|config| !config.annotations().contains_key(CONFIRM));
+    wait_for(api, "lost-sure", "no confirmation", crate::rig::LIMIT, used_up).await?;
+    driver.attach("lost-sure-again").await?;
+    set_publish(&driver, false).await?;
+    driver.wait("Stalled", "True", Some("CapabilityLost")).await
+}
+
+#[tokio::test]
+async fn a_csi_driver_that_needs_no_attach_ends_the_stall() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = lost(&world, "lost-unneeded").await?;
+    is_stalled(&driver, &["attachRequired: true"]).await?;
+    world.fixtures.delete::<CSIDriver>(&driver.name).await?;
+    told(&driver, "Stalled", "True", "CapabilityLost", &["no CSIDriver"]).await?;
+    world.fixtures.csi_driver(&driver.name, false).await?;
+    world.fixtures.wait_for_attachment_gone("lost-unneeded-kept").await?;
+    world.fixtures.wait_for_attached("lost-unneeded-pending").await?;
+    assert_eq!(unpublished(&driver, "lost-unneeded-kept"), 0);
+    Ok(())
+}
+
+/// Whatever a driver says at each connection, nothing is released that it was not asked about.
+#[tokio::test]
+async fn a_driver_that_changes_its_mind_at_each_connection_loses_nothing() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("fickle", settings()).await?;
+    let fixtures = &world.fixtures;
+    driver.attach("fickle-kept").await?;
+    let hang = Rule::on(Method::ControllerPublishVolume)
+        .volume("fickle-begun")
+        .times(1);
+    driver.mock.script(hang.hang());
+    driver.claim("fickle-begun").await?;
+    driver
+        .call(Method::ControllerPublishVolume, "fickle-begun", |_| true)
+        .await?;
+    // The call is cut off with the connection, and what it came to is not known.
+    set_publish(&driver, false).await?;
+    fixtures.delete::<VolumeAttachment>("fickle-kept").await?;
+    for on in [true, false, true, false] {
+        set_publish(&driver, on).await?;
+        let reason = if on { "Running" } else { "CapabilityLost" };
+        let status = if on { "True" } else { "False" };
+        driver.wait("Ready", status, Some(reason)).await?;
+    }
+    let begun = fixtures.get_attachment("fickle-begun").await?;
+    assert_eq!(begun.finalizers(), [driver.finalizer()]);
+    fixtures.delete::<VolumeAttachment>("fickle-begun").await?;
+    set_publish(&driver, true).await?;
+    for name in ["fickle-kept", "fickle-begun"] {
+        fixtures.wait_for_attachment_gone(name).await?;
+        assert!(unpublished(&driver, name) >= 1, "{name}");
+        assert!(
+            !driver.mock.published().iter().any(|(volume, _)| volume == name),
+            "{name}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut operator = scene
+        .start(&["--retry-interval-start=50ms", "--retry-interval-max=100ms"])
+        .await?;
+    operator.wait_ready().await?;
+    scene.attach("drop-in-kept").await?;
+    let capability = ControllerCapability::PublishUnpublishVolume;
+    scene.mock.set_capability(capability, false);
+    let again = |error: csi_attacher_operator::mock::ListenError| Error::Other(error.to_string());
+    scene.mock.start_again().await.map_err(again)?;
+    // Attached is what the sidecar would mark so, and nothing is released.
+    scene.attach("drop-in-marked").await?;
+    scene.world.fixtures.delete::<VolumeAttachment>("drop-in-kept").await?;
+    let error = scene.world.fixtures.wait_for_detach_error("drop-in-kept").await?;
+    let message = error.message.unwrap_or_default();
+    assert!(message.contains("PUBLISH_UNPUBLISH_VOLUME"), "{message}");
+    let kept = scene.world.fixtures.get_attachment("drop-in-kept").await?;
+    let finalizer = csi_attacher_operator::api::names::finalizer_name(DRIVER);
+    assert_eq!(kept.finalizers(), [finalizer]);
+    scene.mock.set_capability(capability, true);
+    scene.mock.start_again().await.map_err(again)?;
+    scene.world.fixtures.wait_for_attachment_gone("drop-in-kept").await?;
+    drop_in::end(&mut operator).await
+}
+
+#[tokio::test]
+async fn a_detach_that_is_refused_at_a_former_node_id_can_be_confirmed() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("former-id", settings()).await?;
+    let fixtures = &world.fixtures;
+    driver.attach("former-id-va").await?;
+    let former = driver.node_id();
+    fixtures.delete::<CSINode>(&driver.node()).await?;
+    fixtures.csi_node(&driver.node(), &driver.name, "form-2/id").await?;
+    let refuse = Rule::on(Method::ControllerUnpublishVolume).node(former.as_str());
+    driver
+        .mock
+        .script(refuse.fail(Code::InvalidArgument, "node ID has no slash"));
+    fixtures.delete::<VolumeAttachment>("former-id-va").await?;
+
+    let command = format!("kubectl annotate volumeattachment former-id-va {NOT_ATTACHED_AT}={former}");
+    let said = |attachment: &VolumeAttachment| {
+        let error = attachment
+            .status
+            .as_ref()
+            .and_then(|status| status.detach_error.as_ref());
+        let message = error.and_then(|error| error.message.as_deref());
+        message.is_some_and(|message| message.contains(&command))
+    };
+    fixtures
+        .wait_for_attachment("former-id-va", &format!("a detachError with {command:?}"), said)
+        .await?;
+    event(&world, "VolumeAttachment", "former-id-va", "DetachFailed", &command).await?;
+    told(&driver, "AttachmentsHealthy", "False", "AttachmentsFailing", &[&former]).await?;
+
+    // That of the node as it is now has to be asked for, whatever a person says.
+    annotate_attachment(&world, "former-id-va", NOT_ATTACHED_AT, "form-2/id").await?;
+    let seen = driver.mock.call_count();
+    let more = driver.mock.wait_for_call(move |call| {
+        let about = call.method == Method::ControllerUnpublishVolume && call.volume.as_deref() == Some("former-id-va");
+        about && call.id >= seen && call.node.as_deref() == Some("form-2/id")
+    });
+    within("another call", more).await?;
+    fixtures.get_attachment("former-id-va").await?;
+
+    annotate_attachment(&world, "former-id-va", NOT_ATTACHED_AT, &former).await?;
+    fixtures.wait_for_attachment_gone("former-id-va").await?;
+    event(&world, "VolumeAttachment", "former-id-va", "Detached", NOT_ATTACHED_AT)
+        .await
+        .map(drop)
+}
