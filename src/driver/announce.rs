@@ -173,12 +173,27 @@ pub(super) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place
     tell(attempt, snapshot, news);
 }
 
-/// A volume was taken back, or could not be, after its VolumeAttachment vanished during the attach.
-pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, detached: bool) {
-    let (reason, what) = if detached {
-        (Reason::Detached, "the volume was detached again")
-    } else {
-        (Reason::DetachFailed, "the volume may still be there; detach it by hand")
+/// What became of a volume whose VolumeAttachment vanished during the attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vanished {
+    /// It was detached again.
+    Detached,
+    /// The driver did not detach it.
+    Stays,
+    /// It was left alone, because the API server did not confirm that the VolumeAttachment is gone.
+    Unconfirmed,
+}
+
+/// A VolumeAttachment vanished during the attach.
+pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, what: Vanished) {
+    let (reason, what) = match what {
+        Vanished::Detached => (Reason::Detached, "the volume was detached again"),
+        Vanished::Stays => (Reason::DetachFailed, "the volume may still be there; detach it by hand"),
+        Vanished::Unconfirmed => (
+            Reason::DetachFailed,
+            "the API server did not confirm that it is gone, and the volume is left attached; if there is no such \
+             VolumeAttachment, detach it by hand",
+        ),
     };
     let note = format!(
         "{}: VolumeAttachment {} vanished while the volume was being attached to node {}; {what}",

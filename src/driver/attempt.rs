@@ -66,7 +66,7 @@ pub(super) enum Step {
 
 /// Whether there would be nothing to do about an attachment that is not forced: it is attached, or what was attached is
 /// taken back.
-fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
+pub(super) fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
     let attachment = &snapshot.attachment;
     if attachment.deleting.is_some() {
         !attachment.finalizers.contains(&work.facts.finalizer)

@@ -14,6 +14,7 @@ use tokio::sync::{Barrier, watch};
 mod lanes;
 mod lease;
 mod traces;
+mod truth;
 
 use super::engine::Engine;
 use super::fence::FencedClient;
@@ -22,7 +23,7 @@ use super::{Context, DriverStatus};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::csi::{Connection, CsiClient};
 use crate::decide::patch::{Form, Target, Write};
-use crate::decide::tests::api_server::{apply, is_gone};
+use crate::decide::tests::api_server::{apply, is_gone, not_found};
 use crate::decide::{Capabilities, DriverFacts};
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
@@ -54,6 +55,22 @@ struct Api {
     volume_patches: AtomicUsize,
     /// How many patches of a status are answered with 503 first.
     out_of_order: Mutex<usize>,
+    /// Answers that somebody on the way gives in place of the API server, which does not get the request.
+    untrue: Mutex<Vec<Untrue>>,
+    /// Paths of what was read.
+    reads: Mutex<Vec<String>>,
+    /// Reads wait here, before they are answered and after, if they are to.
+    reads_together: Option<Barrier>,
+}
+
+/// An answer that is not the API server's.
+struct Untrue {
+    method: Method,
+    /// What the path ends in.
+    path: String,
+    times: usize,
+    code: u16,
+    body: String,
 }
 
 impl Api {
@@ -67,6 +84,25 @@ impl Api {
 
     fn get(&self, path: &str) -> Option<Value> {
         self.objects.lock().get(path).cloned()
+    }
+
+    /// Has somebody on the way answer the next so many requests of a kind.
+    fn answer_untruly(&self, method: Method, path: &str, times: usize, code: u16, body: &str) {
+        self.untrue.lock().push(Untrue {
+            method,
+            path: path.to_owned(),
+            times,
+            code,
+            body: body.to_owned(),
+        });
+    }
+
+    fn untrue_answer(&self, method: &Method, path: &str) -> Option<Response> {
+        let mut all = self.untrue.lock();
+        let is_meant = |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
+        let untrue = all.iter_mut().find(is_meant)?;
+        untrue.times -= 1;
+        Some((StatusCode::from_u16(untrue.code).unwrap(), untrue.body.clone()).into_response())
     }
 
     async fn until(&self, reached: impl Fn(&Self) -> bool) {
@@ -83,7 +119,7 @@ impl Api {
     fn patch(&self, path: &str, form: Form, body: Value) -> (u16, Value) {
         let object_path = path.trim_end_matches("/status").to_owned();
         let Some(object) = self.get(&object_path) else {
-            return (404, json!({"message": "not found"}));
+            return (404, not_found(path));
         };
         let target = match (path.ends_with("/status"), path.starts_with(VOLUMES)) {
             (true, _) => Target::AttachmentStatus("".into()),
@@ -111,9 +147,21 @@ impl Api {
 
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
+    if request.method() == Method::GET {
+        api.reads.lock().push(path.clone());
+        api.changes.send_replace(());
+    }
+    if let Some(untrue) = api.untrue_answer(request.method(), &path) {
+        api.changes.send_replace(());
+        return untrue;
+    }
     let (code, object) = if request.method() == Method::GET {
-        api.get(&path)
-            .map_or((404, json!({"message": "not found"})), |object| (200, object))
+        let answer = api.get(&path).map_or_else(|| (404, not_found(&path)), |object| (200, object));
+        if let Some(barrier) = &api.reads_together {
+            barrier.wait().await;
+            barrier.wait().await;
+        }
+        answer
     } else {
         let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
         let form = if json_patch { Form::Json } else { Form::Merge };

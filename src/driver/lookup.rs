@@ -14,20 +14,22 @@ use crate::store::Snapshot;
 impl Attempt<'_> {
     /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
     /// attachments, which told us of this one: an error on the attachment, gone again a moment later, would only alarm
-    /// people. Should the volume have gone meanwhile, the next write to it tells.
+    /// people. One that has gone meanwhile is not taken in.
     pub(super) async fn ask_for_volume(&self, name: Arc<str>) {
+        let reading = self.work.context.store.read_volume(&name);
         let answer = self.work.context.requests.read(&Target::Volume(name), &self.span).await;
         if let Ok(Returned::Volume(record)) = answer
             && !record.is_gone()
         {
-            self.work.context.store.apply_volume(*record);
+            reading.volume(*record);
         }
     }
 
     /// The same for the CSINode: a driver registers at the moment that the first pods come to a new node.
-    pub(super) async fn ask_for_node(&self, name: &str) {
+    pub(super) async fn ask_for_node(&self, name: &Arc<str>) {
+        let reading = self.work.context.store.read_node(name);
         if let Ok(record) = self.work.context.requests.node(name, &self.span).await {
-            self.work.context.store.apply_node(record);
+            reading.node(record);
         }
     }
 

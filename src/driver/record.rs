@@ -4,12 +4,13 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, Step};
+use super::attempt::{Attempt, Step, is_settled};
 use super::report::{self, Cause, Operation};
 use crate::clock;
 use crate::decide::patch::Target;
 use crate::decide::{self, Failure, MAX_ERROR_BYTES, Observed, Outcome, Write, cut};
 use crate::kubernetes::{ApiError, ApiErrorKind, Requests, Returned};
+use crate::objects::ResourceVersion;
 use crate::queue::Verdict;
 use crate::store::Snapshot;
 
@@ -47,7 +48,8 @@ impl Attempt<'_> {
                 attachment: &fresh.attachment,
                 ..*observed
             };
-            let Err(error) = self.insist_on_all(&fresh, writes(&current)).await else {
+            let written = self.insist_on_all(&fresh, writes(&current)).await;
+            let Err(error) = written.and_then(|()| self.is_on_record(snapshot)) else {
                 report::succeeded(self, snapshot);
                 return Step::End(Verdict::Done);
             };
@@ -57,6 +59,17 @@ impl Attempt<'_> {
             }
             tries += 1;
         }
+    }
+
+    /// Whether the object shows the result by now. An answer may be one to an older request; what nobody wrote, no watch
+    /// would tell of, and nobody would look again.
+    fn is_on_record(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
+        let newest = self.newest(snapshot);
+        let differs = |newest: &Snapshot| self.is_same_work(snapshot, newest) && !is_settled(newest, self.work);
+        if newest.as_ref().is_some_and(differs) {
+            return Err(ApiError::garbled("the API server's answer does not show what was written"));
+        }
+        Ok(())
     }
 
     /// A result that the API server does not take, though it was offered again and again.
@@ -238,8 +251,9 @@ impl Attempt<'_> {
 
     async fn write_by(&self, requests: &Requests, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let outcome = requests.write(write, &self.span).await;
-        let uid = snapshot.uid(&write.target);
-        take_in(&self.work.context.store, &write.target, uid, outcome)
+        let outcome = outcome.and_then(|returned| of_write(returned, snapshot.uid(&write.target)));
+        let (uid, version) = (snapshot.uid(&write.target), snapshot.version(&write.target));
+        take_in(&self.work.context.store, &write.target, uid, version, outcome)
     }
 
     /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
@@ -255,19 +269,47 @@ impl Attempt<'_> {
     /// Reads an object again, into the cache; true when it is not there any more.
     async fn refresh(&self, snapshot: &Snapshot, target: &Target) -> bool {
         let outcome = self.work.context.requests.read(target, &self.span).await;
-        let known = take_in(&self.work.context.store, target, snapshot.uid(target), outcome);
+        let (uid, version) = (snapshot.uid(target), snapshot.version(target));
+        let known = take_in(&self.work.context.store, target, uid, version, outcome);
         matches!(known, Err(error) if error.kind == ApiErrorKind::NotFound)
     }
 }
 
+/// What a write brought back, if that is the object that was written to: each write names its UID.
+pub(super) fn of_write(returned: Returned, uid: &str) -> Result<Returned, ApiError> {
+    let found = match &returned {
+        Returned::Attachment(record) => &record.uid,
+        Returned::Volume(record) => &record.uid,
+    };
+    if **found == *uid {
+        Ok(returned)
+    } else {
+        let message = format!("the answer is about an object with UID {found}, not about that with UID {uid}");
+        Err(ApiError::garbled(message))
+    }
+}
+
 /// Puts an answer of the API server into the cache, so that the next decision sees it. True when the object is gone.
-/// `uid` is that of the object that the request was about: by the time of the answer the name may be another one's.
+/// `uid` and `version` are those of the copy that the request was made from: by the time of the answer the name may be
+/// another one's. An answer that is older than that copy is not of the state that the copy was of.
 pub(super) fn take_in(
     store: &crate::store::Store,
     target: &Target,
     uid: &str,
+    version: Option<ResourceVersion>,
     outcome: Result<Returned, ApiError>,
 ) -> Result<bool, ApiError> {
+    let answered = match &outcome {
+        Ok(Returned::Attachment(record)) => Some(record.resource_version),
+        Ok(Returned::Volume(record)) => Some(record.resource_version),
+        Err(_) => None,
+    };
+    if answered.is_some_and(|answered| answered != ResourceVersion::default() && Some(answered) < version) {
+        store.doubt("the API server answered with an older copy of an object than it had shown before");
+        return Err(ApiError::garbled(
+            "the API server's answer is older than the object that the request was about",
+        ));
+    }
     match outcome {
         Ok(Returned::Attachment(record)) => {
             let gone = record.is_gone();

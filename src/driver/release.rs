@@ -3,7 +3,7 @@
 
 use super::attempt::LEASE_LOST_REST;
 use super::engine::Work;
-use super::record::take_in;
+use super::record::{of_write, take_in};
 use super::report;
 use crate::decide::patch::Target;
 use crate::decide::{self, VolumeAction};
@@ -95,7 +95,8 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
     let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
     let mut span = open_span(work, run, &volume);
     let outcome = work.context.requests.write(&write, &span).await;
-    match take_in(store, &write.target, &volume.uid, outcome) {
+    let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
+    match take_in(store, &write.target, &volume.uid, Some(volume.resource_version), outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             traced!(
@@ -148,7 +149,7 @@ fn open_span(work: &Work, run: &Run<AttacherKey>, volume: &Volume) -> Span {
 async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span) -> bool {
     let store = &work.context.store;
     let read = work.context.requests.read(target, span).await;
-    if take_in(store, target, &volume.uid, read).is_err() {
+    if take_in(store, target, &volume.uid, Some(volume.resource_version), read).is_err() {
         traced!(
             debug,
             span,

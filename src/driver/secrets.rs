@@ -117,7 +117,11 @@ async fn follow(watches: Weak<Mutex<All>>, requests: Requests, queue: Queue<Atta
             SecretEvent::State(version) => {
                 let Some(watches) = watches.upgrade() else { return };
                 if let Some(waiting) = watches.lock().get_mut(&reference) {
-                    waiting.known = version.max(waiting.known);
+                    // The API server went back to an older state: nobody has tried with what the Secret is now.
+                    if version < waiting.known {
+                        waiting.names.values_mut().for_each(|tried| *tried = ResourceVersion::default());
+                    }
+                    waiting.known = version;
                     waiting.wake(&queue);
                 }
             }

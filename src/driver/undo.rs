@@ -1,14 +1,18 @@
 //! A VolumeAttachment that vanished while its volume was being published.
 //!
-//! Our finalizer makes that impossible, unless somebody removes it by force. Then nobody will ever ask for the detach, and
-//! the volume would stay attached to a node that no object names.
+//! Our finalizer makes that impossible, unless somebody removes it by force or the API server goes back to an older state.
+//! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
+//! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
+//! is gone. Where no read can, it stays where it is, and people are told.
 
 use std::time::Duration;
 
-use super::announce;
+use super::announce::{self, Vanished};
 use super::attempt::Attempt;
 use super::fence::CallFailure;
 use crate::decide::Place;
+use crate::decide::patch::Target;
+use crate::kubernetes::{ApiErrorKind, Returned};
 use crate::store::Snapshot;
 
 const TRIES: u32 = 6;
@@ -25,7 +29,38 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         known.is_some_and(|known| known.attachment.uid == *uid)
             || store.is_claimed(&attempt.work.facts, snapshot, place)
     };
+    if is_wanted() {
+        return;
+    }
     let driver = &*attempt.work.facts.name;
+    match confirm(attempt, name, uid).await {
+        Confirmed::Gone => {}
+        Confirmed::There => {
+            traced!(
+                info,
+                attempt.span,
+                driver,
+                VolumeAttachment = name,
+                "the VolumeAttachment is there, though it was believed to be gone"
+            );
+            store.doubt("a VolumeAttachment that was believed to be gone is there");
+            return;
+        }
+        Confirmed::Unknown => {
+            traced!(
+                error,
+                attempt.span,
+                driver,
+                VolumeAttachment = name,
+                volumeHandle = place.volume_id,
+                nodeID = place.node_id,
+                "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is attached, \
+                 is left alone; if there is no such VolumeAttachment, detach the volume by hand"
+            );
+            announce::vanished(attempt, snapshot, Vanished::Unconfirmed);
+            return;
+        }
+    }
     let deadline = attempt.timeouts().unpublish;
     let mut pause = FIRST_PAUSE;
     for _ in 0..TRIES {
@@ -51,7 +86,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
                 volumeHandle = place.volume_id,
                 "the VolumeAttachment vanished while its volume was being attached; detached it again"
             );
-            announce::vanished(attempt, snapshot, true);
+            announce::vanished(attempt, snapshot, Vanished::Detached);
             return;
         };
         traced!(
@@ -72,5 +107,36 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         nodeID = place.node_id,
         "gave up: the volume may still be attached though its VolumeAttachment is gone; detach it by hand"
     );
-    announce::vanished(attempt, snapshot, false);
+    announce::vanished(attempt, snapshot, Vanished::Stays);
+}
+
+/// What a live read says of an object that the cache does not know any more.
+enum Confirmed {
+    Gone,
+    There,
+    /// There was no answer that says so.
+    Unknown,
+}
+
+/// Reads the object until there is an answer that counts, but not for ever.
+async fn confirm(attempt: &Attempt<'_>, name: &str, uid: &str) -> Confirmed {
+    let target = Target::Attachment(name.into());
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..TRIES {
+        match attempt.work.context.requests.read(&target, &attempt.span).await {
+            Ok(Returned::Attachment(record)) if *record.uid == *uid => return Confirmed::There,
+            Ok(Returned::Attachment(_)) => return Confirmed::Gone,
+            Err(error) if error.kind == ApiErrorKind::NotFound => return Confirmed::Gone,
+            Ok(Returned::Volume(_)) => {}
+            Err(error) => traced!(
+                warn,
+                attempt.span,
+                driver = &*attempt.work.facts.name, VolumeAttachment = name, %error,
+                next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment is gone"
+            ),
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    Confirmed::Unknown
 }

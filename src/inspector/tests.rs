@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::decide::tests::api_server::not_found;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::Kind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
@@ -33,7 +34,7 @@ fn client(drivers: CsiDrivers) -> Client {
                 StatusCode::OK,
                 json!({"metadata": {"name": name, "uid": "u"}, "spec": {"attachRequired": required}}),
             ),
-            None => (StatusCode::NOT_FOUND, json!({"message": "not found"})),
+            None => (StatusCode::NOT_FOUND, not_found(request.uri().path())),
         };
         let response = Response::builder()
             .status(status)

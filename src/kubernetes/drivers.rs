@@ -12,6 +12,7 @@ use crate::telemetry::Span;
 const DRIVERS: Resource = Resource {
     name: "csidrivers",
     path: "/apis/storage.k8s.io/v1/csidrivers/{:name}",
+    kinds: &["CSIDriver"],
 };
 
 /// The part of a CSIDriver that is read.

@@ -23,7 +23,7 @@ pub struct ApiError {
 /// Classes of failure that are treated differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiErrorKind {
-    /// 404: the object is not there.
+    /// 404, with the API server's word that this very object is not there.
     NotFound,
     /// 409, or 422 for a JSON patch whose `test` failed: we wrote from a stale copy, or the object was replaced.
     Stale,
@@ -33,9 +33,10 @@ pub enum ApiErrorKind {
     Refused,
     /// 429 or 5xx: the API server cannot take it now. After a 5xx the write may have happened.
     Unavailable,
-    /// No answer in time or a broken connection: the write may have happened.
+    /// No answer in time, a broken connection, or a 404 that is not the API server's word about the object: the write may
+    /// have happened.
     Unknown,
-    /// An answer that cannot be read.
+    /// An answer that cannot be read, or is not about the object: the write may have happened.
     Garbled,
 }
 
@@ -55,7 +56,8 @@ impl ApiErrorKind {
 impl ApiError {
     /// Whether the same request may succeed a moment later.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, ApiErrorKind::Unavailable | ApiErrorKind::Unknown)
+        use ApiErrorKind::{Garbled, Unavailable, Unknown};
+        matches!(self.kind, Unavailable | Unknown | Garbled)
     }
 
     /// Whether the API server knows who asks and refuses it: a right is missing.
@@ -69,6 +71,11 @@ impl ApiError {
             Some(status) => Cow::Owned(status.to_string()),
             None => Cow::Borrowed(error_type::OTHER),
         }
+    }
+
+    /// An answer that is none.
+    pub(crate) fn garbled(message: impl Into<String>) -> Self {
+        Self::without_answer(ApiErrorKind::Garbled, message)
     }
 
     pub(super) fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {

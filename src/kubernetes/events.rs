@@ -13,10 +13,12 @@ use crate::telemetry::Span;
 const EVENTS: Resource = Resource {
     name: "events",
     path: "/api/v1/namespaces/{:namespace}/events",
+    kinds: &["Event"],
 };
 const EVENT: Resource = Resource {
     name: "events",
     path: "/api/v1/namespaces/{:namespace}/events/{:name}",
+    kinds: &["Event"],
 };
 
 impl Requests {

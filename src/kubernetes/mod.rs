@@ -3,6 +3,7 @@
 //! Must not decide anything: it sends what it is given, once, within a deadline, and says exactly how it ended. It never
 //! retries by itself; a write that timed out may have happened, and only the caller can look.
 
+mod answer;
 mod connect;
 mod drivers;
 mod error;

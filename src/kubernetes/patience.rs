@@ -4,12 +4,13 @@
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Either, Full};
-use hyper::body::{Body as HttpBody, Bytes};
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::client::Body;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Service};
@@ -24,6 +25,9 @@ pub(super) const ANSWER: Duration = Duration::from_secs(65);
 /// that ends every one of them would be asked without a pause.
 const BURST: usize = 4;
 const WINDOW: Duration = Duration::from_secs(4);
+
+/// So much earlier than it is asked to, a watch may end.
+const EARLY: Duration = Duration::from_secs(10);
 
 /// When watches of each kind began lately.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +97,57 @@ fn selector(request: &Request<Body>) -> &str {
         .unwrap_or_default()
 }
 
+/// How long a watch is to last.
+fn lasts(request: &Request<Body>) -> Option<Duration> {
+    let query = request.uri().query().unwrap_or_default();
+    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="))?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// The body of a watch that is not to end before its time. The API server ends a watch when that is over; what ends earlier
+/// was cut off, and whoever follows it has to know: only one that ended in time may be resumed.
+#[derive(Debug)]
+pub(super) struct Timely<B> {
+    inner: Pin<Box<B>>,
+    /// None when it may end at any time.
+    ends: Option<Instant>,
+}
+
+impl<B> Timely<B> {
+    fn new(inner: B, ends: Option<Instant>) -> Self {
+        let inner = Box::pin(inner);
+        Self { inner, ends }
+    }
+}
+
+impl<B> HttpBody for Timely<B>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(self.inner.as_mut().poll_frame(context));
+        if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
+            return Poll::Ready(Some(Err("the watch was cut off before its time".into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ends.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
 impl<S, B> Service<Request<Body>> for Patient<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
@@ -101,7 +156,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Either<B, Full<Bytes>>>;
+    type Response = Response<Either<Timely<B>, Full<Bytes>>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -112,7 +167,10 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Some(reads) = reads(&request) else {
             let answer = self.inner.call(request);
-            return Box::pin(async { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) });
+            return Box::pin(async {
+                let answer = answer.await.map_err(Into::into)?;
+                Ok(answer.map(|body| Either::Left(Timely::new(body, None))))
+            });
         };
         // The one that is ready is used, and a clone takes its place.
         let spare = self.inner.clone();
@@ -121,6 +179,7 @@ where
         // A list and the watch that follows it are of one kind: they read the same.
         let kind = Kind::from(request.uri().path().to_owned());
         let selected = Kind::from(format!("{kind} {}", selector(&request)));
+        let lasts = lasts(&request);
         Box::pin(async move {
             if reads == Reads::Watch {
                 sleep_until(begun.turn(&selected)).await;
@@ -133,7 +192,8 @@ where
                 let status = response.status().as_u16();
                 gate.take_in(&kind, Some(status), retry_after(status, response.headers()));
                 if reads == Reads::Watch {
-                    return Ok(response.map(Either::Left));
+                    let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
+                    return Ok(response.map(|body| Either::Left(Timely::new(body, ends))));
                 }
                 // A page is read as a whole anyway.
                 let (head, body) = response.into_parts();

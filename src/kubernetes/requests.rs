@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::answer::{About, unreadable};
 use super::error::{ApiError, ApiErrorKind};
 use super::gate::{Gate, Kind, retry_after};
 use super::measured::Counted;
@@ -20,7 +21,7 @@ use super::spans;
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
 use crate::decide::patch::{Form, Target};
-use crate::decide::{Write, plain};
+use crate::decide::Write;
 use crate::error_chain::chain;
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,
@@ -33,35 +34,53 @@ use crate::telemetry::names::attr;
 const VOLUMES: Resource = Resource {
     name: "persistentvolumes",
     path: "/api/v1/persistentvolumes/{:name}",
+    kinds: &["PersistentVolume"],
 };
 const ATTACHMENTS: Resource = Resource {
     name: "volumeattachments",
     path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}",
+    kinds: &["VolumeAttachment"],
 };
 const ATTACHMENT_STATUS: Resource = Resource {
     name: "volumeattachments/status",
     path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
+    kinds: &["VolumeAttachment"],
 };
 const NODES: Resource = Resource {
     name: "csinodes",
     path: "/apis/storage.k8s.io/v1/csinodes/{:name}",
+    kinds: &["CSINode"],
 };
 pub(super) const SECRETS: Resource = Resource {
     name: "secrets",
     path: "/api/v1/namespaces/{:namespace}/secrets/{:name}",
+    kinds: &["Secret", "PartialObjectMetadata"],
 };
 
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// A kind of request: what it is about, and where.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     pub name: &'static str,
     pub path: &'static str,
+    /// Kinds of what is answered.
+    pub kinds: &'static [&'static str],
 }
 
 impl Resource {
+    /// The plural name without a subresource.
+    pub fn plural(self) -> &'static str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+
+    /// The API group; empty for the core group.
+    pub fn group(self) -> &'static str {
+        let group = self.path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
+        group.unwrap_or_default()
+    }
+
     pub fn url(self, name: &str) -> String {
         self.path.replace("{:name}", name)
     }
@@ -254,6 +273,7 @@ impl Requests {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
+        let about = About::new(resource, request.uri().path());
         let kind = Kind::from(format!("{method} {}", resource.name));
         let again = self.gate.pass(&kind).await;
         let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
@@ -273,13 +293,17 @@ impl Requests {
             self.metrics.rest_request_retried(method.as_str(), &self.host, code);
         }
         let started = Instant::now();
-        let outcome = tokio::time::timeout(self.deadline, self.exchange(request))
+        let outcome = tokio::time::timeout(self.deadline, self.exchange(request, &about))
             .await
             .unwrap_or_else(|_| {
                 let waited = format!("no answer from the API server within {} s", self.deadline.as_secs_f32());
                 Err(ApiError::without_answer(ApiErrorKind::Unknown, waited))
             });
-        let outcome = outcome.and_then(|(status, body)| decode(status, &body).map(|object| (status, object)));
+        let outcome = outcome.and_then(|(status, body)| {
+            let object = decode(status, &body)?;
+            about.check(status, &body)?;
+            Ok((status, object))
+        });
         let status = outcome
             .as_ref()
             .map_or_else(|error| error.status, |(status, _)| Some(status.as_u16()));
@@ -293,7 +317,7 @@ impl Requests {
         outcome.map(|(_, object)| object)
     }
 
-    async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
+    async fn exchange(&self, request: Request<Body>, about: &About) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let broken = |error: String| ApiError::without_answer(ApiErrorKind::Unknown, error);
         let response = self.client.send(request).await.map_err(|error| broken(chain(&error)))?;
         let status = response.status();
@@ -307,9 +331,10 @@ impl Requests {
         if status.is_success() {
             return Ok((status, body.to_vec()));
         }
+        let (kind, message) = about.refusal(status, &body);
         Err(ApiError {
-            kind: ApiErrorKind::of_status(status.as_u16()),
-            message: status_message(status, &body),
+            kind,
+            message,
             status: Some(status.as_u16()),
             retry_after,
         })
@@ -335,32 +360,6 @@ fn lossy(error: &std::string::FromUtf8Error) -> String {
     String::from_utf8_lossy(error.as_bytes()).into_owned()
 }
 
-/// The error of a body that cannot be read never quotes it: it may be a Secret.
 fn decode<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError {
-        kind: ApiErrorKind::Garbled,
-        message: format!(
-            "cannot read the API server's answer (line {}, column {})",
-            error.line(),
-            error.column()
-        ),
-        status: Some(status.as_u16()),
-        retry_after: None,
-    })
-}
-
-/// The `message` of a `metav1.Status`, else the bare HTTP status.
-fn status_message(status: StatusCode, body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Wire {
-        message: Option<String>,
-    }
-    let parsed: Option<Wire> = serde_json::from_slice(body).ok();
-    match parsed
-        .and_then(|wire| wire.message)
-        .filter(|message| !message.is_empty())
-    {
-        Some(message) => plain(&message).into_owned(),
-        None => format!("the API server answered {status}"),
-    }
+    serde_json::from_slice(body).map_err(|error| unreadable(status, &error))
 }

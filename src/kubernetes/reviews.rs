@@ -16,10 +16,12 @@ use crate::telemetry::Span;
 const TOKENS: Resource = Resource {
     name: "tokenreviews",
     path: "/apis/authentication.k8s.io/v1/tokenreviews",
+    kinds: &["TokenReview"],
 };
 const ACCESS: Resource = Resource {
     name: "subjectaccessreviews",
     path: "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+    kinds: &["SubjectAccessReview"],
 };
 
 /// Whom a token belongs to, as `status.user` of a TokenReview has it.

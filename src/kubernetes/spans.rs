@@ -11,6 +11,7 @@ use crate::telemetry::{Span, SpanKind};
 const CONFIG_STATUS: Resource = Resource {
     name: "attacherconfigs/status",
     path: "/apis/attacher.csi.dev/v1alpha1/attacherconfigs/{:name}/status",
+    kinds: &["AttacherConfig"],
 };
 
 impl Requests {

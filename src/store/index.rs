@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Cause;
 use super::neighbours::Handles;
-use super::table::{Applied, Table};
+use super::table::{Applied, Origin, Table};
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts, Neighbours, NodeEntry};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Source, Volume};
@@ -189,9 +189,13 @@ impl Index {
         work
     }
 
-    pub fn apply_attachment(&mut self, mut record: Attachment) -> Change {
+    pub fn apply_attachment(&mut self, record: Attachment) -> Change {
+        self.take_attachment(record, Origin::News)
+    }
+
+    pub fn take_attachment(&mut self, mut record: Attachment, origin: Origin) -> Change {
         self.share_names(&mut record);
-        let Some(Applied { previous, current }) = self.attachments.apply(record) else {
+        let Some(Applied { previous, current }) = self.attachments.take_copy(record, origin) else {
             return Change::None;
         };
         match &previous {
@@ -231,7 +235,11 @@ impl Index {
     }
 
     pub fn apply_volume(&mut self, record: Volume) -> Change {
-        let Some(Applied { previous, current }) = self.volumes.apply(record) else {
+        self.take_volume(record, Origin::News)
+    }
+
+    pub fn take_volume(&mut self, record: Volume, origin: Origin) -> Change {
+        let Some(Applied { previous, current }) = self.volumes.take_copy(record, origin) else {
             return Change::None;
         };
         let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
@@ -257,7 +265,11 @@ impl Index {
     }
 
     pub fn apply_node(&mut self, record: CsiNode) -> Change {
-        let Some(applied) = self.nodes.apply(record) else {
+        self.take_node(record, Origin::News)
+    }
+
+    pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> Change {
+        let Some(applied) = self.nodes.take_copy(record, origin) else {
             return Change::None;
         };
         self.node_changed(&applied.current.name)

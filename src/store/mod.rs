@@ -14,6 +14,7 @@ mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod reading;
 mod reflect;
 mod route;
 mod table;
@@ -24,9 +25,10 @@ pub(crate) use index::Change;
 pub use index::{Counts, Snapshot};
 pub use observe::observe;
 pub use overview::{Around, Marks};
-pub(crate) use reflect::{RECOVERED, patient, reflect};
+pub use reading::Reading;
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
-pub(crate) use reflect::{Reflected, follow_from_list};
+pub(crate) use reflect::{COMPARED_EVERY, Reflected, follow_from_list};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
@@ -40,6 +42,11 @@ use crate::decide::{self, DriverFacts};
 use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
+use table::Origin;
+use tokio::time::Instant;
+
+/// At most one doubt within this time leads to fresh lists.
+const DOUBTS: Duration = Duration::from_secs(10);
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -54,6 +61,8 @@ struct Inner {
     synced: watch::Sender<Synced>,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// When a fresh list was last asked for because of a doubt.
+    doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
     arrivals: watch::Sender<()>,
     /// Counts the changes.
@@ -105,6 +114,20 @@ impl Store {
             round = *rounds;
         });
         self.listed_since(round).await;
+    }
+
+    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
+    /// time are one: whoever answers untruly is not to cause lists without end.
+    pub fn doubt(&self, why: &str) {
+        let now = Instant::now();
+        let mut doubted = self.inner.doubted.lock();
+        if doubted.is_some_and(|last| now < last + DOUBTS) {
+            return;
+        }
+        *doubted = Some(now);
+        drop(doubted);
+        tracing::warn!(why, "listing everything again: the API server may have gone back to an older state");
+        self.inner.rounds.send_modify(|rounds| *rounds += 1);
     }
 
     async fn listed_since(&self, round: u64) {
@@ -176,8 +199,18 @@ impl Store {
 
     /// Takes in an attachment from the watch.
     pub fn apply_attachment(&self, record: Attachment) {
-        let change = self.inner.index.write().apply_attachment(record);
+        self.take_attachment(record, Origin::News);
+    }
+
+    fn take_attachment(&self, record: Attachment, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_attachment(record, origin);
+        let haunted = index.attachments.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in an attachment from an answer to a request of ours.
@@ -191,14 +224,34 @@ impl Store {
 
     /// Takes in a CSINode from the watch.
     pub fn apply_node(&self, record: CsiNode) {
-        let change = self.inner.index.write().apply_node(record);
+        self.take_node(record, Origin::News);
+    }
+
+    fn take_node(&self, record: CsiNode, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_node(record, origin);
+        let haunted = index.nodes.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// Takes in a PersistentVolume from the watch.
     pub fn apply_volume(&self, record: Volume) {
-        let change = self.inner.index.write().apply_volume(record);
+        self.take_volume(record, Origin::News);
+    }
+
+    fn take_volume(&self, record: Volume, origin: Origin) {
+        let mut index = self.inner.index.write();
+        let change = index.take_volume(record, origin);
+        let haunted = index.volumes.is_haunted();
+        drop(index);
         self.react(change);
+        if haunted {
+            self.doubt("the watch shows an object that is said to be gone");
+        }
     }
 
     /// As [`Store::answered_attachment`], for a PersistentVolume.

@@ -1,24 +1,29 @@
 //! One watch for each kind, into the cache.
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use kube::runtime::utils::Backoff;
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::convert::Infallible;
 use std::fmt::Debug;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::index::{Change, Index};
+use super::table::Origin;
 use super::{Store, Synced};
 use crate::admin::CheckHandle;
-use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use crate::objects::{
+    Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
 
 /// Objects asked for at a time while listing; bounds the memory of a start.
 const PAGE_SIZE: u32 = 500;
@@ -26,6 +31,13 @@ const PAGE_SIZE: u32 = 500;
 /// A watch that is resumed says nothing until an object changes, which may take days. But one that fails again says so
 /// within its longest backoff, of 30 s, and the time of a request.
 pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
+
+/// So many broken watches of a kind are followed by a list within [`WINDOW`].
+const LISTS: usize = 4;
+const WINDOW: Duration = Duration::from_secs(20);
+
+/// How often the version that the API server is at is compared with what is known.
+pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
 
 /// A kind that the cache holds.
 pub(crate) trait Reflected:
@@ -38,9 +50,11 @@ pub(crate) trait Reflected:
     #[doc(hidden)]
     fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change>;
     #[doc(hidden)]
-    fn apply(self, store: &Store) -> Arc<str>;
+    fn apply(self, store: &Store, origin: Origin) -> Arc<str>;
     #[doc(hidden)]
     fn remove(index: &mut Index, name: &str, uid: &str) -> Change;
+    #[doc(hidden)]
+    fn newest(index: &Index) -> ResourceVersion;
     #[doc(hidden)]
     fn slot(synced: &mut Synced) -> &mut Option<u64>;
 }
@@ -84,13 +98,98 @@ impl Backoff for Pauses {
     }
 }
 
+/// The events of a kind, from a list on, and from another list whenever the watch fails.
+///
+/// A watch that broke is not resumed from where it was: the API server may have been restored from a backup meanwhile, and
+/// what is older than the watch is never told by it. Nothing that is cheaper than a list proves the contrary. It counts as
+/// broken too when its stream ends before its time (`kubernetes::connect`); one that ends in time is resumed, and so is one
+/// that the API server asks to begin later (429).
+pub(crate) fn from_lists<K, S>(watch: impl FnMut() -> S) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+where
+    S: Stream<Item = watcher::Result<watcher::Event<K>>>,
+{
+    let lists = Lists {
+        watch,
+        running: None,
+        is_listed: false,
+        begun: VecDeque::new(),
+    };
+    stream::unfold(lists, |mut lists| async move {
+        let event = lists.next().await?;
+        Some((event, lists))
+    })
+}
+
+struct Lists<F, S> {
+    watch: F,
+    running: Option<Pin<Box<S>>>,
+    /// Whether the list of what runs is complete.
+    is_listed: bool,
+    /// When watches broke lately.
+    begun: VecDeque<Instant>,
+}
+
+impl<K, S, F> Lists<F, S>
+where
+    S: Stream<Item = watcher::Result<watcher::Event<K>>>,
+    F: FnMut() -> S,
+{
+    async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
+        let running = match &mut self.running {
+            Some(running) => running,
+            None => {
+                if std::mem::take(&mut self.is_listed) {
+                    self.turn().await;
+                }
+                self.running.insert(Box::pin((self.watch)()))
+            }
+        };
+        let event = running.next().await?;
+        match &event {
+            Ok(watcher::Event::InitDone) => self.is_listed = true,
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 429 => {}
+            Err(_) => self.running = None,
+            Ok(_) => {}
+        }
+        Some(event)
+    }
+
+    /// Waits for the turn of a list: whoever cuts every watch off does not cause lists without end.
+    async fn turn(&mut self) {
+        if self.begun.len() >= LISTS
+            && let Some(first) = self.begun.pop_front()
+        {
+            sleep_until(first + WINDOW).await;
+        }
+        self.begun.push_back(Instant::now());
+    }
+}
+
 /// Keeps the cache in step with the API server until the future is dropped.
 ///
-/// A watch that ends is resumed, one that expired is listed anew; errors are retried with backoff and shown on `check`.
+/// A watch that ends is resumed, one that breaks or expires is listed anew; errors are retried with backoff and shown on
+/// `check`.
 pub(crate) async fn reflect<K: Reflected>(client: Client, store: Store, check: CheckHandle) {
     let api = Api::<K>::all(client);
-    let events = || patient(watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE)));
-    follow_from_list(events, store, check).await;
+    let watch = || watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE));
+    let events = || patient(from_lists(watch));
+    tokio::select! {
+        () = follow_from_list(events, store.clone(), check) => {}
+        never = compare_versions(&api, &store) => match never {},
+    }
+}
+
+/// Asks now and then for the version that the API server is at. It has never been behind what it told, unless it went back:
+/// then a watch that did not break would tell nothing until the versions come to where they were.
+async fn compare_versions<K: Reflected>(api: &Api<K>, store: &Store) -> Infallible {
+    loop {
+        tokio::time::sleep(COMPARED_EVERY.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
+        let known = store.newest::<K>();
+        let one = ListParams::default().limit(1);
+        if let Ok(list) = api.list(&one).await {
+            store.compare::<K>(known, list.metadata.resource_version.as_deref());
+        }
+    }
 }
 
 /// Follows what `watch` starts, and starts it again whenever a fresh list is asked for ([`Store::listed_anew`]). A list that
@@ -176,7 +275,7 @@ pub(super) fn take_in<K: Reflected>(
             K::start(&mut store.inner.index.write());
         }
         watcher::Event::InitApply(object) => {
-            seen.insert(object.apply(store));
+            seen.insert(object.apply(store, Origin::List));
         }
         watcher::Event::InitDone => {
             let changes = K::finish(&mut store.inner.index.write(), seen);
@@ -188,7 +287,7 @@ pub(super) fn take_in<K: Reflected>(
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
-            object.apply(store);
+            object.apply(store, Origin::News);
         }
         watcher::Event::Delete(object) => {
             let meta = object.meta();
@@ -203,6 +302,20 @@ pub(super) fn take_in<K: Reflected>(
 }
 
 impl Store {
+    /// The greatest version of a kind that was seen since its last list began.
+    pub(crate) fn newest<K: Reflected>(&self) -> ResourceVersion {
+        K::newest(&self.inner.index.read())
+    }
+
+    /// Takes in the version that a list had which was asked for when `known` was the greatest one.
+    pub(crate) fn compare<K: Reflected>(&self, known: ResourceVersion, version: Option<&str>) {
+        let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
+        // When a list has begun since, the doubt is answered already.
+        if version.is_some_and(|version| version < known) && self.newest::<K>() >= known {
+            self.doubt("the API server is at an older version than it had told before");
+        }
+    }
+
     fn is_listed<K: Reflected>(&self) -> bool {
         let mut synced = *self.inner.synced.borrow();
         K::slot(&mut synced).is_some()
@@ -211,7 +324,7 @@ impl Store {
 
 /// Says of a kind where it goes: its table, and what of the index and the store takes it in.
 macro_rules! reflected {
-    ($wire:ty as $record:ty, $table:ident, $plural:literal: $apply:ident, $remove:ident, $finish:ident) => {
+    ($wire:ty as $record:ty, $table:ident, $plural:literal: $take:ident, $remove:ident, $finish:ident) => {
         impl Reflected for $wire {
             const PLURAL: &'static str = $plural;
             fn start(index: &mut Index) {
@@ -220,14 +333,17 @@ macro_rules! reflected {
             fn finish(index: &mut Index, seen: &HashSet<Arc<str>>) -> Vec<Change> {
                 index.$finish(seen)
             }
-            fn apply(self, store: &Store) -> Arc<str> {
+            fn apply(self, store: &Store, origin: Origin) -> Arc<str> {
                 let record = <$record>::from(self);
                 let name = record.name.clone();
-                store.$apply(record);
+                store.$take(record, origin);
                 name
             }
             fn remove(index: &mut Index, name: &str, uid: &str) -> Change {
                 index.$remove(name, uid)
+            }
+            fn newest(index: &Index) -> ResourceVersion {
+                index.$table.newest()
             }
             fn slot(synced: &mut Synced) -> &mut Option<u64> {
                 &mut synced.$table
@@ -236,8 +352,8 @@ macro_rules! reflected {
     };
 }
 reflected!(VolumeAttachmentWire as Attachment, attachments, "volumeattachments":
-    apply_attachment, remove_attachment, finish_attachment_list);
+    take_attachment, remove_attachment, finish_attachment_list);
 reflected!(PersistentVolumeWire as Volume, volumes, "persistentvolumes":
-    apply_volume, remove_volume, finish_volume_list);
+    take_volume, remove_volume, finish_volume_list);
 reflected!(CsiNodeWire as CsiNode, nodes, "csinodes":
-    apply_node, remove_node, finish_node_list);
+    take_node, remove_node, finish_node_list);

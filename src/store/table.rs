@@ -13,33 +13,77 @@ pub(crate) trait Record {
     fn version(&self) -> ResourceVersion;
 }
 
+/// Where a copy comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The list that is coming in.
+    List,
+    /// The watch that follows the last list, or an answer to a request of ours.
+    News,
+}
+
 /// Records by name.
 ///
-/// A record that we know to be gone, because the answer to our last write said so, leaves a ghost: the watch may still
+/// Copies are ordered by the list that they came in with or after, and then by resource version. A list begins after
+/// everything that was known before, and shows the objects as they are at a later moment: what it shows counts, though the
+/// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
+/// write of ours, gives way only to a greater version.
+///
+/// A record that we know to be gone, because the answer to a request of ours said so, leaves a ghost: the watch may still
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
-/// deletion, or when a later list does not show the object any more.
+/// deletion, and by the next list that begins: one that shows the object proves that it exists.
 pub(crate) struct Table<R> {
     records: HashMap<Arc<str>, Held<R>>,
-    ghosts: HashMap<Box<str>, u64>,
+    ghosts: HashMap<Box<str>, Ghost>,
+    reads: HashMap<u64, Read>,
+    /// How many reads there were.
+    read: u64,
     /// Number of the list that is running or ran last.
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
+    /// The greatest version of all copies since that list began.
+    newest: ResourceVersion,
+    /// Whether the watch goes on showing an object that is believed to be gone.
+    haunted: bool,
 }
 
 /// A record, and when it came in.
 struct Held<R> {
     record: Arc<R>,
     since: Instant,
+    /// The list that it came in with or after.
+    list: u64,
 }
+
+/// What is known to be gone.
+struct Ghost {
+    /// The list that was running or ran last then.
+    list: u64,
+    since: Instant,
+}
+
+/// A read of an object that is not known, which has no answer yet.
+struct Read {
+    name: Arc<str>,
+    /// Whether an object of this name has ended meanwhile.
+    ended: bool,
+}
+
+/// A watch is behind for seconds. One that shows an object for longer that is said to be gone has a reason.
+const HAUNTED: Duration = Duration::from_secs(30);
 
 impl<R> Default for Table<R> {
     fn default() -> Self {
         Self {
             records: HashMap::new(),
             ghosts: HashMap::new(),
+            reads: HashMap::new(),
+            read: 0,
             list: 0,
             listed: false,
+            newest: ResourceVersion::default(),
+            haunted: false,
         }
     }
 }
@@ -50,7 +94,7 @@ pub(crate) struct Applied<R> {
     pub current: Arc<R>,
 }
 
-impl<R: Record> Table<R> {
+impl<R: Record + PartialEq> Table<R> {
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
         self.records.get(name).map(|held| &held.record)
     }
@@ -64,22 +108,45 @@ impl<R: Record> Table<R> {
         self.records.values().map(|held| &held.record)
     }
 
-    /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
+    /// The greatest version that was seen since the last list began; a list that is made now has none below it, unless the
+    /// API server went back to an older state.
+    pub fn newest(&self) -> ResourceVersion {
+        self.newest
+    }
+
+    /// As [`Table::take_copy`], of a copy that is no list's.
+    #[cfg(test)]
     pub fn apply(&mut self, record: R) -> Option<Applied<R>> {
-        if let Some(ghost) = self.ghosts.get_mut(record.uid()) {
-            *ghost = self.list;
-            return None;
+        self.take_copy(record, Origin::News)
+    }
+
+    /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
+    pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<Applied<R>> {
+        let list = self.list;
+        self.newest = self.newest.max(record.version());
+        if let Some(ghost) = self.ghosts.get(record.uid()) {
+            if origin == Origin::News || ghost.list == list {
+                self.haunted |= origin == Origin::News && ghost.since.elapsed() >= HAUNTED;
+                return None;
+            }
+            self.ghosts.remove(record.uid());
         }
-        if let Some(known) = self.get(record.name())
-            && record.version() != ResourceVersion::default()
-            && record.version() <= known.version()
-        {
-            return None;
+        if let Some(known) = self.records.get_mut(record.name()) {
+            if origin == Origin::List && known.list < list {
+                // So it stays what it is, and nobody has to look again.
+                if *known.record == record {
+                    known.list = list;
+                    return None;
+                }
+            } else if record.version() != ResourceVersion::default() && record.version() <= known.record.version() {
+                return None;
+            }
         }
         let current = Arc::new(record);
         let held = Held {
             record: current.clone(),
             since: Instant::now(),
+            list,
         };
         let previous = self.records.insert(current.name().clone(), held);
         let previous = previous.map(|held| held.record);
@@ -89,13 +156,16 @@ impl<R: Record> Table<R> {
     /// Takes in that an object is gone, as the watch reports it.
     pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
         self.ghosts.remove(uid);
+        self.end_reads(|read| read == name);
         self.take(name, uid)
     }
 
-    /// Takes in that an object is gone, as we know it from an answer to a write of ours.
+    /// Takes in that an object is gone, as we know it from an answer to a request of ours.
     pub fn bury(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
         let taken = self.take(name, uid)?;
-        self.ghosts.insert(uid.into(), self.list);
+        self.end_reads(|read| read == name);
+        let (list, since) = (self.list, Instant::now());
+        self.ghosts.insert(uid.into(), Ghost { list, since });
         Some(taken)
     }
 
@@ -112,17 +182,44 @@ impl<R: Record> Table<R> {
 
     pub fn start_list(&mut self) {
         self.list += 1;
+        self.newest = ResourceVersion::default();
     }
 
     /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
     pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
         self.listed = true;
         let list = self.list;
-        self.ghosts.retain(|_, marked| *marked == list);
+        self.ghosts.retain(|_, ghost| ghost.list == list);
+        self.end_reads(|read| !seen.contains(read));
         let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
         let mut gone: Vec<Arc<R>> = unseen.map(|(_, held)| held.record.clone()).collect();
         gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         gone
+    }
+
+    /// An object that is not known is going to be read.
+    pub fn begin_read(&mut self, name: &Arc<str>) -> u64 {
+        self.read += 1;
+        let name = name.clone();
+        self.reads.insert(self.read, Read { name, ended: false });
+        self.read
+    }
+
+    /// A read has ended; whether what it brought may be taken in. The watch that has told the end of the object meanwhile
+    /// does not tell it again.
+    pub fn end_read(&mut self, read: u64) -> bool {
+        self.reads.remove(&read).is_some_and(|read| !read.ended)
+    }
+
+    fn end_reads(&mut self, is_over: impl Fn(&str) -> bool) {
+        for read in self.reads.values_mut() {
+            read.ended |= is_over(&read.name);
+        }
+    }
+
+    /// Whether the watch has gone on showing an object that is believed to be gone since this was asked last.
+    pub fn is_haunted(&mut self) -> bool {
+        std::mem::take(&mut self.haunted)
     }
 
     /// How many objects are known to be gone while the watch may still show them.

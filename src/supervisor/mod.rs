@@ -37,7 +37,7 @@ use crate::driver::{Context, Phase};
 use crate::events::{Events, Occurrence, of_config};
 use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
-use crate::store::{RECOVERED, patient};
+use crate::store::{RECOVERED, from_lists, patient};
 use election::Election;
 use generations::Outlook;
 use numbers::Numbers;
@@ -98,10 +98,8 @@ impl Supervisor {
 
     /// Follows the AttacherConfig objects until `stop`, then lets all drivers finish.
     pub async fn run(mut self, client: Client, check: CheckHandle, stop: CancellationToken) {
-        let events = patient(watcher(
-            Api::<AttacherConfigObject>::all(client),
-            watcher::Config::default(),
-        ));
+        let api = Api::<AttacherConfigObject>::all(client);
+        let events = patient(from_lists(|| watcher(api.clone(), watcher::Config::default())));
         self.follow(events, check, &stop).await;
         self.finish().await;
         info!("all drivers finished");
@@ -176,7 +174,10 @@ impl Supervisor {
 
     fn take_in(&mut self, event: watcher::Event<AttacherConfigObject>, check: &CheckHandle) {
         match event {
-            watcher::Event::Init => self.listing = Some(BTreeMap::new()),
+            watcher::Event::Init => {
+                self.listing = Some(BTreeMap::new());
+                self.objects.values_mut().for_each(Entry::is_listed_again);
+            }
             watcher::Event::InitApply(object) => {
                 let (name, entry) = self.entry(object);
                 if let Some(listing) = &mut self.listing {

@@ -69,6 +69,12 @@ impl Entry {
         }
     }
 
+    /// A list begins: what it shows tells something new of the status, whatever its version. After a restore of the API
+    /// server from a backup it is older than what we wrote.
+    pub fn is_listed_again(&mut self) {
+        self.version = None;
+    }
+
     /// Whether a wanted status that differs should be written now, or is better put off.
     pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);

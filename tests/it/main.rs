@@ -49,5 +49,6 @@ mod shutdown;
 mod takeover;
 mod tls;
 mod tracing;
+mod truth;
 mod unprivileged;
 mod writes;

@@ -57,6 +57,8 @@ impl Seen {
 pub enum Fault {
     /// A status of the proxy's own, perhaps with `Retry-After` in seconds.
     Status(u16, Option<u64>),
+    /// A status and a text of the proxy's own, as one gives that has lost its way to the API server.
+    Page(u16, &'static str),
     /// Neither an answer nor an end.
     Hang,
     /// The connection is cut.
@@ -286,6 +288,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Reset) => return Err(cut()),
         Some(Fault::Ended) => return own(200, None, Bytes::new()),
+        Some(Fault::Page(status, text)) => return page(status, text),
         Some(Fault::Status(status, retry_after)) => {
             let body = status_object(status).to_string();
             return own(status, retry_after, body.into());
@@ -315,6 +318,14 @@ fn status_object(status: u16) -> Value {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "as the test wants",
         "reason": match status { 410 => "Expired", 429 => "TooManyRequests", _ => "InternalError" },
     })
+}
+
+fn page(status: u16, text: &'static str) -> io::Result<Answer> {
+    let body = Full::new(Bytes::from(text)).map_err(BoxError::from).boxed_unsync();
+    let response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    response.body(body).map_err(io::Error::other)
 }
 
 fn own(status: u16, retry_after: Option<u64>, body: Bytes) -> io::Result<Answer> {

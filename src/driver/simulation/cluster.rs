@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::decide::tests::api_server::{apply, is_gone};
+use crate::decide::tests::api_server::{self, apply, is_gone};
 
 /// What a restore with greater revisions adds.
 const BUMP: u64 = 1_000_000;
@@ -24,15 +24,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name in addresses.
-    pub fn plural(self) -> &'static str {
+    /// Where the objects are.
+    pub fn path(self) -> &'static str {
         match self {
-            Self::Attachment => "volumeattachments",
-            Self::Volume => "persistentvolumes",
-            Self::Node => "csinodes",
-            Self::Driver => "csidrivers",
-            Self::Secret => "secrets",
-            Self::Lease => "leases",
+            Self::Attachment => "/apis/storage.k8s.io/v1/volumeattachments",
+            Self::Volume => "/api/v1/persistentvolumes",
+            Self::Node => "/apis/storage.k8s.io/v1/csinodes",
+            Self::Driver => "/apis/storage.k8s.io/v1/csidrivers",
+            Self::Secret => "/api/v1/namespaces/ns/secrets",
+            Self::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
         }
     }
 }
@@ -214,7 +214,6 @@ impl Cluster {
 pub fn status(code: u16, kind: Kind, name: &str, message: &str) -> Value {
     let reason = match code {
         403 => "Forbidden",
-        404 => "NotFound",
         409 => "Conflict",
         410 => "Expired",
         422 => "Invalid",
@@ -222,14 +221,14 @@ pub fn status(code: u16, kind: Kind, name: &str, message: &str) -> Value {
         503 => "ServiceUnavailable",
         _ => "InternalError",
     };
-    json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": message, "details": {"name": name, "kind": kind.plural()},
-    })
+    let mut status = not_found(kind, name);
+    (status["code"], status["reason"]) = (code.into(), reason.into());
+    status["message"] = message.into();
+    status
 }
 
 pub fn not_found(kind: Kind, name: &str) -> Value {
-    status(404, kind, name, &format!("{} \"{name}\" not found", kind.plural()))
+    api_server::not_found(&format!("{}/{name}", kind.path()))
 }
 
 /// A text inside an object; empty when there is none.

@@ -28,7 +28,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::lease::{Campaign, Clock, LeaseHealth, LeaseShares, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{Reflected, Store, follow_from_list};
+use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
 use crate::telemetry::{DriverLogs, Metrics, Tracers};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -273,14 +273,34 @@ struct Watched<'a> {
 impl Watched<'_> {
     fn kind<K: Reflected>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()> {
         let (world, breaker) = (self.world.clone(), self.breaker.subscribe());
-        let mut lists = seed;
+        let mut rounds = seed;
         let events = move || {
-            lists += 1;
-            feed::<K>(&world, kind, breaker.clone(), lists)
+            rounds += 50;
+            let (world, breaker, mut lists) = (world.clone(), breaker.clone(), rounds);
+            from_lists(move || {
+                lists += 1;
+                feed::<K>(&world, kind, breaker.clone(), lists)
+            })
         };
         let check = Health::new().check("watch");
         let follow = follow_from_list(events, self.store.clone(), check);
-        AbortOnDropHandle::new(tokio::spawn(self.process.run(follow)))
+        let (world, store) = (self.world.clone(), self.store.clone());
+        // What the production asks the API server for now and then.
+        let compare = async move {
+            loop {
+                tokio::time::sleep(COMPARED_EVERY).await;
+                let version = world.with(|state| state.cluster.version()).to_string();
+                store.compare::<K>(store.newest::<K>(), Some(&version));
+            }
+        };
+        let both = async move {
+            tokio::select! {
+                biased;
+                () = follow => {}
+                () = compare => {}
+            }
+        };
+        AbortOnDropHandle::new(tokio::spawn(self.process.run(both)))
     }
 }
 

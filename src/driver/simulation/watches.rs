@@ -28,6 +28,9 @@ struct Feed<K> {
     breaker: Breaker,
     /// What was listed and is still to be told.
     told: VecDeque<watcher::Result<Event<K>>>,
+    /// Whether a list was announced and is to be asked for. What it shows is later than everything that was known when it
+    /// was announced.
+    announced: bool,
     /// How many changes are behind us.
     at: usize,
     /// The greatest version that was told. A watch that is resumed tells of nothing below it.
@@ -51,12 +54,13 @@ pub fn watch<K: Reflected>(
         rng: Rng::with_seed(seed),
         breaker,
         told: VecDeque::new(),
+        announced: false,
         at: 0,
         version: 0,
         restores: 0,
         breaks: 0,
     };
-    feed.list();
+    feed.announce();
     unfold(feed, |mut feed| async move {
         let event = feed.next().await;
         Some((event, feed))
@@ -64,14 +68,19 @@ pub fn watch<K: Reflected>(
 }
 
 impl<K: Reflected> Feed<K> {
+    fn announce(&mut self) {
+        self.told.push_back(Ok(Event::Init));
+        self.announced = true;
+    }
+
     fn list(&mut self) {
+        self.announced = false;
         let objects = self.world.with(|state| {
             self.at = state.cluster.changes.len();
             self.version = state.cluster.version();
             self.restores = state.cluster.restores.len();
             state.cluster.all(self.kind).cloned().collect::<Vec<Arc<Value>>>()
         });
-        self.told.push_back(Ok(Event::Init));
         let objects = objects.iter().filter_map(|object| decode(object));
         self.told.extend(objects.map(|object| Ok(Event::InitApply(object))));
         self.told.push_back(Ok(Event::InitDone));
@@ -91,6 +100,10 @@ impl<K: Reflected> Feed<K> {
                 // A list comes in pages.
                 tokio::time::sleep(lag / 4).await;
                 return event;
+            }
+            if self.announced {
+                self.list();
+                continue;
             }
             let (number, before) = (self.kind as usize, self.breaks);
             let breaker = &mut self.breaker;
@@ -139,8 +152,8 @@ impl<K: Reflected> Feed<K> {
         let Some(restored) = restored else { return };
         if restored.bumped || self.rng.bool() {
             self.world.note("watch", || format!("{:?} has expired", self.kind));
-            self.list();
             self.told.push_front(Err(watcher::Error::NoResourceVersion));
+            self.announce();
         } else {
             self.world.note("watch", || {
                 format!("{:?} goes on from version {}", self.kind, self.version)
@@ -154,7 +167,7 @@ impl<K: Reflected> Feed<K> {
         let down = self.millis(LONGEST_BREAK);
         self.world.note("watch", || format!("{:?} breaks", self.kind));
         tokio::time::sleep(down).await;
-        self.list();
+        self.announce();
         Err(watcher::Error::NoResourceVersion)
     }
 }

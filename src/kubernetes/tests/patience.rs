@@ -207,3 +207,25 @@ async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
     assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 200);
     assert_eq!(began.elapsed().as_secs(), 20);
 }
+
+/// Whoever follows a watch may resume one that ended in time only.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_before_its_time_was_cut_off() {
+    for (path, lasts, is_cut_off) in [
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 200, true),
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 285, false),
+        ("/apis/a/b?watch=true", 0, false),
+        ("/apis/a/b/c?timeoutSeconds=290", 0, false),
+    ] {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            let frames = futures::stream::once(async move {
+                tokio::time::sleep(Duration::from_secs(lasts)).await;
+                Ok::<_, io::Error>(hyper::body::Frame::data(Bytes::from("x")))
+            });
+            Ok::<_, io::Error>(Response::new(http_body_util::StreamBody::new(Box::pin(frames))))
+        });
+        let response = Patient::new(server, ANSWER).ready().await.unwrap().call(get(path)).await.unwrap();
+        let end = response.into_body().collect().await;
+        assert_eq!(end.is_err(), is_cut_off, "{path} {lasts}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Requests against an HTTP server in this process: what is sent, and what is made of each answer.
 
 mod limits;
+mod truth;
 
 use axum::body::{Bytes, to_bytes};
 use axum::extract::Request;
@@ -206,13 +207,12 @@ async fn the_object_behind_a_target_is_read_whole() {
 
 #[tokio::test]
 async fn each_refusal_has_its_kind_and_the_servers_words() {
-    use ApiErrorKind::{Forbidden, NotFound, Refused, Stale, Unavailable};
+    use ApiErrorKind::{Forbidden, Refused, Stale, Unavailable};
     let server = Server::new().await;
     let rows = [
         (400, Refused, false),
         (401, Forbidden, false),
         (403, Forbidden, false),
-        (404, NotFound, false),
         (405, Refused, false),
         (409, Stale, false),
         (410, Refused, false),

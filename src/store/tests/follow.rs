@@ -12,7 +12,7 @@ use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::store::reflect::{RECOVERED, Reflected, follow, follow_from_list, patient};
+use crate::store::reflect::{RECOVERED, Reflected, follow, follow_from_list, from_lists, patient};
 
 type Events<K> = Vec<watcher::Result<Event<K>>>;
 
@@ -288,4 +288,75 @@ async fn a_list_that_comes_makes_the_pauses_short_again() {
     let began = tokio::time::Instant::now();
     patient(stream::iter(events)).count().await;
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+/// Watches that break at once, by this error, and how many of them were begun within two minutes.
+async fn begun(error: fn() -> watcher::Error) -> (usize, usize) {
+    let (lists, starts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let watch = || {
+        lists.fetch_add(1, Ordering::Relaxed);
+        let starts = starts.clone();
+        let fails = stream::repeat_with(move || {
+            starts.fetch_add(1, Ordering::Relaxed);
+            Err(error())
+        });
+        stream::iter([Ok(Event::<VolumeAttachmentWire>::Init), Ok(Event::InitDone)]).chain(fails)
+    };
+    let follows = patient(from_lists(watch)).for_each(|_| std::future::ready(()));
+    drop(tokio::time::timeout(Duration::from_mins(2), follows).await);
+    (lists.load(Ordering::Relaxed), starts.load(Ordering::Relaxed))
+}
+
+fn refused(code: u16) -> watcher::Error {
+    let status = kube::core::Status::failure("refused", "Refused").with_code(code);
+    watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
+}
+
+/// What happened meanwhile may be that the API server was restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_begins_with_a_list_again_and_not_too_often() {
+    for error in [|| watcher::Error::NoResourceVersion, || refused(410), || refused(503)] {
+        let (lists, starts) = begun(error).await;
+        assert_eq!(lists, starts, "each with a list");
+        // Four at once, and four within 20 seconds.
+        assert!((20..=29).contains(&lists), "{lists}");
+    }
+    let (lists, starts) = begun(|| refused(429)).await;
+    assert_eq!(lists, 1, "an API server that has too much to do is not asked for more");
+    assert!(starts > 3, "{starts}");
+}
+
+/// A version below what was told before is a reason to list everything again, for whatever reason it is told.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
+    let (store, health) = (Store::default(), Health::new());
+    let count = Arc::new(AtomicUsize::new(0));
+    let (counter, check) = (count.clone(), health.check("watch"));
+    let watch = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        stream::iter(listed(&["a"], 7)).chain(stream::pending())
+    };
+    let task = tokio::spawn(follow_from_list(watch, store.clone(), check));
+    let lists = async |expected: usize| {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(count.load(Ordering::Relaxed), expected);
+    };
+    lists(1).await;
+    let known = crate::objects::ResourceVersion(7);
+    for version in [None, Some("x"), Some("7"), Some("8")] {
+        store.compare::<VolumeAttachmentWire>(known, version);
+        lists(1).await;
+    }
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(2).await;
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(3).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // A list that began since has answered it.
+    store.compare::<VolumeAttachmentWire>(crate::objects::ResourceVersion(9), Some("8"));
+    lists(3).await;
+    task.abort();
 }

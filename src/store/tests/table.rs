@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::attachment;
 use crate::objects::{Attachment, ResourceVersion};
-use crate::store::table::Table;
+use crate::store::table::{Origin, Table};
 
 fn version(table: &Table<Attachment>, name: &str) -> Option<u64> {
     table.get(name).map(|record| record.resource_version.0)
@@ -87,15 +87,70 @@ fn a_ghost_outlives_the_list_it_fell_into() {
 }
 
 #[test]
-fn a_list_that_shows_a_ghost_keeps_it() {
+fn a_list_that_began_after_the_burial_and_shows_the_object_proves_that_it_exists() {
+    let mut table = Table::default();
+    table.apply(of("a", "1", 1));
+    table.start_list();
+    table.bury("a", "1");
+    // This list began before the burial; so did the watch that goes on meanwhile.
+    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none());
+    table.finish_list(&seen(&["a"]));
+    assert!(table.apply(of("a", "1", 3)).is_none());
+    assert_eq!(table.ghosts(), 1);
+    table.start_list();
+    assert!(table.apply(of("a", "1", 3)).is_none(), "an answer to an older request");
+    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_some());
+    assert_eq!((version(&table, "a"), table.ghosts()), (Some(2), 0));
+    table.finish_list(&seen(&["a"]));
+    assert!(table.apply(of("a", "1", 4)).is_some());
+}
+
+#[test]
+fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
+    let mut table = Table::default();
+    let rows = [("1", 9), ("1", 4), ("2", 3), ("1", 2)];
+    for (uid, older) in rows {
+        table.start_list();
+        assert!(table.take_copy(of("a", uid, older), Origin::List).is_some(), "{uid} {older}");
+        assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
+        assert!(table.apply(of("a", uid, older)).is_none());
+        table.finish_list(&seen(&["a"]));
+        assert!(table.apply(of("a", uid, older - 1)).is_none());
+    }
+    table.start_list();
+    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none(), "nothing is new");
+    assert!(table.apply(of("a", "1", 3)).is_some());
+    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none(), "an answer is newer than the list");
+    assert_eq!(version(&table, "a"), Some(3));
+}
+
+#[test]
+fn what_ends_while_it_is_read_is_not_taken_in() {
+    let name: Arc<str> = "a".into();
+    let mut table = Table::<Attachment>::default();
+    let read = table.begin_read(&name);
+    assert!(table.end_read(read) && !table.end_read(read));
+    let read = table.begin_read(&name);
+    table.remove("b", "b-uid");
+    table.start_list();
+    table.finish_list(&seen(&["a"]));
+    assert!(table.end_read(read), "that was about others");
+    let read = table.begin_read(&name);
+    table.remove("a", "a-uid");
+    assert!(!table.end_read(read));
+    let read = table.begin_read(&name);
+    table.start_list();
+    table.finish_list(&seen(&["b"]));
+    assert!(!table.end_read(read));
+}
+
+#[test]
+fn a_watch_that_goes_on_showing_what_is_gone_is_a_reason_to_list_again() {
     let mut table = Table::default();
     table.apply(of("a", "1", 1));
     table.bury("a", "1");
-    table.start_list();
-    assert!(table.apply(of("a", "1", 2)).is_none());
-    table.finish_list(&seen(&["a"]));
-    assert_eq!(table.ghosts(), 1);
-    assert!(table.apply(of("a", "1", 3)).is_none());
+    table.apply(of("a", "1", 2));
+    assert!(!table.is_haunted(), "a watch may be behind");
 }
 
 #[test]

@@ -59,3 +59,14 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     entry = Entry::new(object("2", 5, "none"), Some(&entry));
     assert_eq!(holder(&entry), "none");
 }
+
+/// After a restore of the API server the object is what it was before our write, in a lower version.
+#[test]
+fn what_a_list_shows_after_our_write_is_no_echo() {
+    let mut entry = Entry::new(object("1", 10, "none"), None);
+    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    entry.is_listed_again();
+    let entry = Entry::new(object("1", 10, "none"), Some(&entry));
+    assert_ne!(entry.written, wanted("me"));
+    assert!(!entry.is_due(&wanted("me")), "but nothing that is urgent");
+}

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::super::error::{Error, Result};
+use super::super::error::{Context, Error, Result};
 use super::audit::{self, AuditLog};
 use super::pki::{self, Authority, IdentityFiles};
 use super::watchdog::{Output, Watched};
@@ -136,6 +136,32 @@ impl Installation {
         })
         .await?;
         Ok(etcd)
+    }
+
+    /// Makes the data of etcd from a copy of it.
+    pub async fn restore_etcd(&self, etcdutl: &Path, backup: &Path, bump: u64) -> Result<()> {
+        let snapshot = backup.join("member/snap/db");
+        let peer_url = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
+        let output = tokio::process::Command::new(etcdutl)
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .args([
+                flag("data-dir", path(&self.folder.join("etcd"))),
+                flag("name", "test"),
+                flag("initial-cluster", format!("test={peer_url}")),
+                flag("initial-advertise-peer-urls", &peer_url),
+                flag("bump-revision", bump),
+                flag("mark-compacted", true),
+                // The copy is that of the folder, not what etcdctl makes with a hash at its end.
+                flag("skip-hash-check", true),
+            ])
+            .output()
+            .await
+            .while_trying(|| format!("run {}", etcdutl.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Error::Other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
     /// Starts kube-apiserver and waits until it calls itself ready, which includes the default RBAC objects.

@@ -80,7 +80,7 @@ pub struct ControlPlane {
     // Fields are dropped in this order: clients of a server before the server, the folder last.
     controller_manager: Mutex<Option<Watched>>,
     apiserver: Mutex<Option<Watched>>,
-    etcd: Watched,
+    etcd: Mutex<Option<Watched>>,
     audit: Option<AuditLog>,
     administrator: Identity,
     authority: Authority,
@@ -124,7 +124,7 @@ impl ControlPlane {
         let control_plane = Self {
             controller_manager: Mutex::default(),
             apiserver: Mutex::default(),
-            etcd,
+            etcd: Mutex::new(Some(etcd)),
             audit,
             administrator,
             authority,
@@ -153,6 +153,47 @@ impl ControlPlane {
     /// Kills kube-apiserver, as a crash or a lost node would. Returns when it is gone.
     pub fn stop_apiserver(&self) {
         drop(self.apiserver.lock().take());
+    }
+
+    /// Kills kube-apiserver and etcd. Returns when they are gone.
+    pub fn stop_storage(&self) {
+        self.stop_apiserver();
+        drop(self.etcd.lock().take());
+    }
+
+    /// Starts etcd and kube-apiserver, after [`ControlPlane::stop_storage`] again.
+    pub async fn start_storage(&self) -> Result<()> {
+        if self.etcd.lock().is_none() {
+            let started = self.installation.start_etcd().await?;
+            *self.etcd.lock() = Some(started);
+        }
+        self.start_apiserver().await
+    }
+
+    /// Copies the data of etcd, which must not run.
+    pub fn back_up(&self) -> Result<()> {
+        copy_folder(&self.etcd_data(), &self.backup())
+    }
+
+    /// Puts the copy in place of the data of etcd, which must not run.
+    pub fn restore(&self) -> Result<()> {
+        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        copy_folder(&self.backup(), &self.etcd_data())
+    }
+
+    /// As [`ControlPlane::restore`] by the documented way: with revisions greater by so much, and all older ones compacted.
+    pub async fn restore_bumped(&self, by: u64) -> Result<()> {
+        std::fs::remove_dir_all(self.etcd_data()).while_trying(|| "remove the data of etcd".to_owned())?;
+        let [etcdutl] = programs::locate(["etcdutl"]).await?;
+        self.installation.restore_etcd(&etcdutl, &self.backup(), by).await
+    }
+
+    fn etcd_data(&self) -> PathBuf {
+        self.folder.path().join("etcd")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.folder.path().join("etcd-backup")
     }
 
     /// Starts kube-controller-manager and waits until it has made the service account which pods need. Does nothing
@@ -293,11 +334,10 @@ impl ControlPlane {
 
     /// The process groups of the components that run now, for tests which look whether they are gone.
     pub fn process_groups(&self) -> Vec<u32> {
-        let optional = [self.controller_manager.lock(), self.apiserver.lock()];
-        let optional = optional
-            .iter()
-            .filter_map(|component| component.as_ref().map(Watched::process_group));
-        optional.chain([self.etcd.process_group()]).collect()
+        let all = [self.controller_manager.lock(), self.apiserver.lock(), self.etcd.lock()];
+        all.iter()
+            .filter_map(|component| component.as_ref().map(Watched::process_group))
+            .collect()
     }
 
     fn write_kubeconfig(&self, path: &Path, credentials: &Credentials<'_>) -> Result<()> {
@@ -309,6 +349,21 @@ impl ControlPlane {
             .path()
             .join(format!("{:016x}.kubeconfig", fastrand::u64(..)))
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    let trying = || format!("copy {}", from.display());
+    std::fs::create_dir_all(to).while_trying(trying)?;
+    for entry in std::fs::read_dir(from).while_trying(trying)? {
+        let entry = entry.while_trying(trying)?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target).while_trying(trying)?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates an object which has nothing but a name, unless it is there.

@@ -19,7 +19,7 @@ async fn requests_wait_for_their_own_limit_and_tell_it() {
     let mut server = Server::new().await;
     server.requests = (server.requests.clone()).throttled(Throttle::new(SLOW));
     for _ in 0..3 {
-        server.answer(axum::Json(json!({"data": {}})).into_response());
+        server.answer(axum::Json(json!({"metadata": {"name": "b"}, "data": {}})).into_response());
         server.secret("a", "b").await.unwrap();
     }
     let text = server.metrics.encode_prometheus();
@@ -40,7 +40,7 @@ async fn a_driver_has_a_limit_of_its_own() {
     let requests = server.requests.clone().for_driver("d".into(), throttle.clone());
     let text = || server.metrics.encode_prometheus();
     let secret = async |requests: &Requests| {
-        server.answer(axum::Json(json!({"data": {}})).into_response());
+        server.answer(axum::Json(json!({"metadata": {"name": "b"}, "data": {}})).into_response());
         let reference = SecretReference {
             namespace: "a".into(),
             name: "b".into(),

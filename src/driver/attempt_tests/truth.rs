@@ -1,0 +1,241 @@
+//! Answers that are not the API server's: nothing is believed to be gone, nothing is taken back, everything ends well.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use kube::runtime::watcher::{self, Event};
+
+use super::*;
+use crate::admin::Health;
+use crate::mock::Rule;
+use crate::store::follow_from_list;
+
+const DELETED: &str = "2026-01-01T00:00:00Z";
+const PAGE: &str = "404 page not found\n";
+
+async fn stage() -> Stage {
+    let stage = Stage::with(Api::default(), DRIVER, |spec| {
+        spec.backoff.initial = "50ms".parse().unwrap();
+        spec.backoff.max = "200ms".parse().unwrap();
+    })
+    .await;
+    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage
+}
+
+fn claimed(deleted: bool) -> Value {
+    let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
+    let mut held = json!({"finalizers": [FINALIZER], "annotations": annotations});
+    if deleted {
+        held["deletionTimestamp"] = DELETED.into();
+    }
+    held
+}
+
+#[tokio::test]
+async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
+    let stage = stage().await;
+    stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 404, PAGE);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "the call is not made again");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+    // It is known as before, and can be detached.
+    stage.attachment("va0", "n0", &claimed(true));
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
+}
+
+#[tokio::test]
+async fn an_untrue_404_that_stays_for_a_while_takes_nothing_back() {
+    let stage = stage().await;
+    stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 404, PAGE);
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+#[tokio::test]
+async fn an_untrue_404_to_the_end_of_a_detach_is_not_the_end() {
+    let stage = stage().await;
+    stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
+    stage.driver.drift_attach("h", "id0");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &claimed(true));
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+    assert!(stage.driver.published().is_empty());
+}
+
+#[tokio::test]
+async fn untrue_404s_on_the_way_to_the_call_do_not_hide_the_objects() {
+    let stage = stage().await;
+    stage.api.answer_untruly(Method::PATCH, "/pv1", 1, 404, PAGE);
+    stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
+    stage.volume(&json!({}));
+    stage.attachment("va0", "n0", &json!({}));
+    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
+    assert_eq!(volume["metadata"]["finalizers"], json!([FINALIZER]));
+    for (path, body, _) in stage.api.patches.lock().iter() {
+        assert!(body["status"]["attachError"].is_null(), "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn an_untrue_404_to_the_release_of_a_volume_is_not_the_end() {
+    let stage = stage().await;
+    stage.api.answer_untruly(Method::PATCH, "/pv1", 1, 404, PAGE);
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
+    stage.api.until(|api| api.objects.lock().is_empty()).await;
+}
+
+/// A proxy answers a write with what somebody else was answered, or with the object as it was.
+#[tokio::test]
+async fn an_answer_that_does_not_show_the_write_is_none() {
+    for what in ["another", "older", "recreated"] {
+        let stage = stage().await;
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        let mut object = json!({
+            "metadata": {"name": "va0", "uid": "va0-uid", "resourceVersion": "1"},
+            "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        });
+        match what {
+            "another" => object["metadata"]["name"] = "va1".into(),
+            "recreated" => object["metadata"]["uid"] = "other".into(),
+            _ => {}
+        }
+        let body = object.to_string();
+        stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 200, &body);
+        // Claimed before, so that no write of this attempt makes it run again.
+        stage.attachment("va0", "n0", &claimed(false));
+        stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+        assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "{what}");
+        let known = stage.store.attachment("va0").unwrap().attachment;
+        assert_eq!(&*known.uid, "va0-uid", "{what}");
+    }
+}
+
+/// Takes the object away as if somebody had removed all its finalizers, while its volume is being published.
+async fn vanish(stage: &Stage) {
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage
+        .driver
+        .script(Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(300)));
+    stage.attachment("va0", "n0", &claimed(false));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+}
+
+fn gone(stage: &Stage) {
+    let target = Target::Attachment("va0".into());
+    stage.store.bury(&target, "va0-uid");
+}
+
+fn reads_of_attachment(api: &Api) -> usize {
+    let reads = api.reads.lock();
+    reads.iter().filter(|path| path.ends_with("/va0")).count()
+}
+
+#[tokio::test]
+async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    gone(&stage);
+    // Two answers of somebody else first.
+    stage.api.answer_untruly(Method::GET, "/va0", 1, 404, PAGE);
+    stage.api.answer_untruly(Method::GET, "/va0", 1, 502, "<html>");
+    let taken_back = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    assert_eq!(reads_of_attachment(&stage.api), 3);
+}
+
+#[tokio::test]
+async fn what_another_object_has_the_name_of_is_taken_back() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    gone(&stage);
+    let object = json!({
+        "metadata": {"name": "va0", "uid": "second"},
+        "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+    });
+    stage.api.put(format!("{ATTACHMENTS}va0"), object);
+    let taken_back = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_live_read_shows_is_not_taken_back() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    gone(&stage);
+    stage.api.until(|api| reads_of_attachment(api) == 1).await;
+    let queue = stage.engine.queue();
+    queue.close();
+    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+/// The watch tells the end of a volume while it is read, because the cache did not know it.
+#[tokio::test]
+async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
+    let stage = Stage::with(
+        Api {
+            reads_together: Some(Barrier::new(2)),
+            ..Api::default()
+        },
+        DRIVER,
+        |_| {},
+    )
+    .await;
+    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    let (sender, events) = mpsc::unbounded_channel::<watcher::Result<Event<PersistentVolumeWire>>>();
+    let mut events = Some(events);
+    let check = Health::default().check("watch");
+    let watch = move || UnboundedReceiverStream::new(events.take().unwrap());
+    tokio::spawn(follow_from_list(watch, stage.store.clone(), check));
+    let tell = |event| sender.send(Ok(event)).unwrap();
+    tell(Event::Init);
+    tell(Event::InitDone);
+    let object = json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [FINALIZER]},
+        "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
+    });
+    let object = stage.api.put(format!("{VOLUMES}pv1"), object);
+    let wire = || serde_json::from_value::<PersistentVolumeWire>(object.clone()).unwrap();
+    stage.attachment("va0", "n0", &json!({}));
+    let barrier = stage.api.reads_together.as_ref().unwrap();
+    tokio::time::timeout(LIMIT, barrier.wait()).await.unwrap();
+    // The read has its answer from before.
+    stage.api.objects.lock().remove(&format!("{VOLUMES}pv1"));
+    tell(Event::Apply(wire()));
+    tell(Event::Delete(wire()));
+    let follows = async {
+        while stage.store.generation() < 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, follows).await.expect("in time");
+    tokio::time::timeout(LIMIT, barrier.wait()).await.unwrap();
+    let noted = |api: &Api| {
+        let object = api.get(&format!("{ATTACHMENTS}va0"));
+        object.is_some_and(|object| !object["status"]["attachError"].is_null())
+    };
+    let attached = |api: &Api| Stage::is_attached(api, "va0");
+    stage.api.until(|api| noted(api) || attached(api)).await;
+    assert!(stage.store.volume("pv1").is_none(), "a phantom");
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+}

@@ -1,0 +1,114 @@
+//! An API server that goes back to an older state, and beliefs that a fresh list proves wrong.
+
+use kube::runtime::watcher::Event;
+use serde_json::json;
+use std::collections::HashSet;
+
+use super::*;
+use crate::admin::Health;
+use crate::decide::patch::Target;
+use crate::objects::CsiNodeWire;
+use crate::store::reflect::{Reflected, take_in};
+
+fn told<K: Reflected>(store: &Store, events: Vec<Event<K>>) {
+    let (mut seen, health) = (HashSet::new(), Health::default());
+    for event in events {
+        take_in(event, store, &mut seen, &health.check("watch"), 0);
+    }
+}
+
+fn list<K: Reflected>(store: &Store, objects: Vec<K>) {
+    let objects = objects.into_iter().map(Event::InitApply);
+    told(store, std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]).collect());
+}
+
+fn attached(version: u64) -> VolumeAttachmentWire {
+    let mut wire = attachment_wire("a", "a-uid", version);
+    wire.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    wire
+}
+
+fn version(store: &Store) -> Option<u64> {
+    store.attachment("a").map(|known| known.attachment.resource_version.0)
+}
+
+#[test]
+fn a_list_takes_the_cache_back_to_where_the_api_server_is() {
+    let (store, queue, _registration) = served();
+    list(&store, vec![attached(880)]);
+    store.answered_attachment(attached(1050).into());
+    assert_eq!(woken(&queue), ["a"]);
+    // The same object, as it was when the backup was made.
+    list(&store, vec![attachment_wire("a", "a-uid", 880)]);
+    assert_eq!(version(&store), Some(880));
+    assert!(!store.attachment("a").unwrap().attachment.finalizers.contains(FINALIZER));
+    assert_eq!(woken(&queue), ["a"], "it has to be looked at again");
+    // What happens from there on counts, though the versions were seen before.
+    told(&store, vec![Event::Apply(attached(890))]);
+    assert_eq!(version(&store), Some(890));
+    list(&store, vec![volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "1040"}))]);
+    list(&store, vec![volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "870"}))]);
+    assert_eq!(store.volume("pv1").unwrap().0.resource_version.0, 870);
+    let node = |version: &str| -> CsiNodeWire {
+        let metadata = json!({"name": "n1", "uid": "n", "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"drivers": []}})).unwrap()
+    };
+    list(&store, vec![node("1030")]);
+    list(&store, vec![node("860")]);
+    assert_eq!(store.attachment("a").unwrap().node.unwrap().resource_version.0, 860);
+}
+
+#[test]
+fn an_object_that_had_the_name_before_comes_back_with_a_restore() {
+    let (store, _queue, _registration) = served();
+    list(&store, vec![attachment_wire("a", "new", 1050)]);
+    list(&store, vec![attachment_wire("a", "old", 880)]);
+    let known = store.attachment("a").unwrap().attachment;
+    assert_eq!((&*known.uid, known.resource_version.0), ("old", 880));
+}
+
+/// Every object has the version that it had, but what the API server makes now has far greater ones.
+#[test]
+fn a_restore_with_a_bumped_revision_is_followed_too() {
+    let (store, _queue, _registration) = served();
+    list(&store, vec![attached(1050)]);
+    list(&store, vec![attachment_wire("a", "a-uid", 880)]);
+    store.answered_attachment(attached(1_000_000_901).into());
+    told(&store, vec![Event::Apply(attachment_wire("a", "a-uid", 1_000_000_900))]);
+    assert_eq!(version(&store), Some(1_000_000_901), "reads see our own writes");
+}
+
+#[test]
+fn a_list_that_began_before_our_write_was_answered_does_not_take_it_back() {
+    let (store, _queue, _registration) = served();
+    list(&store, vec![attachment_wire("a", "a-uid", 5)]);
+    told::<VolumeAttachmentWire>(&store, vec![Event::Init]);
+    store.answered_attachment(attached(7).into());
+    told(&store, vec![Event::InitApply(attachment_wire("a", "a-uid", 6))]);
+    assert_eq!(version(&store), Some(7));
+}
+
+#[test]
+fn an_empty_list_empties_the_cache_and_asks_for_nothing() {
+    let (store, queue, _registration) = served();
+    list(&store, vec![attached(5)]);
+    woken(&queue);
+    list::<VolumeAttachmentWire>(&store, vec![]);
+    assert!(store.attachment("a").is_none());
+    assert_eq!(woken(&queue), [""; 0]);
+}
+
+#[test]
+fn what_a_fresh_list_shows_exists_though_an_answer_said_that_it_is_gone() {
+    let (store, queue, _registration) = served();
+    list(&store, vec![attached(5)]);
+    woken(&queue);
+    store.bury(&Target::Attachment("a".into()), "a-uid");
+    told(&store, vec![Event::Apply(attached(6))]);
+    assert!(store.attachment("a").is_none(), "the watch may be behind");
+    list(&store, vec![attached(6)]);
+    assert_eq!(version(&store), Some(6));
+    assert_eq!(woken(&queue), ["a"]);
+    told(&store, vec![Event::Apply(attached(7))]);
+    assert_eq!(version(&store), Some(7));
+}

@@ -1,0 +1,200 @@
+//! Answers that are not the API server's, and an API server that is restored from a backup. Nothing is taken back that is
+//! wanted, and everything ends as the objects demand, without a restart.
+
+use std::time::Duration;
+
+use csi_attacher_operator::mock::Method;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::rig::{Driver, World, operator_options, within};
+use crate::support::operator::{IDENTITY, install};
+use crate::support::proxy::{Fault, Proxy, Seen};
+use crate::support::{Fixtures, Operator, Result};
+
+const PAGE: Fault = Fault::Page(404, "404 page not found\n");
+
+/// An operator that reaches its API server through a proxy only.
+async fn behind_proxy(world: &World) -> Result<(Proxy, Operator)> {
+    install(&world.cluster).await?;
+    let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+    let proxy = Proxy::start(&direct).await?;
+    let operator = Operator::start_with(&proxy.kubeconfig(&direct)?, operator_options())?;
+    operator.wait_ready().await?;
+    Ok((proxy, operator))
+}
+
+async fn driver<'w>(world: &'w World, short: &str) -> Result<Driver<'w>> {
+    let settings = json!({
+        "backoff": { "initial": "200ms", "max": "1s" }, "reconcileSync": { "mode": "Disabled" },
+    });
+    world.driver(short, settings).await
+}
+
+fn count(driver: &Driver<'_>, volume: &str, method: Method) -> usize {
+    let calls = driver.calls_for(volume);
+    calls.iter().filter(|call| call.method == method).count()
+}
+
+fn writes_to(path: &'static str) -> impl Fn(&Seen) -> bool + Send + 'static {
+    move |seen| seen.is_write() && seen.path.ends_with(path)
+}
+
+#[tokio::test]
+async fn a_404_of_a_proxy_is_not_the_end_of_an_object() -> Result<()> {
+    let world = World::own().await?;
+    let (proxy, _operator) = behind_proxy(&world).await?;
+    let driver = driver(&world, "untrue").await?;
+    let fixtures = &world.fixtures;
+
+    // To the record of an attach.
+    proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-status/status"));
+    driver.attach("untrue-status").await?;
+    assert_eq!(count(&driver, "untrue-status", Method::ControllerPublishVolume), 1);
+    assert_eq!(count(&driver, "untrue-status", Method::ControllerUnpublishVolume), 0);
+    // To more of them than one attempt makes.
+    proxy.fault(PAGE, 9, writes_to("/volumeattachments/untrue-often/status"));
+    driver.attach("untrue-often").await?;
+    assert_eq!(count(&driver, "untrue-often", Method::ControllerUnpublishVolume), 0);
+    // To the claim, and to what is written on the PersistentVolume.
+    proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-claim"));
+    proxy.fault(PAGE, 1, writes_to("/persistentvolumes/untrue-claim"));
+    driver.attach("untrue-claim").await?;
+    // To the end of a detach.
+    proxy.fault(PAGE, 1, writes_to("/volumeattachments/untrue-status"));
+    for name in ["untrue-status", "untrue-often", "untrue-claim"] {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await?;
+    }
+    assert!(driver.mock.published().is_empty());
+    // To the release of a volume.
+    proxy.fault(PAGE, 1, writes_to("/persistentvolumes/untrue-claim"));
+    fixtures.delete::<PersistentVolume>("untrue-claim").await?;
+    fixtures.wait_for_volume_gone("untrue-claim").await
+}
+
+/// The API server's own word for what is gone, as the operator reads it.
+#[tokio::test]
+async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_live_read() -> Result<()> {
+    let world = World::own().await?;
+    let (proxy, _operator) = behind_proxy(&world).await?;
+    let driver = driver(&world, "forced").await?;
+    let fixtures = &world.fixtures;
+    let slow = csi_attacher_operator::mock::Rule::on(Method::ControllerPublishVolume);
+    driver.mock.script(slow.times(1).delay(Duration::from_secs(2)));
+    driver.claim("forced-va").await?;
+    let publish = |call: &csi_attacher_operator::mock::CallRecord| call.method == Method::ControllerPublishVolume;
+    within("the call", driver.mock.wait_for_call(publish)).await?;
+    let api = fixtures.cluster::<VolumeAttachment>();
+    let none = json!({"metadata": {"finalizers": null}});
+    api.patch("forced-va", &PatchParams::default(), &Patch::Merge(&none)).await?;
+    fixtures.delete::<VolumeAttachment>("forced-va").await?;
+    let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
+    proxy.wait_for("a live read", 1, reads).await?;
+    let unpublish = |call: &csi_attacher_operator::mock::CallRecord| call.method == Method::ControllerUnpublishVolume;
+    within("the volume is taken back", driver.mock.wait_for_call(unpublish)).await?;
+    Ok(())
+}
+
+/// How an API server goes back.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The data of etcd are put back as they were: versions are given again.
+    Copy,
+    /// The same, and so much is written before the operator can ask that the versions are beyond those that it knows.
+    CaughtUp,
+    /// By etcdutl, with a bumped revision.
+    Bumped,
+}
+
+#[tokio::test]
+async fn a_restore_of_etcd_is_followed() -> Result<()> {
+    goes_back(Way::Copy).await
+}
+
+#[tokio::test]
+async fn a_restore_of_etcd_whose_versions_have_caught_up_is_followed() -> Result<()> {
+    goes_back(Way::CaughtUp).await
+}
+
+#[tokio::test]
+async fn a_restore_of_etcd_with_a_bumped_revision_is_followed() -> Result<()> {
+    goes_back(Way::Bumped).await
+}
+
+async fn goes_back(way: Way) -> Result<()> {
+    let world = World::own().await?;
+    let (proxy, operator) = behind_proxy(&world).await?;
+    let driver = driver(&world, "back").await?;
+    let fixtures: Fixtures = world.fixtures.clone().with_limit(Duration::from_secs(30));
+    let cluster = &world.cluster;
+    let before = ["back-kept", "back-deleted"];
+    for name in before {
+        driver.attach(name).await?;
+    }
+    // Objects of the backup that nobody has attached yet: the driver was away.
+    driver.stop().await;
+    for name in ["back-new-0", "back-new-1", "back-gone"] {
+        driver.claim(name).await?;
+    }
+    // What is not yet in the data file of etcd, which is written ten times a second, is in no snapshot of it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.stop_storage();
+    cluster.back_up()?;
+    cluster.start_storage().await?;
+    driver.start_again().await?;
+    for name in ["back-new-0", "back-new-1", "back-gone"] {
+        fixtures.wait_for_attached(name).await?;
+    }
+    // Since the backup: attached, detached, made.
+    for name in ["back-gone", "back-deleted"] {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await?;
+    }
+    driver.attach("back-lost").await?;
+    let unpublished = |name: &str| count(&driver, name, Method::ControllerUnpublishVolume);
+    let published = |name: &str| driver.mock.published().contains(&(name.to_owned(), driver.node_id()));
+
+    proxy.outage();
+    cluster.stop_storage();
+    match way {
+        Way::Bumped => cluster.restore_bumped(1_000_000_000).await?,
+        Way::Copy | Way::CaughtUp => cluster.restore()?,
+    }
+    cluster.start_storage().await?;
+    if let Way::CaughtUp = way {
+        let api = fixtures.cluster::<k8s_openapi::api::core::v1::Node>();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "back-writes"}});
+        let apply = PatchParams::apply("test");
+        for number in 0..400 {
+            let mut node = node.clone();
+            node["metadata"]["labels"] = json!({"number": number.to_string()});
+            api.patch("back-writes", &apply, &Patch::Apply(&node)).await?;
+        }
+    }
+    proxy.heal();
+
+    // What the objects demand: all five of the backup are wanted.
+    for name in ["back-new-0", "back-new-1", "back-gone", "back-kept", "back-deleted"] {
+        fixtures.wait_for_attached(name).await?;
+        let volume = fixtures.cluster::<PersistentVolume>().get(name).await?;
+        assert_eq!(volume.metadata.finalizers.unwrap_or_default(), [driver.finalizer()], "{name} {way:?}");
+        // What was detached since, and is attached by its object, only a driver that lists its volumes can tell.
+        assert!(published(name) || name == "back-deleted", "{name} {way:?}");
+    }
+    // What nobody names any more stays where it is.
+    assert!(published("back-lost") && unpublished("back-lost") == 0, "{way:?}");
+    for name in ["back-new-0", "back-new-1", "back-kept"] {
+        assert_eq!(unpublished(name), 0, "{name} {way:?}");
+    }
+    // All can be detached, and what is made now is attached.
+    for name in ["back-new-0", "back-gone", "back-kept"] {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await?;
+        assert!(!published(name), "{name} {way:?}");
+    }
+    driver.attach("back-after").await?;
+    operator.wait_ready().await
+}
