@@ -138,7 +138,11 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
 
 /// A driver is another program from now on, with or without ControllerPublishVolume.
 fn set_capability(world: &World, replicas: &Replicas, driver: usize, able: bool) {
-    if world.with(|state| std::mem::replace(&mut state.capable[driver], able)) == able {
+    let before = world.with(|state| {
+        state.lacked[driver] |= !able;
+        std::mem::replace(&mut state.capable[driver], able)
+    });
+    if before == able {
         return;
     }
     for replica in &replicas.all {

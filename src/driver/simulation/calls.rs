@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::backend::{Call, OpenCall, Pair};
 use super::check;
+use super::mutants::{Flaw, has_flaw};
 use super::process::Process;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
@@ -118,6 +119,7 @@ impl ModelDriver {
     /// What is wrong with the contents of a request.
     fn examine(&self, call: Call, pair: &Pair, secrets: Option<&SecretData>, plan: Option<&PublishRequest<'_>>) {
         if !(self.process.is_over() || self.world.is_over()) {
+            let secrets = secrets.filter(|_| !has_flaw(Flaw::Secretless));
             let sent = secrets.map(|secrets| secrets.expose().clone());
             self.world
                 .with(|state| check::contents(state, call, pair, sent.as_ref(), plan));
@@ -156,6 +158,9 @@ impl ModelDriver {
             (fails, VolumePage { volumes, next_token })
         });
         tokio::time::sleep(Duration::from_millis(5)).await;
+        if fails && has_flaw(Flaw::HalfListed) {
+            return Ok(VolumePage::default());
+        }
         if fails {
             return Err(error(Code::Unavailable, false));
         }

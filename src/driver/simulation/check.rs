@@ -126,7 +126,7 @@ fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
     }
     let wanted = owners
         .iter()
-        .map(|owner| unwanted(state, store, owner))
+        .map(|owner| unwanted(state, store, pair, owner))
         .collect::<Option<Vec<_>>>();
     if let Some([reason, ..]) = wanted.as_deref() {
         let detail = format!("{pair}: {reason}");
@@ -136,7 +136,7 @@ fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
 }
 
 /// Why a replica itself knows that an attachment is not to be published.
-fn unwanted(state: &State, store: &Store, owner: &Owner) -> Option<&'static str> {
+fn unwanted(state: &State, store: &Store, pair: &Pair, owner: &Owner) -> Option<&'static str> {
     let snapshot = store.attachment(&owner.name)?;
     let attachment = &snapshot.attachment;
     if *attachment.uid != *owner.uid {
@@ -145,12 +145,13 @@ fn unwanted(state: &State, store: &Store, owner: &Owner) -> Option<&'static str>
     if attachment.deleting.is_some() {
         return Some("the attachment is being deleted");
     }
-    // What the driver does not list is published once more.
-    if attachment.attached && state.scenario.lists.is_none() {
-        return Some("it is attached");
+    if attachment.attached {
+        // What the driver has lost is published once more.
+        let lost = state.drifted.contains(pair) || !state.backend.published.contains_key(pair);
+        return (!lost || state.scenario.lists.is_none()).then_some("it is attached");
     }
     let deleting = snapshot.volume.as_ref().is_some_and(|volume| volume.deleting);
-    (deleting && !attachment.attached).then_some("the PersistentVolume is being deleted")
+    deleting.then_some("the PersistentVolume is being deleted")
 }
 
 fn unpublished(state: &mut State, store: &Store, pair: &Pair) {

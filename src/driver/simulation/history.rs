@@ -31,8 +31,7 @@ pub fn run(scenario: &Scenario, mutant: Mutant, kept: bool) -> Outcome {
 }
 
 async fn live(scenario: Scenario, mutant: Mutant, kept: bool) -> Outcome {
-    let _clock = WallClock::start();
-    let _flaws = mutant.take_effect();
+    let (_clock, _flaws) = (WallClock::start(), mutant.take_effect());
     let world = World::new(scenario.clone(), kept);
     world.with(set_the_stage);
     let mut replicas = Replicas::start(&world, mutant);

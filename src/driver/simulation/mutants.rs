@@ -8,9 +8,10 @@ use std::cell::Cell;
 use super::backend::{Call, Pair};
 use super::cluster::Kind;
 use super::invariants::{
-    ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE, FOREIGN_PARTS,
-    HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, PROTECTED_FIRST,
-    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_REQUEST,
+    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE, FOREIGN_PARTS,
+    HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, ONLY_WITH_THE_LEASE,
+    PROTECTED_FIRST,
+    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET,
     TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
@@ -19,11 +20,36 @@ use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::patch::{self, Form, Target};
 use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
 use crate::driver::rules::Rules;
-use crate::objects::{Attachment, Finalizers, StringMap, Volume, VolumeNote, VolumeSpec};
+use crate::objects::{Attachment, Finalizers, StringMap, Volume, VolumeNote, VolumeSource, VolumeSpec};
 use crate::store::Change;
 
 thread_local! {
     static RULES: Cell<Option<Rules>> = const { Cell::new(None) };
+    static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
+}
+
+/// What is left out of an operator at the place where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Calls are made without a look at the Lease.
+    Unfenced,
+    /// CLOCK_BOOTTIME is not looked at.
+    OneClock,
+    /// Whatever says 404 is believed.
+    Believing,
+    /// What is known gives way to greater versions only, also in a list.
+    Forward,
+    /// A driver that has lost the calls never needed any.
+    Unattached,
+    /// A page of ListVolumes that fails is taken for the last one.
+    HalfListed,
+    /// No Secret is sent.
+    Secretless,
+}
+
+/// Whether the operators of this thread have a flaw.
+pub fn has_flaw(flaw: Flaw) -> bool {
+    FLAW.get() == Some(flaw)
 }
 
 /// The rules of the operators of this thread, if they are wrong ones.
@@ -45,6 +71,7 @@ pub struct Mutant {
     pub stale: bool,
     /// A process more than there may be.
     pub double: bool,
+    pub flaw: Option<Flaw>,
 }
 
 /// The rules of a mutant are in effect on this thread until it is dropped.
@@ -53,6 +80,7 @@ pub struct InEffect;
 impl Mutant {
     pub fn take_effect(&self) -> InEffect {
         RULES.set(self.rules);
+        FLAW.set(self.flaw);
         InEffect
     }
 }
@@ -60,6 +88,7 @@ impl Mutant {
 impl Drop for InEffect {
     fn drop(&mut self) {
         RULES.set(None);
+        FLAW.set(None);
     }
 }
 
@@ -91,6 +120,7 @@ pub fn all() -> Vec<Wrong> {
     let mut all = mistaken();
     all.extend(forgetful());
     all.extend(careless());
+    all.extend(flawed());
     all
 }
 
@@ -284,7 +314,72 @@ fn careless() -> Vec<Wrong> {
     ]
 }
 
-fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
+/// Those that leave out one rule.
+fn flawed() -> Vec<Wrong> {
+    vec![
+        wrong(
+            "calls without a look at the Lease",
+            with(Flaw::Unfenced),
+            &[ONLY_WITH_THE_LEASE],
+        ),
+        Wrong {
+            budget: 100_000,
+            ..wrong(
+                "does not know that its machine was suspended",
+                with(Flaw::OneClock),
+                &[ONLY_WITH_THE_LEASE],
+            )
+        },
+        wrong(
+            "believes whatever says 404",
+            with(Flaw::Believing),
+            &[NOT_UNDER_A_LIVE_ONE, PROTECTED_WHILE_NAMED, DETACHED_AND_GONE, ATTACHES],
+        ),
+        wrong(
+            "never goes back to an older version",
+            with(Flaw::Forward),
+            &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
+        ),
+        wrong(
+            "releases without a call when the driver has lost PUBLISH_UNPUBLISH",
+            with(Flaw::Unattached),
+            &[HELD_WHILE_PUBLISHED],
+        ),
+        wrong(
+            "takes half a listing for a whole one",
+            with(Flaw::HalfListed),
+            &[WANTED],
+        ),
+        wrong("sends no Secret", with(Flaw::Secretless), &[RIGHT_SECRET]),
+        wrong(
+            "forgets a wait when the attachment goes",
+            Mutant {
+                deaf: Some(|change| matches!(change, Change::AttachmentGone { .. })),
+                ..Mutant::default()
+            },
+            &[NO_FORGOTTEN_WAIT],
+        ),
+        wrong(
+            "writes what an attach came to over whatever is there now",
+            settling(forget_version),
+            &[PUBLISHED_FIRST, ATTACHED_WITHOUT_ERROR, ATTACHED_IS_PUBLISHED, ATTACHES, RIGHT_CONTEXT],
+        ),
+        wrong(
+            "serves volumes of other drivers",
+            deciding(forget_driver),
+            &[RIGHT_DRIVER],
+        ),
+    ]
+}
+
+pub(super) fn with(flaw: Flaw) -> Mutant {
+    Mutant {
+        flaw: Some(flaw),
+        ..Mutant::default()
+    }
+}
+
+pub(super) fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
     Mutant {
         rules: Some(Rules {
             settle,
@@ -294,7 +389,7 @@ fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mut
     }
 }
 
-fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
+pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
     Mutant {
         rules: Some(Rules {
             attachment,
@@ -423,7 +518,7 @@ fn without_annotation(mut write: Write, key: &str) -> Write {
     write
 }
 
-fn forget_former<'a>(observed: &Observed<'a>) -> Action<'a> {
+pub(super) fn forget_former<'a>(observed: &Observed<'a>) -> Action<'a> {
     let Action::Claim(mut write) = decide::attachment(observed) else {
         return decide::attachment(observed);
     };
@@ -494,7 +589,7 @@ fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp
     writes
 }
 
-fn forget_twin<'a>(observed: &Observed<'a>) -> Action<'a> {
+pub(super) fn forget_twin<'a>(observed: &Observed<'a>) -> Action<'a> {
     let alone = decide::Neighbours {
         here: Vec::new(),
         ..observed.neighbours.clone()
@@ -544,6 +639,25 @@ fn lose_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> V
 fn keep_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let fresh = with_attachment(observed, |attachment| attachment.publish_context = StringMap::default());
     decide::settle(&fresh, outcome, now)
+}
+
+pub(super) fn forget_version(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
+    let mut writes = decide::settle(observed, outcome, now);
+    for write in &mut writes {
+        if let Some(metadata) = write.body["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+    }
+    writes
+}
+
+fn forget_driver<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let name = observed.driver.name.clone();
+    decide::attachment(&with_volume(observed, |volume| {
+        if let VolumeSource::Csi(source) = &mut volume.spec.source {
+            source.driver = name;
+        }
+    }))
 }
 
 /// An Unpublish that no attachment asks for.

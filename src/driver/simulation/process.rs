@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::mutants::{Flaw, has_flaw};
 use super::world::World;
 use crate::lease::Clock;
 
@@ -114,7 +115,11 @@ impl Process {
                 return;
             }
             if let Some(since) = stand.suspended.take() {
-                self.0.clock.monotonic_stood_still(since.elapsed());
+                if has_flaw(Flaw::OneClock) {
+                    self.0.clock.both_stood_still(since.elapsed());
+                } else {
+                    self.0.clock.monotonic_stood_still(since.elapsed());
+                }
             }
             std::mem::take(&mut stand.sleepers)
         };

@@ -26,7 +26,7 @@ use crate::claims::Claims;
 use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
-use crate::lease::{Campaign, Clock, LeaseHealth, LeaseShares, Office, Timing};
+use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
 use crate::telemetry::{DriverLogs, Metrics, Tracers};

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::backend::Call;
 use super::cluster::{Kind, finalizers, is_deleting, text};
+use super::mutants::{Flaw, has_flaw};
 use super::objects::{claim_of, context_of, owner};
 use super::scenario::{DRIVERS, Disk, Event, Secret};
 use super::secrets;
@@ -15,7 +16,8 @@ const SOMEBODYS: &str = "somebody.test/holds";
 /// Puts the objects of a scenario in place.
 pub fn set_the_stage(state: &mut State) {
     for driver in DRIVERS {
-        let spec = json!({"metadata": {}, "spec": {"attachRequired": true}});
+        let required = !has_flaw(Flaw::Unattached);
+        let spec = json!({"metadata": {}, "spec": {"attachRequired": required}});
         state.cluster.create(Kind::Driver, driver, spec);
     }
     for disk in state.scenario.disks.clone() {
@@ -266,6 +268,7 @@ fn drift(state: &mut State, volume: usize, node: usize) {
     let Some((pair, _)) = claim else { return };
     if !state.backend.under_way.contains_key(&pair) {
         state.backend.published.remove(&pair);
+        state.drifted.insert(pair);
     }
 }
 

@@ -71,6 +71,10 @@ pub struct State {
     pub capable: [bool; DRIVERS.len()],
     /// UIDs of attachments that were recorded as attached while their driver had nothing to publish with.
     pub trivial: BTreeSet<String>,
+    /// Which drivers ever had nothing to publish with.
+    pub lacked: [bool; DRIVERS.len()],
+    /// Where the backend lost volumes by itself.
+    pub drifted: BTreeSet<Pair>,
     /// The API server went back.
     pub rollback: Option<Rollback>,
     /// How many changes put the first objects in place.
@@ -162,6 +166,8 @@ impl World {
             secrets: SecretValues::default(),
             capable: [true; DRIVERS.len()],
             trivial: BTreeSet::new(),
+            lacked: [false; DRIVERS.len()],
+            drifted: BTreeSet::new(),
             rollback: None,
             stage: 0,
             place: 0,

@@ -121,8 +121,8 @@ fn recorded_as_attached(state: &mut State, object: &Value) {
     if is_there || state.was_rolled_back(&owner.name) {
         return;
     }
-    let able = driver_of(object).is_none_or(|driver| state.capable[driver]);
-    if !able && !is_held(object) {
+    let lacked = driver_of(object).is_some_and(|driver| state.lacked[driver]);
+    if lacked && !is_held(object) {
         // Nothing was ever published: the driver is served as one that has nothing to publish with.
         state.trivial.insert(owner.uid);
         return;
