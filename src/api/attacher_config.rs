@@ -14,6 +14,7 @@ use super::status::AttacherConfigStatus;
 mod calls;
 mod leader_election;
 mod log_level;
+mod publish_secrets;
 mod reconcile_sync;
 mod tls;
 mod tracing;
@@ -21,6 +22,7 @@ mod tracing;
 pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
 pub use leader_election::LeaderElectionSpec;
 pub use log_level::LogLevel;
+pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
 pub use tls::{SecretReference, TlsSpec};
 pub use tracing::{AnnotationMode, RedactSpec, Redaction, TraceModel, TracingProtocol, TracingSpec};
@@ -160,6 +162,14 @@ pub struct AttacherConfigSpec {
     #[schemars(extend("default" = "Retry"))]
     pub orphan_policy: OrphanPolicy,
 
+    /// The Secrets that the driver may be given: those that volumes name in spec.csi.controllerPublishSecretRef. Entries of
+    /// one namespace add up. A volume that names another Secret is not attached, and the condition AttachmentsHealthy says
+    /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount must be
+    /// allowed to get the Secrets as well. Left out or empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_PUBLISH_SECRETS))]
+    pub publish_secrets: Vec<PublishSecretsSpec>,
+
     /// Limit of the requests that are made to the API server for this driver. By default there is none: the API server
     /// shares its capacity fairly by itself (API Priority and Fairness). A change is used from the next request on.
     #[serde(default)]
@@ -227,6 +237,7 @@ impl AttacherConfigSpec {
             default_fs_type: String::new(),
             orphan_policy: OrphanPolicy::default(),
             tls: None,
+            publish_secrets: Vec::new(),
             kubernetes_api: KubernetesApiSpec::default(),
             leader_election: LeaderElectionSpec::default(),
             deletion_policy: DeletionPolicy::default(),

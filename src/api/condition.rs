@@ -153,6 +153,8 @@ reasons! {
     /// A Secret may not be read: that with the certificates, or with AttachmentsHealthy that of a volume. The message names the
     /// missing right and the value of the chart that grants it.
     SecretForbidden,
+    /// A volume names a Secret that `spec.publishSecrets` does not list; the message has the entry that is missing.
+    SecretNotAllowed,
     /// The driver's Lease may not be read or written; the message names the missing right.
     LeaseForbidden,
     /// The Secret with the certificates cannot be read now: the API server does not answer as it should.

@@ -20,8 +20,8 @@ pub mod validated;
 mod tests;
 
 pub use attacher_config::{
-    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, ReconcileSyncMode,
-    Redaction, TraceModel,
+    AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, PublishSecretsSpec,
+    ReconcileSyncMode, Redaction, TraceModel,
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;

@@ -33,6 +33,8 @@ pub(super) const TRACE_ANNOTATIONS: [&str; 2] = ["tracing.k8s.io/traceparent", "
 pub(super) const MAX_ATTEMPTS: i64 = 1_000;
 /// Shortest time that one trace may cover: below it, most traces would be pieces.
 pub(super) const MIN_TRACE_AGE: Duration = Duration::from_mins(1);
+/// Most entries of `publishSecrets`, and names in each.
+pub(super) const MAX_PUBLISH_SECRETS: usize = 64;
 /// Longest DNS label, hence namespace.
 pub(super) const MAX_NAMESPACE: usize = 63;
 /// Longest DNS name, hence host and name of most objects.
@@ -63,6 +65,9 @@ pub(super) const TLS_WITHOUT_HTTPS_MESSAGE: &str =
 pub(super) const TLS_MISSING_MESSAGE: &str = "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver asks for them";
 pub(super) const NAMESPACE_MESSAGE: &str = "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a letter or digit";
 pub(super) const OBJECT_NAME_MESSAGE: &str = "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit";
+pub(super) const PUBLISH_SECRETS_MESSAGE: &str = "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
+pub(super) const SECRET_NAMES_MESSAGE: &str =
+    "must have 1 to 64 names; leave the field out to allow all Secrets of the namespace";
 pub(super) const SERVER_NAME_MESSAGE: &str = "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the host of endpoint";
 pub(super) const WHOLE_SECONDS_MESSAGE: &str =
     "must be whole seconds, at least 1s, because a Lease counts whole seconds";
@@ -208,6 +213,16 @@ pub(super) fn namespace_or_empty() -> Rule {
 pub(super) fn object_name() -> Rule {
     Rule::new("self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')")
         .message(OBJECT_NAME_MESSAGE)
+}
+
+/// The schema of one name in `publishSecrets`.
+pub(super) fn secret_name() -> serde_json::Value {
+    serde_json::json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_HOST,
+        "x-kubernetes-validations": [object_name()],
+    })
 }
 
 /// What a certificate can be for: a DNS name or an address.

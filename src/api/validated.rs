@@ -5,6 +5,7 @@
 
 mod check;
 mod problem;
+mod publish_secrets;
 mod tracing;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -14,6 +15,7 @@ pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use problem::{ConfigErrors, FieldError, Problem};
+pub use publish_secrets::{PublishSecrets, SecretNames};
 pub use tracing::{Collector, Redact, Tracing};
 
 /// The checked settings of one driver.
@@ -39,6 +41,8 @@ pub struct DriverConfig {
     pub default_fs_type: String,
     /// What NOT_FOUND from ControllerUnpublishVolume means.
     pub orphan_policy: OrphanPolicy,
+    /// The publish secrets that the driver may be given.
+    pub publish_secrets: PublishSecrets,
     /// Limit of the requests to the API server for this driver; `None` is no limit.
     pub kubernetes_api: Option<KubernetesApi>,
     /// How replicas agree on one.

@@ -24,6 +24,9 @@ use crate::telemetry::names::attr;
 
 /// Longest driver text that is carried on; the API server takes a quarter of it.
 const MAX_MESSAGE_BYTES: usize = 4096;
+/// Keys of a publish context that a span tells, and the length of each.
+const MAX_TOLD_KEYS: usize = 32;
+const MAX_TOLD_KEY_BYTES: usize = 128;
 /// Largest answer that is read. What the calls here answer is small; a driver gone wild must not fill our memory.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
@@ -77,6 +80,15 @@ pub(super) struct Frame<'a> {
     pub deadline: Duration,
     pub parent: &'a Span,
     pub secrets: Option<&'a SecretData>,
+}
+
+impl Frame<'_> {
+    /// A text of the driver as it may be told: without the secrets of the call, on one line, and not too long.
+    fn told(&self, text: &str, limit: usize) -> String {
+        let values = self.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
+        let scrubbed = scrub(text, values.map(String::as_str));
+        decide::cut(&plain(&scrubbed), limit).to_owned()
+    }
 }
 
 impl CsiClient {
@@ -226,7 +238,8 @@ impl CsiClient {
         let (mut span, answer) = self.call(&frame, request, describe, call).await?;
         let context = StringMap::from(answer.publish_context);
         if span.is_recording() {
-            let keys: Vec<String> = context.iter().map(|(key, _)| key.to_owned()).collect();
+            let keys = context.iter().take(MAX_TOLD_KEYS);
+            let keys: Vec<String> = keys.map(|(key, _)| frame.told(key, MAX_TOLD_KEY_BYTES)).collect();
             span.set(attr::PUBLISH_CONTEXT_KEYS, keys);
         }
         Ok(context)
@@ -320,7 +333,7 @@ impl CsiClient {
         }
         let source = std::error::Error::source(status);
         if source.is_none() && matches!(said, Said::NoStatus | Said::Ok) {
-            return unreadable(status.message());
+            return unreadable(&frame.told(status.message(), MAX_MESSAGE_BYTES));
         }
         if source.is_some_and(is_turned_away) {
             self.connection.turned_away();
@@ -330,9 +343,7 @@ impl CsiClient {
             (Some(source), None) => chain(source),
             (None, _) => status.message().to_owned(),
         };
-        let values = frame.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
-        let message = scrub(&message, values.map(String::as_str));
-        let message = decide::cut(&plain(&message), MAX_MESSAGE_BYTES).to_owned();
+        let message = frame.told(&message, MAX_MESSAGE_BYTES);
         // As in Go's gRPC, which users know: what the driver did not say itself reads UNAVAILABLE. tonic would tell the cause
         // by several codes, some of which would mean that the driver refused the call.
         let transport = source.is_some() || said == Said::Nothing;

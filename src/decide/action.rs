@@ -190,6 +190,21 @@ pub enum Refusal {
          an AttacherConfig for the driver once it is gone"
     )]
     Leaving(Arc<str>),
+    /// The AttacherConfig does not list the publish secret. The Go sidecar has no such list: it reads with the rights of one
+    /// driver, and this operator with those of all.
+    #[error(
+        "the volume names Secret {}/{}, which spec.publishSecrets of AttacherConfig {config} does not list; if driver \
+         {driver} may be given this Secret, add {{namespace: {}, names: [{}]}}",
+        secret.namespace, secret.name, secret.namespace, secret.name
+    )]
+    SecretNotAllowed {
+        /// The Secret.
+        secret: SecretReference,
+        /// The AttacherConfig.
+        config: Arc<str>,
+        /// The driver.
+        driver: Arc<str>,
+    },
     /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
     /// hand the handle to the wrong backend.
     #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
@@ -211,6 +226,7 @@ impl Refusal {
             Self::SharedOnNode { .. } => "volume_shared",
             Self::CapabilityLost(_) => "capability_lost",
             Self::Leaving(_) => "config_deleting",
+            Self::SecretNotAllowed { .. } => "secret_not_allowed",
             Self::SourceTwice
             | Self::SourceMissing
             | Self::NotCsi

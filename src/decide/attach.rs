@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
 use super::observed::{Credentials, NodeEntry, Observed, Patience, ReleaseWithoutCall};
 use super::{is_claimed, patch, publication, volume};
-use crate::objects::{Attachment, CsiSource, Source, Volume, VolumeSource, VolumeSpec};
+use crate::objects::{Attachment, CsiSource, SecretReference, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
@@ -25,26 +25,18 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let attachment = observed.attachment;
-    let spec = match &attachment.source {
-        Source::Both(_) => return Err(Refusal::SourceTwice),
-        Source::Neither => return Err(Refusal::SourceMissing),
-        Source::Inline(spec) => spec,
-        Source::PersistentVolume(name) => {
-            let volume = live_volume(observed, name)?;
-            same_driver(observed, csi_source(observed, &volume.spec)?)?;
-            if !volume.finalizers.contains(&observed.driver.finalizer) {
-                return Ok(Action::ProtectVolume(patch::protect_volume(
-                    volume,
-                    &observed.driver.finalizer,
-                )));
-            }
-            &volume.spec
-        }
-    };
-    let source = csi_source(observed, spec)?;
-    same_driver(observed, source)?;
+    let (spec, source) = published(observed)?;
+    let secret = allowed(observed, source)?;
+    if let (Source::PersistentVolume(_), Some(volume)) = (&attachment.source, observed.volume)
+        && !volume.finalizers.contains(&observed.driver.finalizer)
+    {
+        return Ok(Action::ProtectVolume(patch::protect_volume(
+            volume,
+            &observed.driver.finalizer,
+        )));
+    }
     let capability = volume::capability(spec, source, observed)?;
-    if let (Some(secret), Credentials::NotLoaded) = (&source.publish_secret, observed.credentials) {
+    if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
     let node_id = attach_node_id(observed)?;
@@ -72,6 +64,37 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         volume_context: &source.attributes,
         former: former.map(Place::from).collect(),
     }))
+}
+
+/// The publish secret that the attach needs.
+pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretReference>, Refusal> {
+    if observed.attachment.attached && !observed.forced {
+        return Ok(None);
+    }
+    let (_, source) = published(observed)?;
+    allowed(observed, source)
+}
+
+/// What is to be published. It is this driver's.
+fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSource), Refusal> {
+    let spec = match &observed.attachment.source {
+        Source::Both(_) => return Err(Refusal::SourceTwice),
+        Source::Neither => return Err(Refusal::SourceMissing),
+        Source::Inline(spec) => spec,
+        Source::PersistentVolume(name) => &live_volume(observed, name)?.spec,
+    };
+    let source = csi_source(observed, spec)?;
+    same_driver(observed, source)?;
+    Ok((spec, source))
+}
+
+/// The publish secret of a volume, if the driver may be given it. Asked before anything is written or read: nobody is to
+/// learn by us whether there is such a Secret.
+fn allowed<'a>(observed: &Observed<'a>, source: &'a CsiSource) -> Result<Option<&'a SecretReference>, Refusal> {
+    match &source.publish_secret {
+        Some(secret) if !observed.may_give(secret) => Err(observed.secret_refusal(secret)),
+        secret => Ok(secret.as_ref()),
+    }
 }
 
 /// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for

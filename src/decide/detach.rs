@@ -27,10 +27,33 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
             node: other.node.clone(),
         });
     }
-    if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
+    if let (Some(secret), Credentials::NotLoaded) = (allowed(observed, secret)?, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
     Ok(Action::Unpublish(UnpublishRequest { places, confirmed }))
+}
+
+/// The publish secret that the detach needs.
+pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretReference>, Refusal> {
+    if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
+        return Ok(None);
+    }
+    let (_, secret) = published_volume(observed)?;
+    allowed(observed, secret)
+}
+
+/// The Secret that the volume names, if the driver may be given it; else the one that was noted when the attachment was
+/// claimed. That one was allowed then, and without it the volume could never be detached.
+fn allowed<'a>(
+    observed: &Observed<'a>,
+    named: Option<&'a SecretReference>,
+) -> Result<Option<&'a SecretReference>, Refusal> {
+    match (named, &observed.attachment.volume_note) {
+        (Some(secret), _) if observed.may_give(secret) => Ok(named),
+        (Some(_), Some(note)) => Ok(note.secret.as_ref()),
+        (Some(secret), None) => Err(observed.secret_refusal(secret)),
+        (None, _) => Ok(None),
+    }
 }
 
 /// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one

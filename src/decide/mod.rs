@@ -25,6 +25,7 @@ pub mod patch;
 mod protect;
 mod publication;
 pub mod reconcile;
+mod scrub;
 mod settle;
 mod volume;
 
@@ -32,14 +33,15 @@ pub use action::{
     Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
 };
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
-pub use message::{MAX_ERROR_BYTES, cut, plain, scrub};
+pub use message::{MAX_ERROR_BYTES, cut, plain};
 pub use observed::{
     Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
-    ReleaseWithoutCall,
+    PublishSecrets, ReleaseWithoutCall,
 };
 pub use patch::Write;
 pub use protect::{VolumeAction, VolumeKept, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
+pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
 
 #[cfg(test)]
@@ -57,6 +59,19 @@ pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
         detach::decide(observed)
     } else {
         attach::decide(observed)
+    }
+}
+
+/// The publish secret that the next call about an attachment needs; an error if it cannot be told, or if the driver may
+/// not be given it.
+pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::objects::SecretReference>, Refusal> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
+        Ok(None)
+    } else if attachment.deleting.is_some() {
+        detach::secret(observed)
+    } else {
+        attach::secret(observed)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 pub use crate::api::OrphanPolicy;
+pub use crate::api::validated::PublishSecrets;
 use crate::api::names::finalizer_name;
-use crate::objects::{Attachment, Volume};
+use super::action::Refusal;
+use crate::objects::{Attachment, SecretReference, Volume};
 
 /// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,10 @@ pub struct Policy {
     pub orphans: OrphanPolicy,
     /// Whether the AttacherConfig is being deleted and waits for its volumes, so that nothing new is claimed.
     pub leaving: bool,
+    /// The publish secrets that the driver may be given.
+    pub publish_secrets: PublishSecrets,
+    /// Name of the AttacherConfig that says so, for messages.
+    pub config: Arc<str>,
 }
 
 /// What the CSINode of the attachment's node says of the driver.
@@ -122,6 +128,22 @@ pub enum Patience {
     Left,
     /// It was held back for as long as is good.
     Exhausted,
+}
+
+impl Observed<'_> {
+    /// Whether the driver may be given a Secret.
+    pub(super) fn may_give(&self, secret: &SecretReference) -> bool {
+        self.policy.publish_secrets.allows(&secret.namespace, &secret.name)
+    }
+
+    /// That it may not.
+    pub(super) fn secret_refusal(&self, secret: &SecretReference) -> Refusal {
+        Refusal::SecretNotAllowed {
+            secret: secret.clone(),
+            config: self.policy.config.clone(),
+            driver: self.driver.name.clone(),
+        }
+    }
 }
 
 /// Everything that a decision about one VolumeAttachment reads.

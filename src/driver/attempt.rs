@@ -8,6 +8,7 @@ use super::lives::{Ended, Handle};
 use super::record::failed_with;
 use super::release;
 use super::report::{self, Cause};
+use super::secrets::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::decide::patch::{self, Target};
 use crate::decide::{self, Action, Credentials, Failure, Observed, Policy, Refusal, Write};
@@ -44,8 +45,8 @@ pub(super) struct Attempt<'w> {
     pub secrets: Option<SecretData>,
     /// The Secret that the volume names, once it was asked for.
     pub needed_secret: Option<SecretReference>,
-    /// The same, if it may not be read.
-    pub refused_secret: Option<SecretReference>,
+    /// Why the driver is not given the Secret that the volume names, if it is not.
+    pub denied_secret: Option<Withheld>,
     /// Whether the API server was asked for a volume that the cache does not know.
     asked_for_volume: bool,
     /// The same, for the CSINode.
@@ -77,6 +78,7 @@ pub(super) fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
 
 /// Runs one attempt.
 pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
+    work.waits.calls.end(name);
     let mut attempt = Attempt {
         work,
         run,
@@ -87,7 +89,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         ended: Ended::Neither,
         secrets: None,
         needed_secret: None,
-        refused_secret: None,
+        denied_secret: None,
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
@@ -96,35 +98,13 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
     let verdict = to_its_end(&mut attempt, name).await;
     attempt.end_span(name);
     work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
-    attempt.tell_of_secret(name, verdict);
-    match (verdict, &attempt.needed_secret) {
-        (Verdict::Done, _) => {
-            work.holds.end(name);
-            work.secret_watches.end(name);
-            work.forced.end(name);
-        }
-        (Verdict::Failed | Verdict::FailedWith { .. }, Some(reference)) => {
-            let tried = attempt.secrets.as_ref().map(SecretData::version);
-            let (requests, queue) = (&work.context.requests, &work.queue);
-            work.secret_watches
-                .wait(requests, queue, reference, &Arc::from(name), tried);
-        }
-        _ => {}
-    }
+    attempt.settle_waits(name, verdict);
     verdict
-}
-
-fn policy(config: &DriverConfig) -> Policy {
-    Policy {
-        default_fs_type: config.default_fs_type.as_str().into(),
-        orphans: config.orphan_policy,
-        leaving: config.leaving,
-    }
 }
 
 async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
-    let mut policy = policy(&config);
+    let mut policy = policy(work, &config);
     // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
     let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
     let mut opened = false;
@@ -136,22 +116,24 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         let Some(snapshot) = work.context.store.attachment(name) else {
             return Verdict::Done;
         };
-        let credentials = if attempt.secrets.is_some() {
-            Credentials::Loaded
-        } else {
-            Credentials::NotLoaded
-        };
         // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
         policy.leaving = work.config.borrow().leaving;
-        let observed = Observed {
-            patience: work.holds.patience(name, longest_hold),
-            forced: work.forced.contains(&snapshot.attachment),
-            ..observe(&snapshot, &work.facts, &policy, credentials)
+        let mut observed = Observed {
+            patience: work.waits.holds.patience(name, longest_hold),
+            forced: work.waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded)
         };
+        // A volume that was made anew under its name may need another Secret than the one that was read.
+        let needed = decide::publish_secret(&observed).ok().flatten();
+        if attempt.secrets.is_some() && needed == attempt.needed_secret.as_ref() {
+            observed.credentials = Credentials::Loaded;
+        } else {
+            attempt.secrets = None;
+        }
         let action = (work.rules.attachment)(&observed);
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
-            let rest = work.holds.hold(&snapshot.attachment.name, longest_hold, exists);
+            let rest = work.waits.holds.hold(&snapshot.attachment.name, longest_hold, exists);
             report::held(work, &snapshot, other, rest);
             return Verdict::After(rest);
         }
@@ -187,15 +169,47 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     Verdict::Failed
 }
 
+/// The settings that decisions are made by.
+fn policy(work: &Work, config: &DriverConfig) -> Policy {
+    Policy {
+        default_fs_type: config.default_fs_type.as_str().into(),
+        orphans: config.orphan_policy,
+        leaving: config.leaving,
+        publish_secrets: config.publish_secrets.clone(),
+        config: work.config_name.clone(),
+    }
+}
+
 impl Attempt<'_> {
-    /// Shows that the Secret may not be read, or that it may be, in the status of the AttacherConfig.
-    fn tell_of_secret(&self, name: &str, verdict: Verdict) {
-        // An attempt that did not get as far as the Secret learned nothing about it.
-        if self.needed_secret.is_some() || verdict == Verdict::Done {
-            let work = self.work;
-            let refused = self.refused_secret.as_ref();
-            work.secret_watches.refused(name, refused, &work.publisher);
+    /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
+    /// is a Secret which the driver is not given.
+    fn settle_waits(&self, name: &str, verdict: Verdict) {
+        let (work, waits) = (self.work, &self.work.waits);
+        if verdict == Verdict::Done {
+            return waits.end(name);
         }
+        // An attempt that did not get as far as the Secret learned nothing about it.
+        if self.needed_secret.is_some() || self.denied_secret.is_some() {
+            waits.secrets.learn(name, self.denied_secret.clone(), &work.publisher);
+        }
+        let failed = matches!(verdict, Verdict::Failed | Verdict::FailedWith { .. });
+        if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {
+            let tried = self.secrets.as_ref().map(SecretData::version);
+            let (requests, queue) = (&work.context.requests, &work.queue);
+            waits.secrets.wait(requests, queue, reference, &Arc::from(name), tried);
+        }
+        // Asked after the wait began: who takes in the end of the attachment from here on ends it.
+        let Some(snapshot) = work.context.store.attachment(name) else {
+            return waits.end(name);
+        };
+        let policy = policy(work, &self.config);
+        let observed = Observed {
+            forced: waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded)
+        };
+        waits
+            .secrets
+            .needs(name, &decide::publish_secret(&observed), &work.publisher);
     }
 
     /// Ends an attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver
@@ -277,6 +291,7 @@ impl Attempt<'_> {
                 Step::Again
             }
             Action::Refuse(refusal) => {
+                self.denied_secret = Withheld::not_allowed(&refusal);
                 let (failure, cause) = (Failure::plain(refusal.to_string()), Cause::Missing(refusal.reason()));
                 let step = self.fail(snapshot, observed, failure, cause).await;
                 if matches!(refusal, Refusal::CapabilityLost(_)) && self.work.facts.stalls() {

@@ -7,12 +7,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
 mod lanes;
 mod lease;
+mod secrets;
 mod traces;
 mod truth;
 
@@ -47,6 +48,12 @@ const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 struct Api {
     objects: Mutex<BTreeMap<String, Value>>,
     patches: Mutex<Vec<(String, Value, u16)>>,
+    /// Paths of all reads in the order of arrival.
+    reads: Mutex<Vec<String>>,
+    /// Whether reads of Secrets are answered with 403.
+    secrets_forbidden: AtomicBool,
+    /// Whether patches of attachments wait.
+    hold_attachments: AtomicBool,
     version: Mutex<u64>,
     changes: watch::Sender<()>,
     /// Patches of volumes wait here until so many have come.
@@ -156,7 +163,11 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         return untrue;
     }
     let (code, object) = if request.method() == Method::GET {
-        let answer = api.get(&path).map_or_else(|| (404, not_found(&path)), |object| (200, object));
+        let answer = if path.contains("/secrets/") && api.secrets_forbidden.load(Ordering::SeqCst) {
+            (403, json!({"message": "forbidden"}))
+        } else {
+            api.get(&path).map_or_else(|| (404, not_found(&path)), |object| (200, object))
+        };
         if let Some(barrier) = &api.reads_together {
             barrier.wait().await;
             barrier.wait().await;
@@ -173,6 +184,9 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         }
         if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
             barrier.wait().await;
+        }
+        while path.starts_with(ATTACHMENTS) && api.hold_attachments.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let (code, object) = api.patch(&path, form, body.clone());
         api.patches.lock().push((path, body, code));

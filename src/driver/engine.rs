@@ -8,20 +8,20 @@ use tokio_util::task::AbortOnDropHandle;
 use super::failures::Failures;
 use super::fence::FencedClient;
 use super::flights::Flights;
-use super::holds::Holds;
 use super::lives::Lives;
 use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
-use super::secrets::SecretWatches;
 use super::status::Publisher;
+use super::waits::Waits;
 use super::{Context, attempt, reconcile, release};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::lease::Term;
+use crate::objects::SecretReference;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::schedule;
-use crate::store::{AttacherKey, Cause, Conflict, Forced, Registration, Route, Snapshot};
+use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
 use crate::telemetry::{DriverTracer, Tracer};
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
@@ -36,6 +36,8 @@ pub const RELEASES_AT_ONCE: usize = 100;
 pub(super) struct Work {
     pub context: Context,
     pub facts: Arc<DriverFacts>,
+    /// Name of the AttacherConfig.
+    pub config_name: Arc<str>,
     /// The settings in use; each attempt reads them anew.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
@@ -44,10 +46,7 @@ pub(super) struct Work {
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
     pub flights: Flights,
-    pub holds: Holds,
-    pub secret_watches: SecretWatches,
-    /// Attachments to be worked on though they look settled.
-    pub forced: Forced,
+    pub waits: Arc<Waits>,
     /// Which failures are written on the attachments.
     pub failures: Failures,
     /// The traces of what is pending.
@@ -107,16 +106,19 @@ impl Engine {
             .failures_per_second(Rate::from(FAILURES_PER_SECOND))
             .observer(Arc::new(observer))
             .build();
-        let forced = Forced::default();
+        let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
         let of_config = context.config_trace.clone();
         let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
-        let told = lives.clone();
+        let (told, ended) = (lives.clone(), waits.clone());
         let route = Route {
-            forced: forced.clone(),
-            settled: Arc::new(move |attachment, rest| told.settled(attachment, rest)),
+            forced: waits.forced.clone(),
+            settled: Arc::new(move |attachment, rest| {
+                ended.end(&attachment.name);
+                told.settled(attachment, rest);
+            }),
             facts: facts.clone(),
-            config: config_name,
+            config: config_name.clone(),
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
@@ -129,15 +131,14 @@ impl Engine {
         let work = Arc::new(Work {
             context,
             facts,
+            config_name,
             config,
             queue,
             publisher,
             rules: Rules::default(),
             live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
-            holds: Holds::default(),
-            secret_watches: SecretWatches::default(),
-            forced,
+            waits,
             failures: Failures::new(tokio::time::Instant::now().into_std()),
             lives,
             capability_missed: Notify::new(),
@@ -204,6 +205,8 @@ impl Engine {
         self.work.queue.set_limits(limits(config, &self.work.facts));
         self.work.queue.set_backoff(backoff(config));
         self.api_limit.set(api_limit(config));
+        let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
+        self.work.waits.secrets.keep_allowed(is_allowed);
         // A collector that is not named any more is let go of now, not at the next attempt.
         drop(self.work.tracer());
         self.work.queue.wake_all(Cause::Config.into());

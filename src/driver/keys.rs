@@ -123,7 +123,7 @@ impl Reader {
                 // What cannot be told is read to learn why.
                 SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
                 SecretEvent::Gone => self.tell(Reason::SecretMissing, missing(&self.reference)),
-                SecretEvent::Forbidden => self.tell(Reason::SecretForbidden, rights::secret(&self.reference)),
+                SecretEvent::Forbidden => self.tell(Reason::SecretForbidden, rights::certificates(&self.reference)),
             }
         }
     }
@@ -208,7 +208,7 @@ fn missing(reference: &SecretReference) -> String {
 
 fn unreadable(reference: &SecretReference, error: &ApiError) -> (Reason, String) {
     if error.lacks_right() {
-        return (Reason::SecretForbidden, rights::secret(reference));
+        return (Reason::SecretForbidden, rights::certificates(reference));
     }
     let SecretReference { namespace, name } = reference;
     let message = format!("cannot read Secret {namespace}/{name}: {error}; trying again");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attempt::{Attempt, Step};
 use super::report::Cause;
 use super::rights;
+use super::secrets::Withheld;
 use crate::decide::patch::Target;
 use crate::decide::{Failure, Observed};
 use crate::kubernetes::Returned;
@@ -49,7 +50,7 @@ impl Attempt<'_> {
                 let SecretReference { namespace, name } = reference;
                 let mut text = format!("failed to load secret \"{namespace}/{name}\": {error}");
                 if error.lacks_right() {
-                    self.refused_secret = Some(reference.clone());
+                    self.denied_secret = Some(Withheld::forbidden(reference));
                     text = format!("{text}; {}", rights::missing_secret(reference));
                 }
                 self.fail(snapshot, observed, Failure::plain(text), Cause::of_secret(&error))

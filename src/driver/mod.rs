@@ -37,6 +37,7 @@ mod sync_span;
 mod task;
 mod turn;
 mod undo;
+mod waits;
 
 pub use config_trace::{Change, ConfigTrace, Seen};
 pub use engine::RELEASES_AT_ONCE;

@@ -15,8 +15,7 @@ use crate::decide::{
 };
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::schedule;
-use crate::store::{Cause as Reason, Snapshot};
+use crate::store::{AttacherKey, Snapshot};
 use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -166,11 +165,10 @@ impl Attempt<'_> {
     /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
     fn stand_aside(&self, occupied: Occupied) -> Step {
-        let (queue, key) = (self.work.queue.clone(), self.run.key().clone());
-        schedule::spawn(async move {
-            occupied.ended().await;
-            queue.wake(&key, Reason::Retry.into());
-        });
+        let work = self.work;
+        if let AttacherKey::Attachment(name) = self.run.key() {
+            work.waits.calls.wait(name, occupied, work.queue.clone());
+        }
         let timeouts = self.timeouts();
         Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
     }

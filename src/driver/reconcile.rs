@@ -63,7 +63,7 @@ pub(super) async fn run(work: Arc<Work>) {
         } else {
             memory = Memory::default();
             work.context.metrics.reconcile_sync_rests(&work.facts.name);
-            work.forced.keep(|_| false);
+            work.waits.forced.keep(|_| false);
         }
         let ended = Instant::now();
         let share = 1.0 + JITTER * fastrand::f64();
@@ -139,7 +139,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
 fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
-    work.forced.keep(|name| names.contains(name));
+    work.waits.forced.keep(|name| names.contains(name));
     for expected in &compared.contradicted {
         debug!(
             driver = &*work.facts.name,
@@ -222,7 +222,7 @@ fn force(work: &Work, expected: &Expectation) {
         Wanted::Gone => "detach",
     };
     work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
-    work.forced.mark(&expected.name, &expected.uid);
+    work.waits.forced.mark(&expected.name, &expected.uid);
     work.context.store.look_at(&expected.name, Cause::ForceSync);
 }
 

@@ -3,21 +3,40 @@
 
 use crate::objects::SecretReference;
 
-/// Says that a Secret may not be read, and how to let the operator read it.
+/// Says that a publish secret may not be read, and how to let the operator read it.
 pub(super) fn secret(reference: &SecretReference) -> String {
-    let SecretReference { namespace, name } = reference;
+    format!("{}; {}", forbidden(reference), missing_secret(reference))
+}
+
+/// The same of the Secret with the certificates of a connection.
+pub(super) fn certificates(reference: &SecretReference) -> String {
     format!(
-        "the operator may not get Secret {namespace}/{name}; {}",
-        missing_secret(reference)
+        "{}; {}; the chart makes it for the tls of an AttacherConfig that is in its values",
+        forbidden(reference),
+        rule(reference)
     )
 }
 
-/// The rule that is missing to read a Secret, and the value of the chart that makes it.
+/// The rule that is missing to read a publish secret, and the value of the chart that makes it.
 pub(super) fn missing_secret(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
     format!(
+        "{}; the chart makes it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \
+         drivers.NAME.config or attacherConfigs.NAME",
+        rule(reference)
+    )
+}
+
+fn forbidden(reference: &SecretReference) -> String {
+    let SecretReference { namespace, name } = reference;
+    format!("the operator may not get Secret {namespace}/{name}")
+}
+
+fn rule(reference: &SecretReference) -> String {
+    let SecretReference { namespace, name } = reference;
+    format!(
         "its ServiceAccount needs, by a Role in namespace {namespace}, apiGroups [\"\"], resources [secrets], resourceNames \
-         [{name}], verbs [get]; the chart makes it for the value secretAccess: [{{namespace: {namespace}, names: [{name}]}}]"
+         [{name}], verbs [get]"
     )
 }
 
@@ -33,12 +52,13 @@ mod tests {
         };
         let rule =
             "Role in namespace storage, apiGroups [\"\"], resources [secrets], resourceNames [publish], verbs [get]";
-        let value = "secretAccess: [{namespace: storage, names: [publish]}]";
-        let text = secret(&reference);
-        assert!(
-            text.starts_with("the operator may not get Secret storage/publish; "),
-            "{text}"
-        );
-        assert!(text.contains(rule) && text.contains(value), "{text}");
+        let value = "publishSecrets: [{namespace: storage, names: [publish]}]";
+        for (text, value) in [(secret(&reference), value), (certificates(&reference), "tls")] {
+            assert!(
+                text.starts_with("the operator may not get Secret storage/publish; "),
+                "{text}"
+            );
+            assert!(text.contains(rule) && text.contains(value), "{text}");
+        }
     }
 }

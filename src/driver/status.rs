@@ -78,12 +78,14 @@ pub struct LastFailure {
     pub trace_id: Option<String>,
 }
 
-/// Secrets of volumes that may not be read.
+/// Secrets of volumes that the driver is not given: they may not be read, or the AttacherConfig does not list them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
-    /// Which one, the right that is missing, and how to grant it; about one of them, when there are several.
+pub struct WithheldSecrets {
+    /// Why, for the condition AttachmentsHealthy.
+    pub reason: Reason,
+    /// Which one, what is missing, and how to add it; about one of them, when there are several.
     pub message: String,
-    /// How many attachments wait for the right to read a Secret.
+    /// How many attachments wait for such a Secret.
     pub attachments: usize,
 }
 
@@ -111,8 +113,8 @@ pub struct DriverStatus {
     pub concern: Option<String>,
     /// What failed last.
     pub last_failure: Option<LastFailure>,
-    /// Secrets of volumes that may not be read, while attachments wait for them.
-    pub forbidden: Option<Forbidden>,
+    /// Secrets that the driver is not given, while attachments wait for them.
+    pub withheld: Option<WithheldSecrets>,
     /// The last comparison with what the driver lists.
     pub last_reconcile: Option<LastReconcile>,
     /// Attempts that ended; changes whenever counts may have changed.
@@ -135,7 +137,7 @@ impl DriverStatus {
             plugin: None,
             concern: None,
             last_failure: None,
-            forbidden: None,
+            withheld: None,
             last_reconcile: None,
             attempts: 0,
             claims: 0,
@@ -196,8 +198,8 @@ impl Publisher {
         self.change(|status| &mut status.last_failure, Some(failure));
     }
 
-    pub fn forbidden(&self, forbidden: Option<Forbidden>) {
-        self.change(|status| &mut status.forbidden, forbidden);
+    pub fn withheld(&self, withheld: Option<WithheldSecrets>) {
+        self.change(|status| &mut status.withheld, withheld);
     }
 
     pub fn reconciled(&self, last: LastReconcile) {

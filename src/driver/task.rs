@@ -385,7 +385,7 @@ impl DriverTask {
         }
         publisher.phase(Phase::Draining);
         let Some(driver) = held.drain().await else { return };
-        publisher.forbidden(None);
+        publisher.withheld(None);
         *self.queue.lock() = None;
         self.context.metrics.forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");

@@ -9,8 +9,8 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{
-    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, ReconcileSync, Timeouts,
-    Tracing,
+    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, PublishSecrets, ReconcileSync,
+    Timeouts, Tracing,
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};
@@ -142,6 +142,8 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         // No error of the driver means detached, as for the sidecar.
         orphan_policy: OrphanPolicy::Retry,
         tls: None,
+        // The sidecar reads what its ServiceAccount may read, which is that of one driver.
+        publish_secrets: PublishSecrets::Any,
         // The limit of --kube-api-qps is one of the process.
         kubernetes_api: None,
         leader_election: elected_by_the_process(),

@@ -28,7 +28,7 @@ pub use error::{ApiError, ApiErrorKind};
 pub use requests::{Requests, Returned};
 pub use reviews::Identity;
 pub use secret_data::SecretData;
-pub use secrets::SecretEvent;
+pub use secrets::{SecretEvent, pause_after};
 pub use share::{Limits as PlaceLimits, Places};
 pub use spans::end_span;
 pub use throttle::{RateLimit, Throttle};

@@ -104,6 +104,17 @@ pub enum Returned {
     Volume(Box<Volume>),
 }
 
+/// What requests are for, hence which others they leave the API server to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    /// Work.
+    Work,
+    /// To note a failure: among those in flight they count together, whichever driver they are for.
+    Note,
+    /// To look whether something has changed: as notes, and they leave the limits of requests to all others.
+    Look,
+}
+
 /// Sends requests over one client, each with a deadline, a CLIENT span and a metric.
 #[derive(Clone)]
 pub struct Requests {
@@ -116,8 +127,7 @@ pub struct Requests {
     limits: Limits,
     gate: Gate,
     places: Option<Places>,
-    /// Whether they only note failures.
-    notes: bool,
+    rank: Rank,
     /// How often they were sent before.
     pub(super) resends: u32,
 }
@@ -136,7 +146,7 @@ impl Requests {
             limits: Limits::default(),
             gate: Gate::default(),
             places: None,
-            notes: false,
+            rank: Rank::Work,
             resends: 0,
         }
     }
@@ -170,7 +180,17 @@ impl Requests {
     #[must_use]
     pub fn for_notes(&self) -> Self {
         Self {
-            notes: true,
+            rank: Rank::Note,
+            ..self.clone()
+        }
+    }
+
+    /// The same requests, of which none is for more than to look whether something has changed: they wait until nothing
+    /// else makes use of the limits.
+    #[must_use]
+    pub fn for_looks(&self) -> Self {
+        Self {
+            rank: Rank::Look,
             ..self.clone()
         }
     }
@@ -276,14 +296,18 @@ impl Requests {
         let about = About::new(resource, request.uri().path());
         let kind = Kind::from(format!("{method} {}", resource.name));
         let again = self.gate.pass(&kind).await;
-        let waited = self.limits.pass(&self.metrics, method.as_str(), &self.host).await;
+        let verb = method.as_str();
+        let waited = match self.rank {
+            Rank::Look => self.limits.pass_when_idle(&self.metrics, verb, &self.host).await,
+            Rank::Work | Rank::Note => self.limits.pass(&self.metrics, verb, &self.host).await,
+        };
         let mut span = self.span(&request, resource, parent);
         if let Some(waited) = waited {
             span.set(attr::K8S_LIMIT_WAIT, waited.as_secs_f64());
         }
         // Requests that are for no driver, such as events, come one after another.
         let _place = match (&self.places, self.limits.driver()) {
-            (Some(places), Some(_)) if self.notes => Some(places.take_for_note().await),
+            (Some(places), Some(_)) if self.rank != Rank::Work => Some(places.take_for_note().await),
             (Some(places), Some(driver)) => Some(places.take(driver).await),
             _ => None,
         };

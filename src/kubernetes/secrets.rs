@@ -1,4 +1,4 @@
-//! Following one Secret without reading it, with no other right than to get it.
+//! Asking how a Secret is without reading it, with no other right than to get it.
 //!
 //! Who may list or watch Secrets by name has no more than who may get them; that right is left out all the same, so that what
 //! the operator is granted on Secrets is one word. So one Secret is asked for now and then, its metadata only.
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// What became of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretEvent {
     /// It is there, in this version.
     State(ResourceVersion),
@@ -34,6 +34,24 @@ pub enum SecretEvent {
     Forbidden,
     /// The API server does not say, for another reason. Told only while nothing else was.
     Unknown,
+}
+
+impl SecretEvent {
+    /// Whether it says more than the last one that did.
+    pub fn is_news_after(self, told: Option<Self>) -> bool {
+        match self {
+            Self::Unknown => told.is_none(),
+            _ => told != Some(self),
+        }
+    }
+}
+
+/// The pause before the next look: short after news, then twice as long each time.
+pub fn pause_after(is_news: bool, last: Option<Duration>) -> Duration {
+    match last {
+        Some(last) if !is_news => (last * 2).min(LONGEST_PAUSE),
+        _ => SHORTEST_PAUSE,
+    }
 }
 
 impl Requests {
@@ -49,6 +67,16 @@ impl Requests {
             let event = follower.next().await;
             Some((event, follower))
         })
+    }
+
+    /// How a Secret is now.
+    pub async fn look_at_secret(&self, reference: &SecretReference) -> SecretEvent {
+        match self.secret_version(reference).await {
+            Ok(version) => SecretEvent::State(version),
+            Err(error) if error.kind == ApiErrorKind::NotFound => SecretEvent::Gone,
+            Err(error) if error.lacks_right() => SecretEvent::Forbidden,
+            Err(_) => SecretEvent::Unknown,
+        }
     }
 
     /// The version of a Secret, whose contents stay with the API server.
@@ -80,22 +108,13 @@ impl Follower {
             if let Some(pause) = self.pause {
                 tokio::time::sleep(pause).await;
             }
-            let event = match self.requests.secret_version(&self.reference).await {
-                Ok(version) => SecretEvent::State(version),
-                Err(error) if error.kind == ApiErrorKind::NotFound => SecretEvent::Gone,
-                Err(error) if error.lacks_right() => SecretEvent::Forbidden,
-                Err(_) => SecretEvent::Unknown,
-            };
-            let is_news = match event {
-                SecretEvent::Unknown => self.told.is_none(),
-                _ => self.told.as_ref() != Some(&event),
-            };
+            let event = self.requests.look_at_secret(&self.reference).await;
+            let is_news = event.is_news_after(self.told);
+            self.pause = Some(pause_after(is_news, self.pause));
             if is_news {
-                self.pause = Some(SHORTEST_PAUSE);
-                self.told = Some(event.clone());
+                self.told = Some(event);
                 return event;
             }
-            self.pause = self.pause.map(|pause| (pause * 2).min(LONGEST_PAUSE));
         }
     }
 }

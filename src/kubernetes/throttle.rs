@@ -20,6 +20,9 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
+/// The longest that a request which gives way sleeps before it looks again: the limit may be another one by then.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
 /// Lets requests pass at a limited rate. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct Throttle(Arc<Shared>);
@@ -59,6 +62,13 @@ impl Throttle {
         *bucket = limit.map(Bucket::new);
         drop(bucket);
         self.0.changed.notify_waiters();
+    }
+
+    /// How long it takes until a request can pass without holding back another one: until all that passed would have had
+    /// their turns in an even spacing. Zero when there is no limit.
+    fn busy_for(&self) -> Duration {
+        let next = self.0.bucket.lock().as_ref().and_then(|bucket| bucket.next);
+        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
@@ -110,6 +120,18 @@ impl Limits {
 
     pub fn driver(&self) -> Option<&Arc<str>> {
         self.own.as_ref().map(|(driver, _)| driver)
+    }
+
+    /// Waits until nothing else makes use of the limits, then as [`Limits::pass`].
+    pub async fn pass_when_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+        loop {
+            let own = self.own.as_ref().map(|(_, throttle)| throttle);
+            let busy = self.process.iter().chain(own).map(Throttle::busy_for).max();
+            match busy {
+                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(LONGEST_NAP)).await,
+                _ => return self.pass(metrics, verb, host).await,
+            }
+        }
     }
 
     /// Waits for the turn of a request; for how long, where there is a limit.

@@ -134,7 +134,7 @@ impl AccessModes {
 }
 
 /// Name and namespace of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SecretReference {
     /// Namespace.
     pub namespace: Box<str>,

@@ -332,6 +332,7 @@ impl Store {
             Change::Attachment { name, replaced, cause } => {
                 if let Some(replaced) = &replaced {
                     self.tell_gone(replaced);
+                    self.forget_if_gone(replaced);
                 }
                 self.look_at_attachment(&name, cause);
                 self.look_at_those_waiting_for(&name, replaced.as_deref());

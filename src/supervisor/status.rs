@@ -285,13 +285,13 @@ fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
 fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsHealthy;
     // It says what to do, which is better than that something is stuck for want of it.
-    if let Some(forbidden) = facts.driver.and_then(|driver| driver.forbidden.as_ref()) {
-        let waiting = match forbidden.attachments {
+    if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
+        let waiting = match withheld.attachments {
             1 => "1 attachment waits for it".to_owned(),
-            count => format!("{count} attachments wait for a Secret that may not be read"),
+            count => format!("{count} attachments wait for Secrets that the driver is not given"),
         };
-        let message = format!("{}; {waiting}", forbidden.message);
-        return ConditionUpdate::new(kind, false, Reason::SecretForbidden, message);
+        let message = format!("{}; {waiting}", withheld.message);
+        return ConditionUpdate::new(kind, false, withheld.reason, message);
     }
     if let Some(stuck) = facts.stuck {
         let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result, apply_yaml};
+use crate::test::SECRETS;
 use csi_attacher_operator::api::crd;
 
 const RBAC: &str = include_str!("../../config/rbac.yaml");
@@ -88,8 +89,11 @@ async fn admin(kubeconfig: &Path) -> Result<Client> {
 /// What the flags of a sidecar mean in an AttacherConfig.
 fn spec(flags: &Flags) -> Result<Value> {
     let timeout = flags.need("timeout")?;
+    // A sidecar is given what it may read. In the second namespace it may read nothing, which is a scenario.
+    let secrets = [SECRETS, "default"].map(|namespace| json!({ "namespace": namespace }));
     let mut spec = json!({
         "endpoint": format!("unix://{}", flags.need("csi-address")?),
+        "publishSecrets": secrets,
         "timeouts": { "publish": timeout, "unpublish": timeout, "listVolumes": timeout, "probe": timeout },
         "backoff": {
             "initial": flags.need("retry-interval-start")?,

@@ -20,17 +20,22 @@ use crate::support::{AuditEvent, Operator, OperatorOptions, Result, Volume};
 const NAME: &str = "canary";
 /// The last value contains the first, so that replacing the first one first would leave the rest behind. The one
 /// between ends in a line end, which the driver's message does not show everywhere.
-pub const SECRETS: [(&str, &str); 3] = [
+pub const SECRETS: [(&str, &str); 4] = [
     ("password", "sing-7c41e9d2"),
     ("pin", "whistle-03fd66\n"),
     ("token", "sing-7c41e9d2-louder-58b0"),
+    ("url", ESCAPED),
 ];
+/// What every way to print it changes.
+const ESCAPED: &str = "a\"b\\c+d/e=f&g \u{e9}chirp41f7c9\nsecond \"line\\";
+/// A part of that which no way to print text changes.
+const RUN: &str = "chirp41f7c9";
 const DRIVER_MESSAGE: &str = "whistle-03fd66 refused for";
 /// Names the libraries that are held at a higher level unless they are named.
 const LOG_LEVEL: &str =
     "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,rustls=trace,kube_client=trace";
-const MESSAGE: &str =
-    "rpc error: code = Internal desc = ***stripped*** refused for ***stripped*** ***stripped***  ***stripped***";
+/// What comes out of the driver's message, after one mask for each of the forms that are put before it.
+const MASKED: &str = "***stripped*** refused for ***stripped*** ***stripped***  ***stripped*** ***stripped***";
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Parts of the secret in every shape in which they could leak.
@@ -41,7 +46,9 @@ impl Needles {
         let mut needles = vec!["louder-58b0".to_owned()];
         for value in values() {
             needles.push(value.to_owned());
-            needles.extend((0..3).map(|offset| inner_base64(value, offset)));
+            let inner = (0..3).map(|offset| inner_base64(value, offset));
+            needles.extend(inner.flat_map(|inner| [inner.replace('+', "-").replace('/', "_"), inner]));
+            needles.extend([hex(value), hex(value).to_uppercase()]);
         }
         Self(needles)
     }
@@ -55,9 +62,51 @@ impl Needles {
     }
 }
 
-/// The values without line ends, which no search by lines would find.
-fn values() -> [&'static str; 3] {
-    SECRETS.map(|(_, value)| value.trim())
+/// The values without line ends, which no search by lines would find; of the last one a part.
+fn values() -> [&'static str; 4] {
+    let [one, two, three, _] = SECRETS.map(|(_, value)| value.trim());
+    [one, two, three, RUN]
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// [`ESCAPED`] as programs print it: JSON, also of ASCII only, `%q`, paths and queries of URLs, base64, hex.
+fn forms() -> Vec<String> {
+    let json = serde_json::to_string(ESCAPED).unwrap();
+    let percent = |plain: &str| -> String {
+        let encode = |byte: u8| match byte {
+            _ if byte.is_ascii_alphanumeric() || plain.as_bytes().contains(&byte) => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        ESCAPED.bytes().map(encode).collect()
+    };
+    let (whole, beside) = (base64(ESCAPED.as_bytes()), base64(format!("user:{ESCAPED}").as_bytes()));
+    vec![
+        json.clone(),
+        json.replace('\u{e9}', "\\u00e9").replace('/', "\\/").replace('&', "\\u0026"),
+        format!("{ESCAPED:?}"),
+        percent("+=&$:@-_.~"),
+        percent(" -_.~").replace(' ', "+"),
+        percent("").to_lowercase(),
+        whole.trim_end_matches('=').replace('+', "-").replace('/', "_"),
+        whole,
+        hex(ESCAPED),
+        hex(ESCAPED).to_uppercase(),
+        beside,
+    ]
+}
+
+/// The driver's message as it comes out: all but the first characters of the last form, which are those of the user.
+fn message() -> String {
+    let mut masks: Vec<String> = forms().iter().map(|_| "***stripped***".to_owned()).collect();
+    masks[0] = "\"***stripped***\"".to_owned();
+    masks[1] = masks[0].clone();
+    masks[2] = masks[0].clone();
+    let last = masks.len() - 1;
+    masks[last] = "dXNlcj***stripped***".to_owned();
+    format!("rpc error: code = Internal desc = {} {MASKED}", masks.join(" "))
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -82,7 +131,11 @@ fn the_search_finds_a_leak() {
             let leak = format!("{before}{value}/after");
             assert_eq!(needles.find(&leak).len(), 1, "{leak}");
             assert_eq!(needles.find(&base64(leak.as_bytes())).len(), 1, "{leak}");
+            assert_eq!(needles.find(&hex(&leak)).len(), 1, "{leak}");
         }
+    }
+    for form in forms() {
+        assert_eq!(needles.find(&form).len(), 1, "{form}");
     }
     assert_eq!(needles.find("refused for ***stripped***").len(), 0);
 }
@@ -126,7 +179,7 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
     ];
     for (place, text) in &places {
         assert!(
-            text.contains("***stripped*** refused for ***stripped*** ***stripped***  ***stripped***"),
+            text.contains(MASKED),
             "{place}: {text}"
         );
     }
@@ -163,7 +216,7 @@ fn driver_name(name: &str) -> String {
 fn echo(method: Method) -> Rule {
     Rule::on(method).times(1).action(Action::Fail(Failure {
         code: Code::Internal,
-        message: DRIVER_MESSAGE.to_owned(),
+        message: format!("{} {DRIVER_MESSAGE}", forms().join(" ")),
         echo_secrets: true,
         pad_bytes: 0,
     }))
@@ -181,13 +234,14 @@ pub async fn attach_and_detach(stage: &Stage, name: &str) -> Result<String> {
     fixtures.wait_for_attached(name).await?;
     fixtures.delete::<VolumeAttachment>(name).await?;
     fixtures.wait_for_attachment_gone(name).await?;
+    let wanted = message();
     for error in ["attachError", "detachError"] {
         let is_error = |event: &AuditEvent| {
             let message = event
                 .request_body
                 .as_ref()
                 .and_then(|body| body.pointer(&format!("/status/{error}/message")));
-            event.name == name && message.and_then(Value::as_str) == Some(MESSAGE)
+            event.name == name && message.and_then(Value::as_str) == Some(&*wanted)
         };
         stage.cluster.wait_for_audit_event(error, LIMIT, is_error).await?;
     }

@@ -150,7 +150,7 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
         "may not get",
         &place,
         "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [tls-mend], verbs [get]",
-        "secretAccess: [{namespace: default, names: [tls-mend]}]",
+        "the chart makes it for the tls of an AttacherConfig",
     ];
     told(&driver, "Stalled", "True", "SecretForbidden", &forbidden).await?;
     told(&driver, "DriverReachable", "False", "SecretForbidden", &forbidden).await?;

@@ -40,7 +40,7 @@ pub async fn install(cluster: &ControlPlane) -> Result<()> {
     grants.apply(cluster).await
 }
 
-/// Lets the operator read one Secret, by the role that helm renders for the value `secretAccess`. The namespace is made.
+/// Lets the operator read one Secret, by the role that helm renders for `publishSecrets`. The namespace is made.
 pub async fn grant_secret(cluster: &ControlPlane, namespace: &str, name: &str) -> Result<()> {
     let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
     cluster.apply_yaml(&home.to_string()).await?;

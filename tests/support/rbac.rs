@@ -140,7 +140,7 @@ impl Grants {
         Self::of_golden(DEFAULTS)?.given_to(account)
     }
 
-    /// What helm renders for the value `secretAccess` or a Secret with certificates, for this account and one Secret.
+    /// What helm renders for `publishSecrets` or a Secret with certificates, for this account and one Secret.
     pub fn to_secret(account: &Account, namespace: &str, name: &str) -> Result<Self> {
         let Self(rendered) = Self::of_golden(WITH_SECRET)?;
         let on_secrets = |role: &&Value| rules(role).any(|rule| texts(&rule["resources"]).any(|it| it == "secrets"));

@@ -93,7 +93,11 @@ impl Stage {
         let backoff = json!({ "initial": "100ms", "max": "1s", "jitterPercent": 0 });
         // Nothing happens but what a test asks for: the passes of the comparison with ListVolumes are traced too.
         let sync = json!({ "mode": "Disabled" });
-        let spec = json!({ "endpoint": format!("unix://{socket}"), "backoff": backoff, "reconcileSync": sync });
+        // The namespace of the one Secret that a stage makes.
+        let secrets = json!([{ "namespace": PUBLISH_SECRET.0 }]);
+        let spec = json!({
+            "endpoint": format!("unix://{socket}"), "backoff": backoff, "reconcileSync": sync, "publishSecrets": secrets,
+        });
         apply_config(&self.client, config, spec).await?;
         Ok(Driver {
             handle,

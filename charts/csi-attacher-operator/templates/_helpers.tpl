@@ -66,6 +66,9 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- define "csi-attacher-operator.configs" -}}
 {{- $configs := dict }}
 {{- $defaults := deepCopy .Values.attacherConfigDefaults }}
+{{- if $defaults.publishSecrets }}
+{{- fail "attacherConfigDefaults.publishSecrets: each driver has a list of its own, in drivers.NAME.config or attacherConfigs.NAME" }}
+{{- end }}
 {{- with .Values.leaderElection }}
 {{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
 {{- end }}
@@ -95,16 +98,27 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- toYaml $configs }}
 {{- end }}
 
-{{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names. */}}
+{{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names, which are empty where it may read all. */}}
 {{- define "csi-attacher-operator.secrets" -}}
-{{- $secrets := dict }}
-{{- range .Values.secretAccess }}
-{{- $_ := set $secrets .namespace (concat (get $secrets .namespace | default list) .names | uniq | sortAlpha) }}
+{{- if .Values.secretAccess }}
+{{- fail "secretAccess is gone: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/UPGRADE.md)" }}
 {{- end }}
+{{- $secrets := dict }}
+{{- $whole := list }}
 {{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- range .publishSecrets }}
+{{- if .names }}
+{{- $_ := set $secrets .namespace (concat (get $secrets .namespace | default list) .names | uniq | sortAlpha) }}
+{{- else }}
+{{- $whole = append $whole .namespace }}
+{{- end }}
+{{- end }}
 {{- with dig "tls" "secretRef" (dict) . }}
 {{- $_ := set $secrets .namespace (append (get $secrets .namespace | default list) .name | uniq | sortAlpha) }}
 {{- end }}
+{{- end }}
+{{- range $whole }}
+{{- $_ := set $secrets . list }}
 {{- end }}
 {{- toYaml $secrets }}
 {{- end }}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
+    PublishSecrets,
     Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts, Tracing,
 };
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
@@ -69,6 +70,7 @@ fn the_defaults_become_these_settings() {
             },
             default_fs_type: String::new(),
             orphan_policy: crate::api::OrphanPolicy::Retry,
+            publish_secrets: PublishSecrets::default(),
             tls: None,
             kubernetes_api: None,
             leader_election: LeaderElection {

@@ -31,6 +31,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let concurrency = checker.concurrency(&spec.concurrency);
         let reconcile_sync = checker.reconcile_sync(&spec.reconcile_sync);
         let tls = checker.tls(spec, endpoint.as_ref());
+        let publish_secrets = checker.publish_secrets(&spec.publish_secrets);
         let kubernetes_api = checker.kubernetes_api(&spec.kubernetes_api);
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
@@ -49,6 +50,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
                 reconcile_sync,
                 default_fs_type: spec.default_fs_type.clone(),
                 orphan_policy: spec.orphan_policy,
+                publish_secrets,
                 kubernetes_api,
                 leader_election,
                 deletion_policy: spec.deletion_policy,
@@ -235,7 +237,7 @@ fn is_fs_type(name: &str) -> bool {
 }
 
 /// A DNS label of lower-case letters, as namespaces have it.
-fn is_label(name: &str) -> bool {
+pub(super) fn is_label(name: &str) -> bool {
     let bytes = name.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     bytes.len() <= rules::MAX_NAMESPACE
@@ -245,7 +247,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Labels with points between them, as most objects are named.
-fn is_subdomain(name: &str) -> bool {
+pub(super) fn is_subdomain(name: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |part: &str| {
         let bytes = part.as_bytes();

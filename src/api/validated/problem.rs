@@ -48,6 +48,12 @@ pub enum Problem {
     /// Not the form of a Secret's name.
     #[error("{}", rules::OBJECT_NAME_MESSAGE)]
     SecretName,
+    /// More entries than there may be.
+    #[error("{}", rules::PUBLISH_SECRETS_MESSAGE)]
+    PublishSecrets,
+    /// No name, or more than there may be.
+    #[error("{}", rules::SECRET_NAMES_MESSAGE)]
+    SecretNames,
     /// Neither a DNS name nor an address.
     #[error("{}", rules::SERVER_NAME_MESSAGE)]
     ServerName,

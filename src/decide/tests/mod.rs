@@ -18,6 +18,8 @@ mod properties;
 mod publications;
 mod purity;
 mod reconcile;
+mod scrub;
+mod secrets;
 mod simulation;
 mod single;
 mod strategies;

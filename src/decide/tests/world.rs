@@ -85,6 +85,8 @@ pub fn world() -> World {
         driver: DriverFacts::new(DRIVER, capable()),
         policy: Policy {
             default_fs_type: "ext4".into(),
+            publish_secrets: decide::PublishSecrets::all_of(&["default"]),
+            config: "config".into(),
             ..Policy::default()
         },
         neighbours: Neighbours::default(),

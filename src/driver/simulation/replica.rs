@@ -23,6 +23,7 @@ use super::world::World;
 use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::claims::Claims;
+use crate::decide::PublishSecrets;
 use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
@@ -308,6 +309,7 @@ fn settings(scenario: &Scenario, mutant: &Mutant, driver: usize, variant: usize)
     let mut spec = AttacherConfigSpec::new("unix:///model");
     spec.driver_name = Some(DRIVERS[driver].to_owned());
     let mut settings = DriverConfig::try_from(&spec).expect("the defaults are valid");
+    settings.publish_secrets = PublishSecrets::all_of(&[&super::secrets::namespace(driver)]);
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;
     let short = if variant == 3 { 250 } else { 500 };

@@ -124,6 +124,7 @@ fn rules(schema: &Value, required: bool) -> String {
     let bounds = [
         ("minLength", "at least", "characters"),
         ("maxLength", "at most", "characters"),
+        ("minItems", "at least", "items"),
         ("maxItems", "at most", "items"),
     ];
     for (key, word, unit) in bounds {
@@ -169,6 +170,7 @@ fn other(path: &str, schema: &Value, now: &Value) -> Value {
     match path {
         "endpoint" => return json!("https://other.example.com:9000"),
         "tracing.endpoint" => return json!("http://collector.example.com:4317"),
+        "publishSecrets" => return json!([{"namespace": "storage"}]),
         "tracing.annotations" => return json!(["example.com/traceparent"]),
         "backoff.initial" => return json!("2s"),
         "leaderElection.renewDeadline" => return json!("9s"),
@@ -239,7 +241,8 @@ fn document() -> Result<String, std::fmt::Error> {
             type_name(field.schema),
             default(field.schema),
             cell(&rules(field.schema, field.required)),
-            if group { "" } else { change(&example(), &field) },
+            // A list is changed as a whole.
+            if group || field.path.contains("[]") { "" } else { change(&example(), &field) },
             cell(field.schema["description"].as_str().unwrap_or_default()),
         )?;
     }
@@ -298,7 +301,7 @@ fn changes_are_told_apart() {
     for cold in ["endpoint", "driverName", "tls.serverName", "leaderElection.retryPeriod"] {
         assert!(row(cold).contains("| new start |"), "{}", row(cold));
     }
-    for hot in ["timeouts.publish", "concurrency.attach", "deletionPolicy", "logLevel"] {
+    for hot in ["publishSecrets", "timeouts.publish", "concurrency.attach", "deletionPolicy", "logLevel"] {
         assert!(row(hot).contains("| hot |"), "{}", row(hot));
     }
     assert!(

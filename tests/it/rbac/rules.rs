@@ -60,7 +60,8 @@ fn the_samples_grant_what_the_chart_does_for_a_secret() -> Result<()> {
     Ok(())
 }
 
-/// In everything that is rendered: no wildcard, no right to get more rights, Secrets by name and to be read only.
+/// In everything that is rendered: no wildcard, no right to get more rights, Secrets by name, where the values have names, and to be
+/// read only.
 #[test]
 fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
     let files = golden_files()?;
@@ -101,7 +102,12 @@ fn no_values_make_the_chart_grant_more_than_is_needed() -> Result<()> {
                     let list = rule["resourceNames"].as_array();
                     let are_named =
                         list.is_some_and(|list| !list.is_empty() && list.iter().all(|name| name.as_str() != Some("")));
-                    assert!(are_named, "no Secret is named in {shown}");
+                    // One set of values leaves the names out for one namespace, which asks for all of it.
+                    let is_whole = file.ends_with("configs.yaml") && role["metadata"]["namespace"] == "vault";
+                    assert!(
+                        are_named || (is_whole && rule["resourceNames"].is_null()),
+                        "no Secret is named in {shown}"
+                    );
                 }
             }
         }

@@ -255,7 +255,9 @@ async fn an_attachment_that_changed_unseen_is_attached(scene: &Scene<'_>) -> Res
 }
 
 async fn a_volume_with_a_secret_is_attached(scene: &Scene<'_>) -> Result<()> {
-    let driver = scene.ready(patient()).await?;
+    let mut settings = patient();
+    settings["publishSecrets"] = json!([{ "namespace": scene.account.namespace, "names": [SECRET] }]);
+    let driver = scene.ready(settings).await?;
     let (name, fixtures) = (volume_of(&driver), &scene.world.fixtures);
     let namespace = &scene.account.namespace;
     fixtures.secret(namespace, SECRET, &[("password", "swordfish")]).await?;

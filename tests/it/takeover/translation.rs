@@ -222,8 +222,13 @@ async fn in_tree_volumes_are_attached_as_the_sidecar_does() -> Result<()> {
 
     let operator = world.operator(operator_options()).await?;
     grant_secret(&world.cluster, PUBLISH_SECRET.0, PUBLISH_SECRET.1).await?;
-    for (_, driver) in &drivers {
-        driver.configure(&json!({})).await?;
+    for (plugin, driver) in &drivers {
+        // The one plug-in whose volumes name a publish secret.
+        let secrets = match plugin {
+            InTreePlugin::PortworxVolume => json!([{ "namespace": PUBLISH_SECRET.0, "names": [PUBLISH_SECRET.1] }]),
+            _ => json!([]),
+        };
+        driver.configure(&json!({ "publishSecrets": secrets })).await?;
     }
     for (number, case) in cases.iter().enumerate() {
         let seen = attach_and_detach(driver_of(case.plugin), number).await?;

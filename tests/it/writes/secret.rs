@@ -23,7 +23,7 @@ async fn grant(world: &World, namespace: &str) -> Result<()> {
 #[tokio::test]
 async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("secret", json!({})).await?;
+    let driver = world.driver("secret", listing(json!({}), "secret-ns", "publish-secret")).await?;
     let fixtures = &world.fixtures;
     grant(&world, "secret-ns").await?;
     fixtures
@@ -82,7 +82,8 @@ async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Resul
 #[tokio::test]
 async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("nosecret", patient()).await?;
+    let settings = listing(patient(), "nosecret-ns", "publish-secret");
+    let driver = world.driver("nosecret", settings).await?;
     let fixtures = &world.fixtures;
     grant(&world, "nosecret-ns").await?;
     let volume = driver
@@ -121,6 +122,12 @@ async fn without_its_secret_an_attachment_is_not_claimed() -> Result<()> {
     Ok(())
 }
 
+/// These settings, and the one Secret that the driver may be given.
+fn listing(mut settings: Value, namespace: &str, name: &str) -> Value {
+    settings["publishSecrets"] = json!([{ "namespace": namespace, "names": [name] }]);
+    settings
+}
+
 /// Settings with which only an event can bring about a second try.
 fn patient() -> Value {
     json!({ "backoff": { "initial": "1h", "max": "1h" } })
@@ -129,7 +136,7 @@ fn patient() -> Value {
 #[tokio::test]
 async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("wrong", patient()).await?;
+    let driver = world.driver("wrong", listing(patient(), "wrong-ns", "publish-secret")).await?;
     let fixtures = &world.fixtures;
     grant(&world, "wrong-ns").await?;
     fixtures
@@ -155,7 +162,7 @@ async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
 #[tokio::test]
 async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_it_is_given() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("denied", patient()).await?;
+    let driver = world.driver("denied", listing(patient(), "default", "denied")).await?;
     let fixtures = &world.fixtures;
     let content = "swordfish-of-the-denied";
     fixtures.secret("default", "denied", &[("password", content)]).await?;
@@ -163,7 +170,7 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
     fixtures.persistent_volume(&volume).await?;
     driver.attachment("denied-va", "denied-pv").await?;
     let rule = "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [denied], verbs [get]";
-    let value = "secretAccess: [{namespace: default, names: [denied]}]";
+    let value = "publishSecrets: [{namespace: default, names: [denied]}]";
     let error = fixtures.wait_for_attach_error("denied-va").await?;
     let message = error.message.unwrap_or_default();
     assert!(
@@ -192,5 +199,105 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
     told(&driver, "AttachmentsHealthy", "True", "NoFailures", &[]).await?;
     let log = world.log_text();
     assert!(!log.contains(content), "the content of a Secret is in the log");
+    Ok(())
+}
+
+/// Driver B and a volume that names the Secret of driver A: nobody reads it, until an entry allows it.
+#[tokio::test]
+async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
+    let world = World::shared().await?;
+    let fixtures = &world.fixtures;
+    let of_a = listing(patient(), "unlisted-ns", "publish-secret");
+    let driver_a = world.driver("unlisted-a", of_a).await?;
+    let of_b = listing(patient(), "unlisted-ns", "another");
+    let driver = world.driver("unlisted-b", of_b).await?;
+    grant(&world, "unlisted-ns").await?;
+    let data = [("password", "swordfish-of-a")];
+    fixtures.secret("unlisted-ns", "publish-secret", &data).await?;
+    let stolen = driver.volume("unlisted-pv").publish_secret("unlisted-ns", "publish-secret");
+    fixtures.persistent_volume(&stolen).await?;
+    driver.attachment("unlisted-va", "unlisted-pv").await?;
+    let message = fixtures.wait_for_attach_error("unlisted-va").await?.message.unwrap_or_default();
+    let text = "the volume names Secret unlisted-ns/publish-secret, which spec.publishSecrets of AttacherConfig unlisted-b does \
+                not list; if driver unlisted-b.csi.test may be given this Secret, add {namespace: unlisted-ns, names: \
+                [publish-secret]}";
+    assert_eq!(message, text);
+    let parts = [text, "1 attachment waits"];
+    told(&driver, "AttachmentsHealthy", "False", "SecretNotAllowed", &parts).await?;
+    event(&world, "VolumeAttachment", "unlisted-va", "AttachFailed", text).await?;
+    // Longer than the pause between two looks at a Secret.
+    driver.attach_one_more("unlisted-more").await?;
+    let reads = || -> Result<Vec<String>> {
+        let events = world.cluster.audit_events()?;
+        let of_operator = events
+            .iter()
+            .filter(|event| event.user_agent.starts_with("csi-attacher-operator/"));
+        let reads = of_operator.filter(|event| event.resource == "secrets" && event.namespace == "unlisted-ns");
+        Ok(reads.map(|event| event.uri.clone()).collect())
+    };
+    assert_eq!(reads()?, Vec::<String>::new());
+    assert!(driver.calls_for("unlisted-pv").is_empty());
+    let stored = fixtures.get_attachment("unlisted-va").await?;
+    assert!(stored.finalizers().is_empty(), "{stored:?}");
+
+    // The owner of the Secret is given it meanwhile.
+    let owned = driver_a.volume("unlisted-own").publish_secret("unlisted-ns", "publish-secret");
+    fixtures.persistent_volume(&owned).await?;
+    driver_a.attachment("unlisted-own", "unlisted-own").await?;
+    fixtures.wait_for_attached("unlisted-own").await?;
+
+    // It is tried at once, an hour before its time.
+    let listed = listing(patient(), "unlisted-ns", "publish-secret");
+    driver.configure(&listed).await?;
+    fixtures.wait_for_attached("unlisted-va").await?;
+    told(&driver, "AttachmentsHealthy", "True", "NoFailures", &[]).await?;
+    assert_eq!(driver.calls_for("unlisted-pv")[0].secret_keys, ["password"]);
+
+    // The list is shorter than when it was attached; the claim has noted the Secret.
+    driver.configure(&patient()).await?;
+    driver.wait("Ready", "True", None).await?;
+    fixtures.delete::<VolumeAttachment>("unlisted-va").await?;
+    fixtures.wait_for_attachment_gone("unlisted-va").await?;
+    let unpublished = driver.call(Method::ControllerUnpublishVolume, "unlisted-pv", |_| true).await?;
+    assert_eq!(unpublished.secret_keys, ["password"]);
+    Ok(())
+}
+
+/// Attachments that failed for missing Secrets and were deleted: nobody reads a Secret any more.
+#[tokio::test]
+async fn looks_at_missing_secrets_end_with_the_attachments() -> Result<()> {
+    const COUNT: usize = 40;
+    let world = World::shared().await?;
+    let fixtures = &world.fixtures;
+    let mut settings = patient();
+    settings["publishSecrets"] = json!([{ "namespace": "looks-ns" }]);
+    let driver = world.driver("looks", settings).await?;
+    grant(&world, "looks-ns").await?;
+    let names: Vec<String> = (0..COUNT).map(|number| format!("looks-{number}")).collect();
+    for name in &names {
+        let volume = driver.volume(name).publish_secret("looks-ns", "publish-secret");
+        fixtures.persistent_volume(&volume).await?;
+        driver.attachment(name, name).await?;
+    }
+    for name in &names {
+        fixtures.wait_for_attach_error(name).await?;
+    }
+    for name in &names {
+        fixtures.delete::<VolumeAttachment>(name).await?;
+        fixtures.wait_for_attachment_gone(name).await?;
+    }
+    // The watch has told of all that was deleted before.
+    driver.attach_one_more("looks-more").await?;
+    told(&driver, "AttachmentsHealthy", "True", "NoFailures", &[]).await?;
+    let reads = || -> Result<usize> {
+        let events = world.cluster.audit_events()?;
+        let of_namespace = events.iter().filter(|event| event.namespace == "looks-ns");
+        Ok(of_namespace.filter(|event| event.verb == "get" && event.resource == "secrets").count())
+    };
+    let before = reads()?;
+    assert!(before > 0, "they were looked for");
+    // Twice the longest pause between two looks.
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    assert_eq!(reads()?, before, "reads of Secrets that nobody waits for");
     Ok(())
 }

@@ -1,0 +1,206 @@
+//! Attachments whose volumes name Secrets, against a model of the API server in virtual time.
+
+mod allowed;
+mod waits;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use kube::runtime::watcher::{self, Event};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::admin::Health;
+use crate::api::PublishSecretsSpec;
+use crate::csi::CallError;
+use crate::decide::{Place, PublishRequest};
+use crate::driver::calls::Calls;
+use crate::kubernetes::SecretData;
+use crate::objects::StringMap;
+use crate::store::follow_from_list;
+use crate::telemetry::Span;
+
+type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
+
+/// A driver that answers OK, and keeps the keys of the secrets that it is given.
+#[derive(Default)]
+struct Recorder {
+    given: Mutex<Vec<(&'static str, Vec<String>)>>,
+}
+
+impl Recorder {
+    fn note(&self, method: &'static str, secrets: Option<&SecretData>) {
+        let keys = secrets.map(|secrets| secrets.expose().keys().cloned().collect());
+        self.given.lock().push((method, keys.unwrap_or_default()));
+    }
+}
+
+impl Calls for Recorder {
+    fn publish<'a>(
+        &'a self,
+        _plan: &'a PublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        _deadline: Duration,
+        _parent: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        self.note("publish", secrets);
+        Box::pin(std::future::ready(Ok(StringMap::default())))
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        _place: Place<'a>,
+        secrets: Option<&'a SecretData>,
+        _deadline: Duration,
+        _parent: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        self.note("unpublish", secrets);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// One engine, its API server and the watch of attachments.
+struct Scene {
+    api: Arc<Api>,
+    driver: Arc<Recorder>,
+    store: Store,
+    engine: Engine,
+    settings: watch::Sender<Arc<DriverConfig>>,
+    status: watch::Receiver<DriverStatus>,
+    watch: mpsc::UnboundedSender<Watched>,
+    _watch: AbortOnDropHandle<()>,
+}
+
+impl Scene {
+    fn new(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let api = Arc::new(Api::default());
+        let router = axum::Router::new().fallback(serve).with_state(api.clone());
+        let service = tower::ServiceBuilder::new()
+            .map_request(|request: Request<kube::client::Body>| request.map(axum::body::Body::new))
+            .service(router);
+        let metrics = Metrics::default();
+        let context = Context {
+            store: Store::default(),
+            events: Events::disabled(),
+            requests: Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
+            metrics,
+            tracers: Tracers::from(Tracer::disabled()),
+            logs: crate::telemetry::DriverLogs::default(),
+            config_trace: crate::driver::ConfigTrace::default(),
+        };
+        let mut spec = AttacherConfigSpec::new("unix:///model");
+        edit(&mut spec);
+        let (settings, seen) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
+        let able = Capabilities {
+            publish_unpublish: true,
+            ..Capabilities::default()
+        };
+        let facts = DriverFacts::new(DRIVER, able);
+        let (status, told) = watch::channel(DriverStatus::new());
+        let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
+        let calls: Arc<dyn Calls> = driver.clone();
+        let engine = Engine::start(context, seen, "config".into(), facts, calls, Publisher::new(status));
+        let Ok(engine) = engine else { panic!("conflict") };
+        let (events, receiver) = mpsc::unbounded_channel::<Watched>();
+        let mut receiver = Some(receiver);
+        let stream = move || {
+            let receiver = receiver.take().expect("listed once");
+            futures::stream::unfold(receiver, |mut receiver| async {
+                receiver.recv().await.map(|event| (event, receiver))
+            })
+            .boxed()
+        };
+        let following = follow_from_list(stream, store.clone(), Health::new().check("watch"));
+        let scene = Self {
+            api,
+            driver,
+            store,
+            engine,
+            settings,
+            status: told,
+            watch: events,
+            _watch: AbortOnDropHandle::new(tokio::spawn(following)),
+        };
+        scene.list(&[]);
+        scene.store.apply_node(CsiNode::new("n", &[(DRIVER, "id")]));
+        scene
+    }
+
+    fn send(&self, event: Event<VolumeAttachmentWire>) {
+        self.watch.send(Ok(event)).unwrap();
+    }
+
+    /// The watch lists anew and sees these objects only.
+    fn list(&self, objects: &[Value]) {
+        self.send(Event::Init);
+        for object in objects {
+            self.send(Event::InitApply(wire(object)));
+        }
+        self.send(Event::InitDone);
+    }
+
+    /// Makes or changes a volume, whose Secret is of this namespace and name.
+    fn volume(&self, name: &str, secret: Option<(&str, &str)>) {
+        let reference = secret.map(|(namespace, name)| json!({"namespace": namespace, "name": name}));
+        let object = json!({
+            "metadata": {"name": name, "uid": format!("{name}-uid"), "finalizers": [FINALIZER]},
+            "spec": {"accessModes": ["ReadWriteMany"], "csi": {"driver": DRIVER, "volumeHandle": name,
+                "controllerPublishSecretRef": reference}},
+        });
+        let object = self.api.put(format!("{VOLUMES}{name}"), object);
+        self.store
+            .apply_volume(serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into());
+    }
+
+    /// Makes an attachment of the volume of the same name.
+    fn attachment(&self, name: &str, metadata: &Value) -> Value {
+        let mut object = json!({
+            "metadata": {"name": name, "uid": format!("{name}-uid")},
+            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": name}},
+        });
+        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+        let object = self.api.put(format!("{ATTACHMENTS}{name}"), object);
+        self.send(Event::Apply(wire(&object)));
+        object
+    }
+
+    fn deleted(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        self.api.objects.lock().remove(&format!("{ATTACHMENTS}{name}"));
+        self.send(Event::Delete(wire(object)));
+    }
+
+    fn secret(&self, namespace: &str, name: &str) {
+        let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {name: "c2VjcmV0"}});
+        self.api.put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
+    }
+
+    /// Reads of Secrets so far.
+    fn reads(&self) -> Vec<String> {
+        let reads = self.api.reads.lock();
+        reads.iter().filter(|path| path.contains("/secrets/")).cloned().collect()
+    }
+
+    fn waiting(&self) -> Option<usize> {
+        self.status.borrow().withheld.as_ref().map(|withheld| withheld.attachments)
+    }
+}
+
+/// Settings by which the driver may be given all Secrets of these namespaces.
+fn allowing(namespaces: &[&str]) -> impl FnOnce(&mut AttacherConfigSpec) + use<> {
+    let entry = |namespace: &&str| PublishSecretsSpec {
+        namespace: (*namespace).to_owned(),
+        names: None,
+    };
+    let entries = namespaces.iter().map(entry).collect();
+    move |spec| spec.publish_secrets = entries
+}
+
+fn wire(object: &Value) -> VolumeAttachmentWire {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+async fn seconds(count: u64) {
+    tokio::time::sleep(Duration::from_secs(count)).await;
+}

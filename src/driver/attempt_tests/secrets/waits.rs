@@ -1,0 +1,160 @@
+//! Waits for Secrets: they end with the attachment that waits, and leave the API server to the work.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
+    let scene = Scene::new(allowing(&["ns"]));
+    let names: Vec<String> = (0..200).map(|number| format!("va{number}")).collect();
+    let made: Vec<Value> = names
+        .iter()
+        .map(|name| {
+            scene.volume(name, Some(("ns", name)));
+            scene.attachment(name, &json!({}))
+        })
+        .collect();
+    seconds(60).await;
+    let asked = scene.reads().len();
+    assert!(asked >= 200, "each Secret was asked for: {asked}");
+    made.iter().for_each(|object| scene.deleted(object));
+    seconds(10).await;
+    let before = scene.reads().len();
+    seconds(600).await;
+    assert_eq!(scene.reads().len() - before, 0, "reads in ten minutes without an attachment");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_condition_about_a_secret_ends_with_the_attachment() {
+    let scene = Scene::new(allowing(&["ns"]));
+    scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
+    scene.volume("va0", Some(("ns", "s")));
+    let made = scene.attachment("va0", &json!({}));
+    seconds(1).await;
+    assert_eq!(scene.waiting(), Some(1));
+    scene.deleted(&made);
+    seconds(1).await;
+    assert_eq!(scene.waiting(), None, "attachments that wait, of none that are there");
+}
+
+/// The watch had a gap, and the list after it does not show the attachments any more.
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_for_an_attachment_that_a_list_does_not_show() {
+    let scene = Scene::new(allowing(&["ns"]));
+    scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
+    for name in ["va0", "va1"] {
+        scene.volume(name, Some(("ns", name)));
+        scene.attachment(name, &json!({}));
+    }
+    seconds(60).await;
+    assert_eq!(scene.waiting(), Some(2));
+    scene.api.objects.lock().retain(|path, _| !path.starts_with(ATTACHMENTS));
+    scene.list(&[]);
+    seconds(1).await;
+    assert_eq!(scene.waiting(), None);
+    let before = scene.reads().len();
+    seconds(600).await;
+    assert_eq!(scene.reads().len(), before);
+}
+
+/// A volume that is made anew under its name has another Secret, or none, or is another driver's.
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
+    let scene = Scene::new(|spec| {
+        allowing(&["ns"])(spec);
+        // Only an event brings about a second try.
+        (spec.backoff.initial, spec.backoff.max) = ("1h".parse().unwrap(), "1h".parse().unwrap());
+    });
+    scene.api.secrets_forbidden.store(true, Ordering::SeqCst);
+    scene.volume("va0", Some(("ns", "first")));
+    scene.attachment("va0", &json!({}));
+    seconds(30).await;
+    assert_eq!(scene.waiting(), Some(1));
+    scene.volume("va0", Some(("ns", "second")));
+    seconds(10).await;
+    let first_of = |reads: &[String]| reads.iter().filter(|path| path.ends_with("/first")).count();
+    let before = first_of(&scene.reads());
+    seconds(60).await;
+    assert_eq!(first_of(&scene.reads()), before, "reads of the Secret that is named no more");
+    assert_eq!(scene.waiting(), Some(1), "for the other one");
+    scene.volume("va0", Some(("elsewhere", "third")));
+    seconds(10).await;
+    let before = scene.reads().len();
+    seconds(60).await;
+    assert_eq!((scene.reads().len(), scene.waiting()), (before, Some(1)), "that is not allowed");
+    let gone = scene.api.get(&format!("{VOLUMES}va0")).unwrap();
+    let mut others = gone.clone();
+    others["spec"]["csi"]["driver"] = "another.test".into();
+    let others = scene.api.put(format!("{VOLUMES}va0"), others);
+    scene
+        .store
+        .apply_volume(serde_json::from_value::<PersistentVolumeWire>(others).unwrap().into());
+    seconds(10).await;
+    assert_eq!((scene.reads().len(), scene.waiting()), (before, None), "of a volume of another driver");
+    scene.volume("va0", None);
+    seconds(10).await;
+    assert_eq!(*scene.driver.given.lock(), [("publish", Vec::new())]);
+    assert_eq!((scene.reads().len(), scene.waiting()), (before, None));
+}
+
+/// However many Secrets are missing, a few are asked for in a second, in turns; with news of each in the end.
+#[tokio::test(start_paused = true)]
+async fn looks_at_missing_secrets_are_few_and_in_turns() {
+    let scene = Scene::new(|spec| {
+        allowing(&["ns"])(spec);
+        (spec.backoff.initial, spec.backoff.max) = ("24h".parse().unwrap(), "24h".parse().unwrap());
+    });
+    let names: Vec<String> = (0..300).map(|number| format!("va{number:03}")).collect();
+    for name in &names {
+        scene.volume(name, Some(("ns", name)));
+        scene.attachment(name, &json!({}));
+    }
+    seconds(10).await;
+    let before = scene.reads().len();
+    seconds(600).await;
+    let reads = scene.reads().split_off(before);
+    assert!(reads.len() <= 4 * 600 + 1, "{} looks in ten minutes", reads.len());
+    let looked_at: std::collections::BTreeSet<&String> = reads.iter().collect();
+    assert_eq!(looked_at.len(), 256, "Secrets that are looked at");
+    let least = looked_at.iter().map(|path| reads.iter().filter(|read| read == path).count()).min();
+    assert!(least >= Some(8), "each has its turn: {least:?}");
+    // What a look finds is acted on at once.
+    let name = looked_at.iter().next_back().unwrap().rsplit('/').next().unwrap().to_owned();
+    scene.secret("ns", &name);
+    seconds(70).await;
+    assert!(Stage::is_attached(&scene.api, &name));
+}
+
+/// With a limit of requests that the work uses up, nothing is left for looks.
+#[tokio::test(start_paused = true)]
+async fn looks_leave_the_limit_of_requests_to_the_work() {
+    let scene = Scene::new(|spec| {
+        allowing(&["ns"])(spec);
+        (spec.backoff.initial, spec.backoff.max) = ("24h".parse().unwrap(), "24h".parse().unwrap());
+        (spec.kubernetes_api.qps, spec.kubernetes_api.burst) = (5, 5);
+    });
+    for number in 0..200 {
+        let name = format!("va{number}");
+        scene.volume(&name, Some(("ns", &name)));
+        scene.attachment(&name, &json!({}));
+    }
+    // A read and a write each.
+    seconds(100).await;
+    let looks = scene.reads().len();
+    // Two writes each: 20 seconds.
+    for number in 0..50 {
+        let name = format!("work{number}");
+        scene.volume(&name, None);
+        scene.attachment(&name, &json!({}));
+    }
+    let began = tokio::time::Instant::now();
+    let all = |api: &Api| (0..50).all(|number| Stage::is_attached(api, &format!("work{number}")));
+    while !all(&scene.api) {
+        seconds(1).await;
+        assert!(began.elapsed() < Duration::from_secs(60), "the work waits behind looks");
+    }
+    assert!(began.elapsed() <= Duration::from_secs(21), "{:?}", began.elapsed());
+    let during = scene.reads().len() - looks;
+    assert!(during <= 3, "{during} looks while there was work");
+    seconds(60).await;
+    assert!(scene.reads().len() > looks + during + 100, "they go on afterwards");
+}

@@ -1,0 +1,98 @@
+//! Everything that attachments of one driver wait for. It ends with the attachment that waits, however that goes.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::flights::Occupied;
+use super::holds::Holds;
+use super::secrets::SecretWaits;
+use super::status::Publisher;
+use crate::schedule;
+use crate::queue::Queue;
+use crate::store::{AttacherKey, Cause, Forced};
+
+/// The waits of one driver.
+pub(super) struct Waits {
+    /// For a detach of the volume from another node.
+    pub holds: Holds,
+    /// For a Secret.
+    pub secrets: SecretWaits,
+    /// For a call about the same volume and node.
+    pub calls: CallWaits,
+    /// To be worked on though they look settled.
+    pub forced: Forced,
+    publisher: Publisher,
+}
+
+impl Waits {
+    pub fn new(publisher: Publisher) -> Self {
+        Self {
+            holds: Holds::default(),
+            secrets: SecretWaits::default(),
+            calls: CallWaits::default(),
+            forced: Forced::default(),
+            publisher,
+        }
+    }
+
+    /// An attachment is settled, or gone: it waits for nothing.
+    pub fn end(&self, name: &str) {
+        self.holds.end(name);
+        self.calls.end(name);
+        self.forced.end(name);
+        self.secrets.end(name, &self.publisher);
+    }
+}
+
+/// Attachments that wait for the end of a call of another one, by name.
+#[derive(Default)]
+pub(super) struct CallWaits(Mutex<HashMap<Arc<str>, AbortOnDropHandle<()>>>);
+
+impl CallWaits {
+    /// Has an attachment tried again after a call. A wait from before ends: there is one for each attachment at most.
+    pub fn wait(&self, name: &Arc<str>, call: Occupied, queue: Queue<AttacherKey>) {
+        let key = AttacherKey::Attachment(name.clone());
+        let task = schedule::spawn(async move {
+            call.ended().await;
+            queue.wake(&key, Cause::Retry.into());
+        });
+        self.0.lock().insert(name.clone(), AbortOnDropHandle::new(task));
+    }
+
+    /// The attachment is tried again, settled, or gone.
+    pub fn end(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Place;
+    use crate::driver::flights::Flights;
+    use crate::queue::Backoff;
+
+    const HERE: Place<'_> = Place {
+        volume_id: "volume",
+        node_id: "node",
+    };
+
+    #[tokio::test]
+    async fn an_attachment_waits_for_one_call_and_no_longer_than_it_is_there() {
+        let (flights, waits) = (Flights::default(), CallWaits::default());
+        let queue = Queue::new(Backoff::default());
+        let _call = flights.begin(HERE).ok().unwrap();
+        let name: Arc<str> = "va".into();
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        for _ in 0..10 {
+            waits.wait(&name, flights.begin(HERE).err().unwrap(), queue.clone());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((waits.0.lock().len(), tasks()), (1, 1));
+        waits.end("va");
+        tokio::task::yield_now().await;
+        assert_eq!((waits.0.lock().len(), tasks()), (0, 0));
+    }
+}
