@@ -113,7 +113,24 @@ pub struct Listing {
     expectations: Vec<Expectation>,
     /// What was listed for each of them.
     told: Vec<Told>,
+    /// Handles of attachments of which nothing is expected yet, in their order.
+    pending: Vec<Box<str>>,
+    /// The IDs under which the driver knows the nodes of this cluster.
+    nodes: HashSet<Box<str>>,
+    unclaimed: Vec<Unclaimed>,
 }
+
+/// A volume that the driver lists at a node of this cluster though no attachment is for it there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unclaimed {
+    /// The volume's handle.
+    pub handle: Box<str>,
+    /// The node's ID.
+    pub node_id: Box<str>,
+}
+
+/// More of them than this are not kept in mind.
+const MOST_UNCLAIMED: usize = 1_000;
 
 /// What the driver lists for an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +152,8 @@ pub struct Compared {
     pub contradicted: Vec<Expectation>,
     /// The driver says what was expected.
     pub agreed: Vec<Expectation>,
+    /// The driver lists them at nodes where no attachment is for them.
+    pub unclaimed: Vec<Unclaimed>,
 }
 
 /// From this many nodes of one volume on, looking them up one by one is slow.
@@ -147,6 +166,37 @@ impl Listing {
         Self {
             told: vec![Told::NotListed; expectations.len()],
             expectations,
+            ..Self::default()
+        }
+    }
+
+    /// The same listing, which finds out too what is at these nodes without an attachment: those of the handles in
+    /// `pending` are being attached or detached.
+    #[must_use]
+    pub fn looking_for_unclaimed(mut self, mut pending: Vec<Box<str>>, nodes: HashSet<Box<str>>) -> Self {
+        pending.sort_unstable();
+        self.pending = pending;
+        self.nodes = nodes;
+        self
+    }
+
+    /// What is at a node of this cluster without an attachment. Nothing is done about it: somebody else may have put it
+    /// there, and the volume may be in use.
+    fn note_unclaimed(&mut self, first: usize, handle: &str, nodes: &[String]) {
+        if self.nodes.is_empty() || self.pending.binary_search_by(|known| (**known).cmp(handle)).is_ok() {
+            return;
+        }
+        for node_id in nodes.iter().filter(|node| self.nodes.contains(node.as_str())) {
+            let mut about = self.expectations[first..]
+                .iter()
+                .take_while(|expected| &*expected.handle == handle);
+            let is_named = about.any(|expected| expected.node_ids().any(|named| named == node_id));
+            if !is_named && self.unclaimed.len() < MOST_UNCLAIMED {
+                self.unclaimed.push(Unclaimed {
+                    handle: handle.into(),
+                    node_id: node_id.as_str().into(),
+                });
+            }
         }
     }
 
@@ -154,6 +204,9 @@ impl Listing {
     /// volume counts, as for the sidecar.
     pub fn add(&mut self, handle: &str, nodes: Option<&[String]>) {
         let first = self.expectations.partition_point(|expected| &*expected.handle < handle);
+        if let Some(nodes) = nodes {
+            self.note_unclaimed(first, handle, nodes);
+        }
         let about = self.expectations[first..].iter().zip(&mut self.told[first..]);
         let mut about = about.take_while(|(expected, _)| &*expected.handle == handle).peekable();
         if about.peek().is_none() {
@@ -181,7 +234,10 @@ impl Listing {
     /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
     /// neither a contradiction nor an agreement.
     pub fn compare(self) -> Compared {
-        let mut compared = Compared::default();
+        let mut compared = Compared {
+            unclaimed: self.unclaimed,
+            ..Compared::default()
+        };
         for (expected, told) in self.expectations.into_iter().zip(self.told) {
             let here = match told {
                 Told::Untold => continue,

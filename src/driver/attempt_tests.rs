@@ -106,7 +106,8 @@ impl Api {
 
     fn untrue_answer(&self, method: &Method, path: &str) -> Option<Response> {
         let mut all = self.untrue.lock();
-        let is_meant = |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
+        let is_meant =
+            |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
         let untrue = all.iter_mut().find(is_meant)?;
         untrue.times -= 1;
         Some((StatusCode::from_u16(untrue.code).unwrap(), untrue.body.clone()).into_response())

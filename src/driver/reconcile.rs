@@ -18,9 +18,10 @@ use super::status::LastReconcile;
 use super::sync_span::SyncSpan;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
-use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Wanted, expectation};
+use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Unclaimed, Wanted, expectation};
 use crate::decide::{Credentials, Policy};
-use crate::store::{Cause, observe};
+use crate::objects::{InTreePlugin, Source, VolumeSpec};
+use crate::store::{Cause, Snapshot, observe};
 use crate::telemetry::metrics::Listed;
 
 /// Share of the interval that is added at random, so that drivers of one start do not stay in step.
@@ -41,6 +42,9 @@ struct Memory {
     suspects: Suspects,
     /// What was put right, until it is seen to be: name to UID and what was wanted.
     repairs: HashMap<Arc<str>, (Box<str>, Wanted)>,
+    /// What the last pass found at a node without an attachment, and how much of that the pass before had found as well.
+    unclaimed: HashSet<Unclaimed>,
+    told_unclaimed: usize,
 }
 
 /// Makes passes until dropped. For drivers that can list where their volumes are.
@@ -96,11 +100,17 @@ async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
 
 async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Listed, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
-    let (expectations, skipped) = expectations(work).await;
+    let (expectations, pending) = expectations(work).await;
+    let skipped = pending.skipped;
     let mut trace = SyncSpan::begin(work, memory.passes);
     memory.passes += 1;
     trace.about(expectations.len(), skipped);
     let mut listing = Listing::about(expectations);
+    // The handle of a migrated volume may be listed in more than one form.
+    if InTreePlugin::of_driver(&work.facts.name).is_none() {
+        let nodes = work.context.store.node_ids(&work.facts.name);
+        listing = listing.looking_for_unclaimed(pending.handles, nodes);
+    }
     let deadline = work.config.borrow().timeouts.list_volumes;
     let limits = Limits {
         max_entries: settings.max_entries,
@@ -137,7 +147,8 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
 }
 
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
-fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
+fn judge(work: &Work, mut compared: Compared, memory: &mut Memory) {
+    tell_unclaimed(work, std::mem::take(&mut compared.unclaimed), memory);
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     work.waits.forced.keep(|name| names.contains(name));
     for expected in &compared.contradicted {
@@ -178,13 +189,61 @@ fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
     }
 }
 
-/// What the driver should list about this driver's settled attachments, and how many others there are.
+/// Tells of what two passes in a row found at nodes without an attachment, such as what was attached after the backup
+/// that the API server was restored from. It is not touched: the volume may be in use.
+fn tell_unclaimed(work: &Work, found: Vec<Unclaimed>, memory: &mut Memory) {
+    let found: HashSet<Unclaimed> = found.into_iter().collect();
+    let mut lasting: Vec<&Unclaimed> = found.intersection(&memory.unclaimed).collect();
+    let (driver, count) = (&*work.facts.name, lasting.len());
+    if count != memory.told_unclaimed {
+        lasting.sort_unstable_by_key(|unclaimed| (&unclaimed.handle, &unclaimed.node_id));
+        match lasting.first() {
+            Some(first) => warn!(
+                driver,
+                volumes = count,
+                volumeHandle = &*first.handle,
+                nodeID = &*first.node_id,
+                "the driver lists volumes at nodes of this cluster that no VolumeAttachment names; one of them is shown. They \
+                 are left alone; detach by hand those that nobody uses"
+            ),
+            None => info!(
+                driver,
+                "the driver lists no volumes any more at nodes of this cluster that no VolumeAttachment names"
+            ),
+        }
+        memory.told_unclaimed = count;
+    }
+    memory.unclaimed = found;
+}
+
+/// Attachments of which nothing is expected.
+#[derive(Default)]
+struct Pending {
+    skipped: usize,
+    handles: Vec<Box<str>>,
+}
+
+impl Pending {
+    fn add(&mut self, snapshot: &Snapshot) {
+        self.skipped += 1;
+        let attachment = &snapshot.attachment;
+        let described = match &attachment.source {
+            Source::Inline(spec) => VolumeSpec::csi(spec),
+            _ => snapshot.volume.as_ref().and_then(|volume| volume.spec.csi()),
+        };
+        let noted = attachment.volume_note.as_ref().map(|note| note.handle.clone());
+        self.handles
+            .extend(described.map(|source| source.handle.clone()).into_iter().chain(noted));
+    }
+}
+
+/// What the driver should list about this driver's settled attachments, and the others.
 ///
 /// In parts, so that others get their turn: there may be tens of thousands.
-async fn expectations(work: &Work) -> (Vec<Expectation>, usize) {
+async fn expectations(work: &Work) -> (Vec<Expectation>, Pending) {
     let store = &work.context.store;
     let policy = Policy::default();
-    let (mut expectations, mut skipped) = (Vec::new(), 0);
+    let (mut expectations, mut pending) = (Vec::new(), Pending::default());
     for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
         for name in names {
             let Some(snapshot) = store.attachment(name) else {
@@ -193,9 +252,9 @@ async fn expectations(work: &Work) -> (Vec<Expectation>, usize) {
             let observed = observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded);
             match expectation(&observed) {
                 Ok(Some(expected)) => expectations.push(expected),
-                Ok(None) => skipped += 1,
+                Ok(None) => pending.add(&snapshot),
                 Err(reason) => {
-                    skipped += 1;
+                    pending.add(&snapshot);
                     let driver = &*work.facts.name;
                     debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
                 }
@@ -203,7 +262,7 @@ async fn expectations(work: &Work) -> (Vec<Expectation>, usize) {
         }
         tokio::task::yield_now().await;
     }
-    (expectations, skipped)
+    (expectations, pending)
 }
 
 /// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.

@@ -67,7 +67,9 @@ impl Attempt<'_> {
         let newest = self.newest(snapshot);
         let differs = |newest: &Snapshot| self.is_same_work(snapshot, newest) && !is_settled(newest, self.work);
         if newest.as_ref().is_some_and(differs) {
-            return Err(ApiError::garbled("the API server's answer does not show what was written"));
+            return Err(ApiError::garbled(
+                "the API server's answer does not show what was written",
+            ));
         }
         Ok(())
     }

@@ -96,7 +96,13 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
     let mut span = open_span(work, run, &volume);
     let outcome = work.context.requests.write(&write, &span).await;
     let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
-    match take_in(store, &write.target, &volume.uid, Some(volume.resource_version), outcome) {
+    match take_in(
+        store,
+        &write.target,
+        &volume.uid,
+        Some(volume.resource_version),
+        outcome,
+    ) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             traced!(

@@ -72,7 +72,11 @@ impl About {
     pub fn refusal(&self, status: StatusCode, body: &[u8]) -> (ApiErrorKind, String) {
         let parsed: StatusWire = serde_json::from_slice(body).unwrap_or_default();
         let kind = ApiErrorKind::of_status(status.as_u16());
-        let words = parsed.message.as_deref().filter(|message| !message.is_empty()).map(plain);
+        let words = parsed
+            .message
+            .as_deref()
+            .filter(|message| !message.is_empty())
+            .map(plain);
         let message = match &words {
             Some(words) => words.clone().into_owned(),
             None => format!("the API server answered {status}"),

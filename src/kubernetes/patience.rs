@@ -7,9 +7,10 @@ use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::client::Body;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -104,6 +105,23 @@ fn lasts(request: &Request<Body>) -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
+/// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
+fn check_list(path: &str, body: &[u8]) -> Result<(), BoxError> {
+    #[derive(Deserialize)]
+    struct Wire {
+        kind: Option<String>,
+    }
+    let plural = path.rsplit('/').next().unwrap_or_default();
+    let wanted = format!("{}list", plural.strip_suffix('s').unwrap_or(plural));
+    let found = serde_json::from_slice(body).ok().and_then(|wire: Wire| wire.kind);
+    match found {
+        Some(kind) if kind.to_lowercase() != wanted => {
+            Err(format!("the answer is a {kind}, and no list of {plural}").into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The body of a watch that is not to end before its time. The API server ends a watch when that is over; what ends earlier
 /// was cut off, and whoever follows it has to know: only one that ended in time may be resumed.
 #[derive(Debug)]
@@ -128,10 +146,7 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(self.inner.as_mut().poll_frame(context));
         if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
             return Poll::Ready(Some(Err("the watch was cut off before its time".into())));
@@ -198,6 +213,9 @@ where
                 // A page is read as a whole anyway.
                 let (head, body) = response.into_parts();
                 let body = body.collect().await.map_err(Into::into)?.to_bytes();
+                if head.status.is_success() {
+                    check_list(&kind, &body)?;
+                }
                 Ok(Response::from_parts(head, Either::Right(Full::new(body))))
             };
             let late = |_| {

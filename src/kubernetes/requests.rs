@@ -20,8 +20,8 @@ use super::share::Places;
 use super::spans;
 use super::throttle::{Limits, Throttle};
 use crate::api::names::FIELD_MANAGER;
-use crate::decide::patch::{Form, Target};
 use crate::decide::Write;
+use crate::decide::patch::{Form, Target};
 use crate::error_chain::chain;
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, SecretReference, Volume,

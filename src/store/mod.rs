@@ -126,7 +126,10 @@ impl Store {
         }
         *doubted = Some(now);
         drop(doubted);
-        tracing::warn!(why, "listing everything again: the API server may have gone back to an older state");
+        tracing::warn!(
+            why,
+            "listing everything again: the API server may have gone back to an older state"
+        );
         self.inner.rounds.send_modify(|rounds| *rounds += 1);
     }
 

@@ -1,6 +1,6 @@
 //! The cache as those see it who look at everything now and then, without keeping those waiting who work.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -76,6 +76,16 @@ impl<'a> Around<'a> {
 }
 
 impl Store {
+    /// The IDs under which a driver knows the nodes of the cluster.
+    pub fn node_ids(&self, driver: &str) -> HashSet<Box<str>> {
+        let index = self.inner.index.read();
+        index
+            .nodes
+            .values()
+            .filter_map(|node| node.node_id(driver).map(Box::from))
+            .collect()
+    }
+
     /// Changes with every change of what is cached.
     pub fn generation(&self) -> u64 {
         self.inner.generation.load(Ordering::Relaxed)

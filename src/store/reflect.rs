@@ -1,8 +1,8 @@
 //! One watch for each kind, into the cache.
 
 use futures::{Stream, StreamExt, stream};
-use kube::runtime::utils::Backoff;
 use kube::api::ListParams;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;

@@ -19,7 +19,11 @@ pub fn not_found(path: &str) -> Value {
         panic!("{path} is the path of no object")
     };
     let group = if parts[1] == "apis" { parts[2] } else { "" };
-    let of_group = if group.is_empty() { (*kind).to_owned() } else { format!("{kind}.{group}") };
+    let of_group = if group.is_empty() {
+        (*kind).to_owned()
+    } else {
+        format!("{kind}.{group}")
+    };
     let mut details = json!({"name": name, "kind": kind});
     if !group.is_empty() {
         details["group"] = group.into();

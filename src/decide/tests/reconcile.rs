@@ -307,3 +307,36 @@ fn a_forced_attachment_still_keeps_every_rule() {
     let finalizers = &world.attachment.unwrap()["metadata"]["finalizers"];
     assert_eq!(finalizers, &json!([FINALIZER]));
 }
+
+#[test]
+fn what_is_at_a_node_of_the_cluster_without_an_attachment_is_told_and_expected_nowhere() {
+    let expectation = |handle: &str, node_id: &str| Expectation {
+        name: format!("{handle}-{node_id}").into(),
+        uid: "u".into(),
+        handle: handle.into(),
+        node_id: node_id.into(),
+        former_node_id: None,
+        wanted: Wanted::Here,
+    };
+    let nodes = ["n1", "n2", "n3"].map(Box::from).into_iter().collect();
+    let listing = Listing::about(vec![expectation("shared", "n1"), expectation("shared", "n2")]);
+    let mut listing = listing.looking_for_unclaimed(vec!["moving".into()], nodes);
+    let mut list = |handle: &str, nodes: &[&str]| {
+        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        listing.add(handle, Some(&nodes));
+    };
+    list("shared", &["n1", "n2", "n3"]);
+    list("moving", &["n1"]);
+    list("lost", &["n2", "of-another-cluster"]);
+    list("nowhere", &[]);
+    listing.add("untold", None);
+    let compared = listing.compare();
+    let found: Vec<_> = compared
+        .unclaimed
+        .iter()
+        .map(|unclaimed| (&*unclaimed.handle, &*unclaimed.node_id))
+        .collect();
+    assert_eq!(found, [("shared", "n3"), ("lost", "n2")]);
+    assert!(compared.contradicted.is_empty());
+    assert_eq!(compared.agreed.len(), 2);
+}

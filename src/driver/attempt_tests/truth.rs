@@ -1,8 +1,8 @@
 //! Answers that are not the API server's: nothing is believed to be gone, nothing is taken back, everything ends well.
 
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use kube::runtime::watcher::{self, Event};
 
 use super::*;
 use crate::admin::Health;
@@ -38,7 +38,11 @@ async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
     stage.api.until(|api| Stage::is_attached(api, "va0")).await;
-    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "the call is not made again");
+    assert_eq!(
+        stage.calls(Call::ControllerPublishVolume),
+        1,
+        "the call is not made again"
+    );
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
     // It is known as before, and can be detached.
     stage.attachment("va0", "n0", &claimed(true));

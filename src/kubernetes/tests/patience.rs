@@ -224,8 +224,57 @@ async fn a_watch_that_ends_before_its_time_was_cut_off() {
             });
             Ok::<_, io::Error>(Response::new(http_body_util::StreamBody::new(Box::pin(frames))))
         });
-        let response = Patient::new(server, ANSWER).ready().await.unwrap().call(get(path)).await.unwrap();
+        let response = Patient::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await
+            .unwrap();
         let end = response.into_body().collect().await;
         assert_eq!(end.is_err(), is_cut_off, "{path} {lasts}");
+    }
+}
+
+/// Else all objects of the kind would look gone.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_another_kind_is_no_answer() {
+    for (path, kind, is_taken) in [
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "VolumeAttachmentList",
+            true,
+        ),
+        ("/api/v1/persistentvolumes?limit=500", "PersistentVolumeList", true),
+        ("/apis/storage.k8s.io/v1/csinodes?limit=500", "CSINodeList", true),
+        (
+            "/apis/attacher.csi.dev/v1alpha1/attacherconfigs?limit=1",
+            "AttacherConfigList",
+            true,
+        ),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "PersistentVolumeList",
+            false,
+        ),
+        ("/apis/storage.k8s.io/v1/volumeattachments?limit=500", "Status", false),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments/one",
+            "VolumeAttachment",
+            true,
+        ),
+    ] {
+        let body = json!({"kind": kind, "metadata": {"resourceVersion": "1"}, "items": []}).to_string();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::new(Full::<Bytes>::from(body.clone()));
+            async { Ok::<_, io::Error>(answer) }
+        });
+        let answer = Patient::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await;
+        assert_eq!(answer.is_ok(), is_taken, "{path} {kind}");
     }
 }

@@ -19,7 +19,13 @@ fn told<K: Reflected>(store: &Store, events: Vec<Event<K>>) {
 
 fn list<K: Reflected>(store: &Store, objects: Vec<K>) {
     let objects = objects.into_iter().map(Event::InitApply);
-    told(store, std::iter::once(Event::Init).chain(objects).chain([Event::InitDone]).collect());
+    told(
+        store,
+        std::iter::once(Event::Init)
+            .chain(objects)
+            .chain([Event::InitDone])
+            .collect(),
+    );
 }
 
 fn attached(version: u64) -> VolumeAttachmentWire {
@@ -46,8 +52,18 @@ fn a_list_takes_the_cache_back_to_where_the_api_server_is() {
     // What happens from there on counts, though the versions were seen before.
     told(&store, vec![Event::Apply(attached(890))]);
     assert_eq!(version(&store), Some(890));
-    list(&store, vec![volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "1040"}))]);
-    list(&store, vec![volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "870"}))]);
+    list(
+        &store,
+        vec![volume_wire(
+            &json!({"name": "pv1", "uid": "p", "resourceVersion": "1040"}),
+        )],
+    );
+    list(
+        &store,
+        vec![volume_wire(
+            &json!({"name": "pv1", "uid": "p", "resourceVersion": "870"}),
+        )],
+    );
     assert_eq!(store.volume("pv1").unwrap().0.resource_version.0, 870);
     let node = |version: &str| -> CsiNodeWire {
         let metadata = json!({"name": "n1", "uid": "n", "resourceVersion": version});

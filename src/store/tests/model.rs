@@ -37,7 +37,9 @@ enum Step {
     /// A backup is made.
     BackUp,
     /// The server goes back to the backup, and all connections break. Versions go back too, or are far greater from now on.
-    Restore { bumped: bool },
+    Restore {
+        bumped: bool,
+    },
 }
 
 /// An object at the server.

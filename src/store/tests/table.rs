@@ -111,16 +111,25 @@ fn a_list_counts_whatever_its_versions_unless_a_copy_came_in_since_it_began() {
     let rows = [("1", 9), ("1", 4), ("2", 3), ("1", 2)];
     for (uid, older) in rows {
         table.start_list();
-        assert!(table.take_copy(of("a", uid, older), Origin::List).is_some(), "{uid} {older}");
+        assert!(
+            table.take_copy(of("a", uid, older), Origin::List).is_some(),
+            "{uid} {older}"
+        );
         assert_eq!((version(&table, "a"), table.newest().0), (Some(older), older));
         assert!(table.apply(of("a", uid, older)).is_none());
         table.finish_list(&seen(&["a"]));
         assert!(table.apply(of("a", uid, older - 1)).is_none());
     }
     table.start_list();
-    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none(), "nothing is new");
+    assert!(
+        table.take_copy(of("a", "1", 2), Origin::List).is_none(),
+        "nothing is new"
+    );
     assert!(table.apply(of("a", "1", 3)).is_some());
-    assert!(table.take_copy(of("a", "1", 2), Origin::List).is_none(), "an answer is newer than the list");
+    assert!(
+        table.take_copy(of("a", "1", 2), Origin::List).is_none(),
+        "an answer is newer than the list"
+    );
     assert_eq!(version(&table, "a"), Some(3));
 }
 

@@ -30,6 +30,7 @@ fn wrong(contradicted: Vec<Expectation>) -> Compared {
     Compared {
         contradicted,
         agreed: vec![expected("fine", Wanted::Here)],
+        ..Compared::default()
     }
 }
 

@@ -27,7 +27,10 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
     assert!(!error.is_transient());
     for (target, path) in [
         (Target::Volume("pv1".into()), "/api/v1/persistentvolumes/pv1"),
-        (Target::Attachment("a".into()), "/apis/storage.k8s.io/v1/volumeattachments/a"),
+        (
+            Target::Attachment("a".into()),
+            "/apis/storage.k8s.io/v1/volumeattachments/a",
+        ),
     ] {
         server.answer(raw(404, not_found(path).to_string()));
         let error = server.requests.read(&target, &quiet).await.unwrap_err();
@@ -39,7 +42,10 @@ async fn the_api_servers_own_404_says_that_the_object_is_gone() {
     server.answer(raw(404, not_found("/api/v1/namespaces/ns/secrets/s").to_string()));
     assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::NotFound);
     server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csidrivers/d").to_string()));
-    assert_eq!(server.requests.csi_driver("d").await.unwrap_err().kind, ApiErrorKind::NotFound);
+    assert_eq!(
+        server.requests.csi_driver("d").await.unwrap_err().kind,
+        ApiErrorKind::NotFound
+    );
 }
 
 /// Where it comes from is not known, so that the request may well succeed a moment later.
@@ -52,7 +58,10 @@ async fn a_404_about_anything_else_says_nothing() {
         ("nothing", String::new()),
         ("HTML", "<html><body>404 Not Found</body></html>".to_owned()),
         ("half a body", whole[..whole.len() / 2].to_owned()),
-        ("JSON of another kind", r#"{"error": "no route", "code": 404}"#.to_owned()),
+        (
+            "JSON of another kind",
+            r#"{"error": "no route", "code": 404}"#.to_owned(),
+        ),
         ("an object", attachment().to_string()),
         ("another kind", told(&json!({"kind": "Problem"}))),
         ("no kind", told(&json!({"kind": null}))),
@@ -61,7 +70,10 @@ async fn a_404_about_anything_else_says_nothing() {
         ("another code", told(&json!({"code": 503}))),
         ("a success", told(&json!({"status": "Success"}))),
         ("another object", told(&json!({"details": {"name": "b"}}))),
-        ("another resource", told(&json!({"details": {"kind": "persistentvolumes"}}))),
+        (
+            "another resource",
+            told(&json!({"details": {"kind": "persistentvolumes"}})),
+        ),
         ("another group", told(&json!({"details": {"group": "example.com"}}))),
         ("no group", told(&json!({"details": {"group": null}}))),
         ("no details", told(&json!({"details": null}))),
@@ -94,8 +106,14 @@ async fn an_answer_about_another_object_is_none() {
         ("another name", of(&json!({"metadata": {"name": "b"}}))),
         ("no name", of(&json!({"metadata": {"name": null}}))),
         ("another kind", of(&json!({"kind": "PersistentVolume"}))),
-        ("a status", r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}"#.to_owned()),
-        ("a list", json!({"kind": "VolumeAttachmentList", "metadata": {}, "items": [attachment()]}).to_string()),
+        (
+            "a status",
+            r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}"#.to_owned(),
+        ),
+        (
+            "a list",
+            json!({"kind": "VolumeAttachmentList", "metadata": {}, "items": [attachment()]}).to_string(),
+        ),
         ("half a body", whole[..whole.len() / 2].to_owned()),
         ("nothing", String::new()),
     ];
@@ -113,8 +131,14 @@ async fn an_answer_about_another_object_is_none() {
     server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));
     server.write_status().await.unwrap();
     // A Secret of another name is nobody's credentials.
-    server.answer(raw(200, json!({"kind": "Secret", "metadata": {"name": "t"}, "data": {}}).to_string()));
+    server.answer(raw(
+        200,
+        json!({"kind": "Secret", "metadata": {"name": "t"}, "data": {}}).to_string(),
+    ));
     assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::Garbled);
-    server.answer(raw(200, json!({"kind": "Secret", "metadata": {"name": "s", "namespace": "other"}}).to_string()));
+    server.answer(raw(
+        200,
+        json!({"kind": "Secret", "metadata": {"name": "s", "namespace": "other"}}).to_string(),
+    ));
     assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::Garbled);
 }
