@@ -27,7 +27,7 @@ use crate::inspector::{self, Inspector};
 use crate::kubernetes::{
     ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect_counted, load_config, load_pod_config,
 };
-use crate::lease::{Clock, LeaseHealth, LeaseShares, Office, Timing};
+use crate::lease::{Clock, LeaseHealth, LeaseShares, Office, SeenPlaces, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
@@ -269,6 +269,7 @@ fn office(
         health: observed.leases.clone(),
         clock: Clock::default(),
         shares: LeaseShares::default(),
+        seen: SeenPlaces::default(),
     })
 }
 

@@ -25,5 +25,5 @@ pub use attacher_config::{
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;
-pub use status::AttacherConfigStatus;
+pub use status::{AttacherConfigStatus, LeaderElectionStatus};
 pub use validated::DriverConfig;

@@ -5,6 +5,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// A day, the longest call; in seconds.
+const MAX_RUNS_OUT_AFTER: u64 = 24 * 60 * 60;
 
 /// What the operator found out about the driver. The operator writes it; changes by others are overwritten.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +38,11 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
 
+    /// Under which Lease replicas work for this driver. A replica writes it before it begins, so that after a change of
+    /// spec.leaderElection every other one knows which Lease must be released, or run out, first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader_election: Option<LeaderElectionStatus>,
+
     /// How many volumes of this driver are attached, pending and failing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachments: Option<AttachmentsStatus>,
@@ -45,6 +54,34 @@ pub struct AttacherConfigStatus {
     /// The most recent failure of an attach or detach; it stays after a later success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+}
+
+/// Under which Lease replicas work for a driver.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeaderElectionStatus {
+    /// Namespace of the Lease; absent when replicas work without one (spec.leaderElection.enabled is false).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+
+    /// How long it counts as in use when nothing more is heard of it: the duration of the Lease, or the longest call
+    /// without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_out_after_seconds: Option<i64>,
+
+    /// Replicas that work without a Lease.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub without_lease: Vec<String>,
+}
+
+impl LeaderElectionStatus {
+    /// How long it counts as in use when nothing more is heard of it.
+    pub fn runs_out_after(&self) -> Option<Duration> {
+        // Nothing that the operator writes lasts longer; a person may have written anything.
+        let seconds = u64::try_from(self.runs_out_after_seconds?).ok()?;
+        Some(Duration::from_secs(seconds.min(MAX_RUNS_OUT_AFTER)))
+    }
 }
 
 /// What the driver answered about itself.
@@ -199,6 +236,7 @@ impl AttacherConfigStatus {
             conditions,
             driver: take(&mut fields, "driver"),
             holder: take(&mut fields, "holder"),
+            leader_election: take(&mut fields, "leaderElection"),
             attachments: take(&mut fields, "attachments"),
             last_reconcile_sync: take(&mut fields, "lastReconcileSync"),
             last_failure: take(&mut fields, "lastFailure"),

@@ -55,7 +55,9 @@ impl Held {
         let away = async {
             match self.away_since {
                 // Without an election nobody else could work for the driver.
-                Some(since) if self.candidate.is_some() => sleep_until(since + PATIENCE).await,
+                Some(since) if self.candidate.as_ref().is_some_and(Candidate::elects) => {
+                    sleep_until(since + PATIENCE).await
+                }
                 _ => std::future::pending().await,
             }
         };

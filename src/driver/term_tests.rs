@@ -23,7 +23,7 @@ use crate::claims::Claims;
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
 use crate::lease::tests::api_server::ApiServer;
-use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, Timing};
+use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, SeenPlaces, Timing};
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, follow_from_list};
@@ -76,6 +76,7 @@ impl Stage {
         let campaign = Campaign {
             client: leases.client(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: "default".to_owned(),
                 identity: "ours".to_owned(),
                 labels: BTreeMap::new(),
@@ -89,6 +90,9 @@ impl Stage {
             },
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
+            seen: SeenPlaces::default(),
+            record: None,
+            longest_call: Duration::ZERO,
             clock: clock.clone(),
         };
         let (sender, status) = watch::channel(DriverStatus::new());

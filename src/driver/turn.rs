@@ -149,7 +149,11 @@ impl DriverTask {
                 Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
-            let holder = holder.map(|holder| holder.identity.clone());
+            let own = self.campaign.as_ref().map(|campaign| &campaign.settings.identity);
+            let holder = holder.map(|holder| match &holder.identity {
+                identity if Some(identity) == own => format!("another process of the same name ({identity})"),
+                identity => identity.clone(),
+            });
             let refusal = candidate.refusal();
             publisher.phase(match (holder, &refusal) {
                 (None, Some(message)) => Phase::Stalled {

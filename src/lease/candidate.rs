@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elector::Elector;
+use super::place::change::PlaceChange;
 use super::settings::{self, Timing};
-use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Term};
+use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces, Term};
 use crate::schedule;
 use crate::telemetry::Metrics;
 
@@ -31,6 +32,8 @@ pub struct Office {
     pub shares: LeaseShares,
     /// By which the time of held Leases is measured.
     pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
 }
 
 impl Office {
@@ -45,6 +48,7 @@ impl Office {
         Campaign {
             client: self.client.clone(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: settings::namespace(namespace),
                 identity: self.identity.clone(),
                 labels: self.labels.clone(),
@@ -54,6 +58,9 @@ impl Office {
             health: self.health.clone(),
             shares: self.shares.clone(),
             clock: self.clock.clone(),
+            seen: self.seen.clone(),
+            record: None,
+            longest_call: Duration::ZERO,
         }
     }
 }
@@ -71,6 +78,54 @@ pub struct Campaign {
     pub shares: LeaseShares,
     /// By which the time of held Leases is measured.
     pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
+    /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
+    pub record: Option<PlaceRecord>,
+    /// How long a call may run that was begun without a Lease.
+    pub longest_call: Duration,
+}
+
+impl Campaign {
+    /// The same, whose place is recorded.
+    #[must_use]
+    pub fn recorded(self, record: PlaceRecord) -> Self {
+        Self {
+            record: Some(record),
+            ..self
+        }
+    }
+
+    /// The same without a Lease, for replicas whose calls last so long at most.
+    #[must_use]
+    pub fn without_lease(self, longest_call: Duration) -> Self {
+        Self {
+            longest_call,
+            settings: ElectionSettings {
+                enabled: false,
+                ..self.settings
+            },
+            ..self
+        }
+    }
+
+    /// How the candidate for this Lease gets to its place; none when that is not recorded.
+    pub(super) fn place_change(&self, lease: &str) -> Option<PlaceChange> {
+        let settings = &self.settings;
+        Some(PlaceChange {
+            client: self.client.clone(),
+            lease: lease.to_owned(),
+            place: Place {
+                namespace: settings.enabled.then(|| settings.namespace.clone()),
+                identity: settings.identity.clone(),
+                runs_out_after: settings.timing.lease_duration.max(self.longest_call),
+            },
+            record: self.record.clone()?,
+            seen: self.seen.clone(),
+            retry_period: settings.timing.retry_period,
+            request_deadline: settings.timing.request_deadline(),
+        })
+    }
 }
 
 /// Who holds a Lease.
@@ -124,6 +179,7 @@ pub struct Candidate {
     standing: watch::Receiver<Standing>,
     orders: watch::Sender<Order>,
     refusal: watch::Receiver<Option<String>>,
+    elects: bool,
     patience: Duration,
     task: AbortOnDropHandle<()>,
 }
@@ -145,7 +201,7 @@ impl Candidate {
             Order::Observe | Order::Resign => Standing::Unknown,
         });
         let (orders, ordered) = watch::channel(order);
-        let patience = campaign.settings.timing.renew_deadline;
+        let (elects, patience) = (campaign.settings.enabled, campaign.settings.timing.renew_deadline);
         let (refusing, refusal) = watch::channel(None);
         let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
         let task = AbortOnDropHandle::new(schedule::spawn(elector.run(ordered)));
@@ -154,6 +210,7 @@ impl Candidate {
             standing,
             orders,
             refusal,
+            elects,
             patience,
             task,
         }
@@ -202,6 +259,11 @@ impl Candidate {
     /// Where it stands now.
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()
+    }
+
+    /// Whether there is a Lease at all; without, it leads for as long as it competes.
+    pub fn elects(&self) -> bool {
+        self.elects
     }
 
     /// The term in which it holds the Lease; none when it does not, or not surely.

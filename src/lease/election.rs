@@ -1,5 +1,10 @@
-//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in.
+//! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
+//!
+//! A Lease that vanished while another held it is left alone until it would have run out: its holder finds out at its next
+//! renewal only. And a Lease that names this candidate is its own only as long as nobody else writes it: of two processes
+//! of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,13 +18,30 @@ pub struct Election {
     identity: String,
     duration: Duration,
     known: Option<Known>,
+    /// What this candidate wrote, or may have written, since the record that it took over; none while it does not compete.
+    mine: Option<VecDeque<Record>>,
 }
+
+/// So many writes may be on their way whose end is not known.
+const MAX_MINE: usize = 16;
 
 #[derive(Clone, Debug)]
 struct Known {
     record: Record,
     /// When this process first saw the record as it is.
     since: Instant,
+    /// Whether the Lease is there; one that vanished is believed to be held on.
+    exists: bool,
+}
+
+impl Known {
+    fn new(record: Record, since: Instant) -> Self {
+        Self {
+            record,
+            since,
+            exists: true,
+        }
+    }
 }
 
 /// What to do about the Lease.
@@ -45,29 +67,73 @@ impl Election {
             identity,
             duration,
             known: None,
+            mine: None,
+        }
+    }
+
+    /// The candidate competes from now on. A Lease that names it was its own in an earlier life.
+    pub fn stand(&mut self) {
+        self.mine = Some(VecDeque::new());
+        self.take_over();
+    }
+
+    /// The candidate does not compete any more. A Lease that names it may be held by another candidate of this process.
+    pub fn withdraw(&mut self) {
+        self.mine = None;
+    }
+
+    /// Counts the first record with our name as ours: that of a process that starts again.
+    fn take_over(&mut self) {
+        if let (Some(mine), Some(known)) = (&mut self.mine, &self.known)
+            && mine.is_empty()
+            && known.record.holder == self.identity
+        {
+            mine.push_back(known.record.clone());
         }
     }
 
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
     /// changes its record, whatever the times in it say.
     pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
-        match seen {
-            None => self.known = None,
-            Some(record) if self.known.as_ref().is_some_and(|known| known.record == record) => {}
-            Some(record) => self.known = Some(Known { record, since: now }),
+        let ours = self.is_ours();
+        match (seen, &mut self.known) {
+            (None, Some(known)) if !ours && !known.record.holder.is_empty() => known.exists = false,
+            (None, known) => *known = None,
+            (Some(record), Some(known)) if known.record == record => known.exists = true,
+            (Some(record), known) => *known = Some(Known::new(record, now)),
+        }
+        self.take_over();
+    }
+
+    /// A record is about to be written; whether it was is not known before the answer.
+    pub fn attempts(&mut self, record: &Record) {
+        if let Some(mine) = &mut self.mine {
+            if mine.len() >= MAX_MINE {
+                mine.pop_front();
+            }
+            mine.push_back(record.as_stored());
         }
     }
 
     /// Takes in what the API server made of our own write.
     pub fn written(&mut self, record: Record, now: Instant) {
-        self.known = Some(Known { record, since: now });
+        if let Some(mine) = &mut self.mine {
+            mine.clear();
+            mine.push_back(record.clone());
+        }
+        self.known = Some(Known::new(record, now));
     }
 
-    /// Whether the known record names us.
+    /// Whether the known record names us, and was not written by somebody else of our name.
     pub fn is_ours(&self) -> bool {
-        self.known
-            .as_ref()
-            .is_some_and(|known| known.record.holder == self.identity)
+        let Some(known) = &self.known else { return false };
+        let by_us = |mine: &VecDeque<Record>| mine.is_empty() || mine.contains(&known.record);
+        known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
+    }
+
+    /// Whether another process of our name holds the Lease.
+    pub fn is_of_namesake(&self) -> bool {
+        self.holder() == Some(&self.identity) && !self.is_ours()
     }
 
     /// Who holds the Lease, as far as known.
@@ -76,9 +142,9 @@ impl Election {
         Some(known.record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    /// Since when the Lease is known to be as it is.
-    pub fn since(&self) -> Option<Instant> {
-        self.known.as_ref().map(|known| known.since)
+    /// How long others must leave the Lease alone after its last change, as far as known.
+    pub fn known_duration(&self) -> Option<Duration> {
+        self.known.as_ref().map(|known| known.record.duration())
     }
 
     /// What to do.
@@ -96,13 +162,16 @@ impl Election {
                 until,
             };
         }
+        if !known.exists {
+            return Next::Create(self.record(clock, Some(clock), 0));
+        }
         Next::Write(self.record(clock, Some(clock), record.transitions.saturating_add(1)))
     }
 
     /// The renewal that may be written without reading first: while the Lease is ours and did not run out.
     pub fn renewal(&self, now: Instant, clock: Timestamp) -> Option<Record> {
         let known = self.known.as_ref()?;
-        let valid = known.since + known.record.duration() > now;
+        let valid = known.exists && known.since + known.record.duration() > now;
         (self.is_ours() && valid).then(|| self.record(clock, known.record.acquired, known.record.transitions))
     }
 

@@ -11,8 +11,9 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
+use super::LeaseHealth;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
 use super::shares::LeaseShareGuard;
@@ -45,12 +46,48 @@ enum Renewal {
     Failed,
 }
 
+/// Where a candidate shows where it stands.
+#[derive(Clone)]
+struct Display {
+    lease: String,
+    health: LeaseHealth,
+    metrics: Metrics,
+    elects: bool,
+    standing: watch::Sender<Standing>,
+}
+
+impl Display {
+    fn show(&self, standing: Standing) {
+        // Another candidate of this process may compete while this one only watches.
+        if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
+            let leads = matches!(standing, Standing::Leading(_));
+            self.metrics.leading(&self.lease, leads);
+            if matches!(standing, Standing::Lost { .. }) {
+                self.health.gone(&self.lease);
+            }
+        }
+        self.standing.send_if_modified(|known| {
+            let differs = *known != standing;
+            *known = standing;
+            differs
+        });
+    }
+
+    /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
+    fn wait_for(&self, holder: Option<Holder>) {
+        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
+        if !still_lost {
+            self.show(Standing::Waiting { holder });
+        }
+    }
+}
+
 pub(super) struct Elector {
     api: Api<Lease>,
     campaign: Campaign,
     name: String,
     metrics: Metrics,
-    standing: watch::Sender<Standing>,
+    display: Display,
     election: Election,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
@@ -78,10 +115,16 @@ impl Elector {
         let election = Election::new(settings.identity.clone(), settings.timing.lease_duration);
         Self {
             api: Api::namespaced(campaign.client.clone(), &settings.namespace),
+            display: Display {
+                lease: name.clone(),
+                health: campaign.health.clone(),
+                metrics: metrics.clone(),
+                elects: settings.enabled,
+                standing,
+            },
             campaign,
             name,
             metrics,
-            standing,
             election,
             known: None,
             seen: false,
@@ -106,6 +149,7 @@ impl Elector {
                     }
                 },
                 Order::Compete => {
+                    self.election.stand();
                     let told = tokio::select! {
                         biased;
                         () = self.compete() => true,
@@ -116,6 +160,7 @@ impl Elector {
                     }
                     self.release().await;
                     self.share = None;
+                    self.election.withdraw();
                     self.campaign.health.gone(&self.name);
                     self.metrics.forget_lease(&self.name);
                     let holder = self.other_holder();
@@ -129,22 +174,55 @@ impl Elector {
     async fn compete(&mut self) {
         let holder = self.other_holder();
         self.show(Standing::Waiting { holder });
+        if !self.campaign.settings.enabled {
+            let term = Term::without_lease(self.campaign.clock.clone());
+            self.term = Some(term.clone());
+            return self.lead_when_over(term).await;
+        }
         loop {
             let term = self.acquire().await;
             self.share();
             self.term = Some(term.clone());
-            info!(lease = self.name, identity = self.campaign.settings.identity, "leading");
-            self.show(Standing::Leading(term.clone()));
-            self.keep(&term).await;
+            let leading = self.lead_when_over(term.clone());
+            tokio::select! {
+                () = self.keep(&term) => {}
+                () = leading => return,
+            }
             self.share = None;
+            if self.election.is_of_namesake() {
+                error!(
+                    lease = self.name,
+                    identity = self.campaign.settings.identity,
+                    "another process of the same name writes the Lease; each needs an identity of its own (a sidecar has \
+                     the name of its host: do not run one in the same pod, or with hostNetwork on the same node)"
+                );
+            }
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
             let until = Instant::now() + term.until_end();
             self.show(Standing::Lost { until });
         }
     }
 
+    /// Leads as soon as the former places of the Lease are over, and never returns.
+    fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
+        let (change, display) = (self.campaign.place_change(&self.name), self.display.clone());
+        let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
+        async move {
+            if let Some(change) = change {
+                change.wait(|holder| display.wait_for(holder)).await;
+            }
+            info!(lease, identity, "leading");
+            display.show(Standing::Leading(term));
+            std::future::pending().await
+        }
+    }
+
     /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing.
     async fn observe(&mut self) {
+        if !self.campaign.settings.enabled {
+            self.show(Standing::Observing { holder: None });
+            return std::future::pending().await;
+        }
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
         let mut watched = pin!(watched.fuse());
         let mut next_look = Instant::now();
@@ -181,7 +259,9 @@ impl Elector {
             .known
             .as_ref()
             .and_then(|lease| lease.metadata.annotations.as_ref());
-        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity);
+        // One of our own name may be a sidecar, which leaves our note on the Lease.
+        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity)
+            && identity != self.campaign.settings.identity;
         Some(Holder { identity, reports })
     }
 
@@ -199,19 +279,7 @@ impl Elector {
     }
 
     fn show(&self, standing: Standing) {
-        // Another candidate of this process may compete while this one only watches.
-        if !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = matches!(standing, Standing::Leading(_));
-            self.metrics.leading(&self.name, leads);
-            if !leads {
-                self.campaign.health.gone(&self.name);
-            }
-        }
-        self.standing.send_if_modified(|known| {
-            let differs = *known != standing;
-            *known = standing;
-            differs
-        });
+        self.display.show(standing);
     }
 
     /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
@@ -328,13 +396,8 @@ impl Elector {
         }
     }
 
-    /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
     fn wait_for(&self) {
-        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
-        if !still_lost {
-            let holder = self.other_holder();
-            self.show(Standing::Waiting { holder });
-        }
+        self.display.wait_for(self.other_holder());
     }
 
     /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
@@ -396,6 +459,12 @@ impl Elector {
     async fn release(&mut self) {
         if let Some(term) = self.term.take() {
             term.end();
+        }
+        if !self.campaign.settings.enabled {
+            if let Some(change) = self.campaign.place_change(&self.name) {
+                change.leave().await;
+            }
+            return;
         }
         // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
         let mut sure = !self.in_doubt;

@@ -43,6 +43,16 @@ impl Record {
         Duration::from_secs(u64::try_from(self.duration_seconds).unwrap_or_default())
     }
 
+    /// The record as it is read again: times in a Lease have microseconds.
+    pub(super) fn as_stored(&self) -> Self {
+        let stored = |time: Timestamp| Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time);
+        Self {
+            acquired: self.acquired.map(stored),
+            renewed: self.renewed.map(stored),
+            ..self.clone()
+        }
+    }
+
     /// Writes the record and labels into a Lease and leaves the rest of it, its resource version above all.
     pub(super) fn write_to(&self, lease: &mut Lease, labels: &BTreeMap<String, String>) {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);

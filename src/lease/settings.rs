@@ -86,6 +86,8 @@ impl Timing {
 /// Everything about an election but the driver's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
+    /// Whether there is a Lease at all. Without, a candidate leads as soon as no former place of a Lease is in use.
+    pub enabled: bool,
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of this candidate. No two candidates may have the same one at a time; one that starts again under its old

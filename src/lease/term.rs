@@ -11,6 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::clock::{Clock, Moment};
 use super::settings::Timing;
 
+/// Longer than any machine is up, and short enough for every clock.
+const FOR_EVER: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+
 /// One uninterrupted time of holding a Lease, from the write that took it. It is over for good as soon as it was not renewed
 /// in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a
 /// new term. Clones share it, and a term equals its clones only.
@@ -38,6 +41,17 @@ impl Term {
             renewed: Mutex::new(taken),
             ended: CancellationToken::new(),
         }))
+    }
+
+    /// The term of one that works without a Lease: it is over when it is ended.
+    pub(super) fn without_lease(clock: Clock) -> Self {
+        let timing = Timing {
+            lease_duration: FOR_EVER,
+            renew_deadline: FOR_EVER,
+            retry_period: FOR_EVER,
+        };
+        let now = clock.now();
+        Self::new(clock, timing, now)
     }
 
     /// Whether something may be begun that needs the Lease: before the renew deadline.

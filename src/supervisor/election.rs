@@ -1,7 +1,7 @@
 //! Whether and how a driver's Lease is competed for.
 
 use crate::api::DriverConfig;
-use crate::lease::{Campaign, Office, Timing};
+use crate::lease::{Campaign, Office, PlaceRecord, Timing};
 
 /// How Leases are competed for.
 #[derive(Clone)]
@@ -15,8 +15,8 @@ pub(super) enum Election {
 }
 
 impl Election {
-    /// What a driver with these settings needs to compete.
-    pub fn campaign(&self, config: &DriverConfig) -> Option<Campaign> {
+    /// What the driver of this AttacherConfig needs to compete. Without a Lease, too: former places must be over first.
+    pub fn campaign(&self, name: &str, config: &DriverConfig) -> Option<Campaign> {
         let office = match self {
             Self::None => return None,
             Self::Same(campaign) => return Some(campaign.clone()),
@@ -25,6 +25,13 @@ impl Election {
         let asked = &config.leader_election;
         // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
         let timing = Timing::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
-        asked.enabled.then(|| office.campaign(&asked.namespace, timing))
+        let record = PlaceRecord::new(office.client.clone(), name.to_owned());
+        let campaign = office.campaign(&asked.namespace, timing).recorded(record);
+        let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
+        Some(if asked.enabled {
+            campaign
+        } else {
+            campaign.without_lease(longest_call)
+        })
     }
 }

@@ -160,8 +160,8 @@ impl Drivers {
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
         let standing = Arc::new(Mutex::new(None));
-        let campaign = self.election.campaign(&config);
-        let elects = campaign.is_some();
+        let campaign = self.election.campaign(name, &config);
+        let elects = campaign.as_ref().is_some_and(|campaign| campaign.settings.enabled);
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
@@ -364,12 +364,15 @@ impl Drivers {
         let Some(running) = self.running.get(name) else {
             return Lead::Nobody;
         };
-        if !running.elects {
-            return Lead::Ours;
-        }
         let standing = running.standing.lock();
-        match &*standing {
-            Some(standing) => Lead::from(&*standing.borrow()),
+        let standing = standing.as_ref().map(|standing| standing.borrow().clone());
+        if !running.elects {
+            // Unless another replica still has a Lease from before.
+            let waits = standing.filter(|standing| matches!(standing, Standing::Waiting { holder: Some(_) }));
+            return waits.as_ref().map_or(Lead::Ours, Lead::from);
+        }
+        match &standing {
+            Some(standing) => Lead::from(standing),
             // It is about to look at the Lease.
             None if running.known_as.lock().is_some() => Lead::Unknown,
             None => Lead::Nobody,

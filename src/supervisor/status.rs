@@ -46,6 +46,8 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
         holder: running.then(|| facts.holder.to_owned()),
+        // Not ours to say: it is written by who leads, before the work begins.
+        leader_election: known.leader_election.clone(),
         attachments: plugin.map(|_| attachments(facts)),
         last_reconcile_sync: facts
             .driver

@@ -37,6 +37,14 @@ pub(super) struct Entry {
     pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
+/// What [`StatusWriter`] writes of a status: where the Lease is has a writer of its own, with other rules.
+fn without_place(status: &AttacherConfigStatus) -> AttacherConfigStatus {
+    AttacherConfigStatus {
+        leader_election: None,
+        ..status.clone()
+    }
+}
+
 fn version(object: &AttacherConfigObject) -> Option<u64> {
     object.metadata.resource_version.as_deref()?.parse().ok()
 }
@@ -59,7 +67,7 @@ impl Entry {
         let echo = known.version.is_some() && version(&object) <= known.version;
         let written = if echo { &known.written } else { &object.status };
         Self {
-            overwritten: known.overwritten || *written != known.written,
+            overwritten: known.overwritten || without_place(written) != without_place(&known.written),
             written: written.clone(),
             written_at: known.written_at,
             version: known.version,
@@ -113,6 +121,7 @@ impl StatusWriter {
         uid: Option<&str>,
         status: &AttacherConfigStatus,
     ) -> Result<AttacherConfigObject, String> {
+        let status = without_place(status);
         let body = json!({
             "apiVersion": "attacher.csi.dev/v1alpha1",
             "kind": "AttacherConfig",

@@ -3,6 +3,7 @@
 mod claims;
 mod hand_over;
 mod loss;
+mod place;
 mod settings;
 mod shares;
 mod standstill;

@@ -123,12 +123,22 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- toYaml $secrets }}
 {{- end }}
 
-{{/* The namespaces with Leases as YAML: a map whose keys they are. */}}
+{{/*
+The namespaces with Leases as YAML: a map from their names to `any`, whether drivers of any name may have a Lease there, and
+`names` of Leases. In the namespace of the release AttacherConfigs that do not come from the values have theirs.
+*/}}
 {{- define "csi-attacher-operator.leaseNamespaces" -}}
-{{- $namespaces := dict .Release.Namespace true }}
+{{- $namespaces := dict .Release.Namespace (dict "any" true "names" list) }}
 {{- range include "csi-attacher-operator.configs" . | fromYaml }}
+{{- $driver := .driverName | default "" }}
 {{- with dig "leaderElection" "namespace" "" . }}
-{{- $_ := set $namespaces . true }}
+{{- $known := get $namespaces . | default (dict "any" false "names" list) }}
+{{- $lease := regexReplaceAll "[^A-Za-z0-9-]" $driver "-" | printf "external-attacher-leader-%s" }}
+{{- if hasSuffix "-" $lease }}
+{{- $lease = printf "%sX" $lease }}
+{{- end }}
+{{- $names := append $known.names $lease | uniq | sortAlpha }}
+{{- $_ := set $namespaces . (dict "any" (or $known.any (not $driver)) "names" $names) }}
 {{- end }}
 {{- end }}
 {{- toYaml $namespaces }}

@@ -8,13 +8,20 @@ use tokio::time::{Instant, timeout};
 use super::Elector;
 use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
 use crate::error_chain::chain;
+use crate::lease::candidate::Campaign;
 use crate::lease::election::Next;
 use crate::lease::record::Record;
+use crate::lease::requests::{Unread, no_answer, read_lease};
 use crate::lease::{Moment, Term};
 
 impl Elector {
     pub(super) async fn read(&mut self) -> Result<(), String> {
-        let lease = self.bounded(self.api.get_opt(&self.name)).await?;
+        let limit = self.campaign.settings.timing.request_deadline();
+        let lease = match read_lease(&self.api, &self.name, limit).await {
+            Ok(lease) => lease,
+            Err(Unread::Forbidden(message)) => return Err(self.is_refused(&message)),
+            Err(Unread::Failed(error)) => return Err(error),
+        };
         self.in_doubt = false;
         self.saw(lease);
         Ok(())
@@ -24,9 +31,15 @@ impl Elector {
         self.seen = true;
         self.election.observe(lease.as_ref().map(Record::of), Instant::now());
         self.known = lease;
-        if self.other_holder().is_some_and(|holder| holder.reports) {
-            self.campaign.shares.observe_other();
+        let Some(holder) = self.other_holder() else { return };
+        let Campaign {
+            settings, shares, seen, ..
+        } = &self.campaign;
+        if holder.reports {
+            shares.observe_other();
         }
+        let duration = self.election.known_duration().unwrap_or_default();
+        seen.insert(&self.name, &settings.namespace, duration);
     }
 
     pub(super) async fn write_next(&mut self, next: Next) -> Result<Moment, String> {
@@ -50,6 +63,7 @@ impl Elector {
         }
         let begun = self.campaign.clock.now();
         self.in_doubt = true;
+        self.election.attempts(&record);
         let stored = if self.known.is_some() {
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
         } else {
@@ -87,10 +101,7 @@ impl Elector {
         match timeout(limit, request).await {
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.is_refused(&status.message)),
             Ok(answer) => answer.map_err(|error| chain(&error)),
-            Err(_) => Err(format!(
-                "no answer from the API server within {} s",
-                limit.as_secs_f64()
-            )),
+            Err(_) => Err(no_answer(limit)),
         }
     }
 

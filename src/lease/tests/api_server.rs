@@ -1,5 +1,7 @@
-//! A Lease behind as much of an API server as an election needs, which can be out of order.
+//! Leases of one name, and the AttacherConfig of their driver, behind as much of an API server as an election needs, which can
+//! be out of order.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
@@ -8,15 +10,28 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// One Lease.
+/// Where the Lease is unless a test says otherwise.
+pub const NAMESPACE: &str = "default";
+/// Name of the AttacherConfig.
+pub const CONFIG: &str = "config";
+
 #[derive(Clone, Default)]
 pub struct ApiServer(pub(super) Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(super) struct State {
-    pub lease: Option<Lease>,
+    /// By namespace.
+    pub leases: BTreeMap<String, Lease>,
+    /// Namespaces whose Leases may not be read or written.
+    pub forbidden: BTreeSet<String>,
+    /// The AttacherConfig, while there is one.
+    pub config: Option<Value>,
+    /// Whether its status may not be written.
+    pub status_forbidden: bool,
+    /// Whether a proxy answers 404 to what is asked about Leases.
+    pub proxy_lost_its_way: bool,
     version: u64,
     /// No request is answered.
     down: bool,
@@ -44,11 +59,22 @@ impl ApiServer {
     }
 
     pub fn lease(&self) -> Option<Lease> {
-        self.0.lock().lease.clone()
+        self.0.lock().leases.get(NAMESPACE).cloned()
     }
 
     pub fn holder(&self) -> Option<String> {
         self.lease()?.spec?.holder_identity
+    }
+
+    pub fn holder_in(&self, namespace: &str) -> Option<String> {
+        self.0
+            .lock()
+            .leases
+            .get(namespace)?
+            .spec
+            .as_ref()?
+            .holder_identity
+            .clone()
     }
 
     pub fn set_down(&self, down: bool) {
@@ -67,12 +93,41 @@ impl ApiServer {
         self.0.lock().writes
     }
 
+    /// Removes the Lease.
+    pub fn remove(&self) {
+        self.0.lock().leases.remove(NAMESPACE);
+    }
+
     /// Changes the Lease, as another client would.
     pub fn change(&self, change: impl FnOnce(&mut Lease)) {
+        self.change_in(NAMESPACE, change);
+    }
+
+    pub fn change_in(&self, namespace: &str, change: impl FnOnce(&mut Lease)) {
         let mut state = self.0.lock();
-        let mut lease = state.lease.clone().unwrap_or_default();
+        let mut lease = state.leases.get(namespace).cloned().unwrap_or_default();
         change(&mut lease);
-        state.store(lease);
+        state.store(namespace, lease);
+    }
+
+    /// Gives the AttacherConfig this `spec.leaderElection`; its status stays.
+    pub fn configure(&self, leader_election: &Value) {
+        let mut state = self.0.lock();
+        let status = state.config.take().map(|mut config| config["status"].take());
+        let timeouts = json!({"publish": "40s", "unpublish": "30s"});
+        let spec = json!({"endpoint": "unix:///d.sock", "timeouts": timeouts, "leaderElection": leader_election});
+        let metadata = json!({"name": CONFIG, "uid": "1"});
+        state.store_config(json!({"metadata": metadata, "spec": spec, "status": status}));
+    }
+
+    /// What the status says of the place of the Lease.
+    pub fn recorded(&self) -> Value {
+        let state = self.0.lock();
+        state
+            .config
+            .as_ref()
+            .map(|config| config["status"]["leaderElection"].clone())
+            .unwrap_or_default()
     }
 
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
@@ -81,56 +136,99 @@ impl ApiServer {
         if self.0.lock().down {
             std::future::pending::<()>().await;
         }
+        let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
         let mut state = self.0.lock();
-        let is_list = parts.uri.path().ends_with("/leases");
-        match parts.method {
-            // Watching is forbidden, as it may be for the account of a sidecar.
-            Method::GET if is_list => refused(StatusCode::FORBIDDEN),
-            Method::GET => {
-                state.reads += 1;
-                match &state.lease {
-                    Some(lease) => found(lease),
-                    None => refused(StatusCode::NOT_FOUND),
-                }
+        match path.as_slice() {
+            ["apis", _, _, "attacherconfigs", rest @ ..] => state.answer_config(&parts.method, rest, &body),
+            ["apis", _, _, "namespaces", namespace, "leases", rest @ ..] => {
+                state.answer_lease(&parts.method, namespace, rest, &body)
             }
-            _ => {
-                state.writes += 1;
-                let lease: Lease = serde_json::from_slice(&body).unwrap();
-                let known = state
-                    .lease
-                    .as_ref()
-                    .map(|lease| lease.metadata.resource_version.clone());
-                match (&parts.method, known) {
-                    (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT),
-                    (&Method::PUT, None) => refused(StatusCode::NOT_FOUND),
-                    (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
-                        refused(StatusCode::CONFLICT)
-                    }
-                    _ => found(&state.store(lease)),
-                }
-            }
+            path => panic!("{path:?}"),
         }
     }
 }
 
 impl State {
-    fn store(&mut self, mut lease: Lease) -> Lease {
+    fn answer_lease(&mut self, method: &Method, namespace: &str, rest: &[&str], body: &[u8]) -> Response<Body> {
+        if self.forbidden.contains(namespace) {
+            return refused(StatusCode::FORBIDDEN, "");
+        }
+        if self.proxy_lost_its_way {
+            let mut response = Response::new(Body::from(b"404 page not found".to_vec()));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        }
+        let known = self.leases.get(namespace);
+        match (method, rest) {
+            // Watching is forbidden, as it may be for the account of a sidecar.
+            (&Method::GET, []) => refused(StatusCode::FORBIDDEN, ""),
+            (&Method::GET, [name]) => {
+                self.reads += 1;
+                known.map_or_else(|| refused(StatusCode::NOT_FOUND, name), found)
+            }
+            _ => {
+                self.writes += 1;
+                let lease: Lease = serde_json::from_slice(body).unwrap();
+                let known = known.map(|lease| lease.metadata.resource_version.clone());
+                match (method, known) {
+                    (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, ""),
+                    (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, ""),
+                    (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
+                        refused(StatusCode::CONFLICT, "")
+                    }
+                    _ => found(&self.store(namespace, lease)),
+                }
+            }
+        }
+    }
+
+    fn answer_config(&mut self, method: &Method, rest: &[&str], body: &[u8]) -> Response<Body> {
+        match (method, rest, self.config.clone()) {
+            (&Method::GET, [], config) => {
+                let items: Vec<_> = config.into_iter().collect();
+                found(&json!({"metadata": {}, "items": items}))
+            }
+            (&Method::PATCH, [CONFIG, "status"], Some(mut config)) => {
+                let patch: Value = serde_json::from_slice(body).unwrap();
+                if self.status_forbidden {
+                    return refused(StatusCode::FORBIDDEN, "");
+                }
+                if patch["metadata"]["resourceVersion"] != config["metadata"]["resourceVersion"] {
+                    return refused(StatusCode::CONFLICT, "");
+                }
+                let mut place = patch["status"]["leaderElection"].clone();
+                place.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+                config["status"] = json!({"leaderElection": place});
+                found(&self.store_config(config))
+            }
+            (_, _, None) => refused(StatusCode::NOT_FOUND, CONFIG),
+            (method, rest, _) => panic!("{method} {rest:?}"),
+        }
+    }
+
+    fn store_config(&mut self, mut config: Value) -> Value {
+        self.version += 1;
+        config["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.config.insert(config).clone()
+    }
+
+    fn store(&mut self, namespace: &str, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        self.lease = Some(lease.clone());
+        self.leases.insert(namespace.to_owned(), lease.clone());
         lease
     }
 }
 
-fn found(lease: &Lease) -> Response<Body> {
-    Response::new(Body::from(serde_json::to_vec(lease).unwrap()))
+fn found(object: &impl serde::Serialize) -> Response<Body> {
+    Response::new(Body::from(serde_json::to_vec(object).unwrap()))
 }
 
-fn refused(code: StatusCode) -> Response<Body> {
+fn refused(code: StatusCode, name: &str) -> Response<Body> {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(),
-        "reason": reason, "message": "refused",
+        "reason": reason, "message": "refused", "details": {"name": name},
     });
     let mut response = Response::new(Body::from(status.to_string().into_bytes()));
     *response.status_mut() = code;

@@ -8,7 +8,9 @@ use tokio::time::{Instant, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, Standing};
+use crate::lease::{
+    Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, SeenPlaces, Standing,
+};
 use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
@@ -42,6 +44,7 @@ impl World {
         Campaign {
             client: self.server.client(),
             settings: ElectionSettings {
+                enabled: true,
                 namespace: "default".to_owned(),
                 identity: identity.to_owned(),
                 labels: BTreeMap::from([("app".to_owned(), "attacher".to_owned())]),
@@ -50,6 +53,9 @@ impl World {
             },
             health: self.health.clone(),
             shares: LeaseShares::default(),
+            seen: SeenPlaces::default(),
+            record: None,
+            longest_call: Duration::ZERO,
             clock: self.clock.clone(),
         }
     }
@@ -397,8 +403,7 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     let _another = campaign.shares.acquire(seconds(5), Instant::now());
     let second = Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone());
     pass(seconds(1)).await;
-    world.server.0.lock().lease = None;
-    drop(first);
+    first.resign().await;
     let reads = world.server.reads();
     while world.server.reads() == reads {
         pass(Duration::from_millis(1)).await;
@@ -449,9 +454,57 @@ async fn a_lease_that_was_deleted_is_made_again() {
     let world = World::new();
     let candidate = world.candidate("a");
     leads(&candidate).await;
-    world.server.0.lock().lease = None;
+    world.server.remove();
     assert!(timeout(seconds(30), not_leading(&candidate)).await.is_err());
     assert_eq!(world.server.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    let second = world.candidate("b");
+    pass(seconds(17)).await;
+    world.server.remove();
+    for _ in 0..200 {
+        pass(Duration::from_millis(100)).await;
+        assert!(
+            first.leads() && !second.leads(),
+            "it makes it again at its next renewal"
+        );
+    }
+    // Unless it is gone too.
+    drop(first);
+    world.server.remove();
+    let vanished = Instant::now();
+    leads(&second).await;
+    let took = vanished.elapsed();
+    assert!(took > seconds(5) && took <= seconds(22), "{took:?}");
+}
+
+/// A sidecar in the same pod, say: each finds the Lease to be its own.
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_of_one_name_at_most_one_leads() {
+    let world = World::new();
+    let first = world.candidate("a");
+    leads(&first).await;
+    pass(seconds(17)).await;
+    let second = world.candidate("a");
+    leads(&second).await;
+    pass(seconds(5)).await;
+    for _ in 0..300 {
+        assert!(second.leads() && !first.leads());
+        pass(seconds(1)).await;
+    }
+    let holder = Some(Holder {
+        identity: "a".to_owned(),
+        reports: false,
+    });
+    assert_eq!(first.standing(), Standing::Waiting { holder });
+    // It takes over as from anybody else.
+    second.resign().await;
+    leads(&first).await;
 }
 
 #[tokio::test(start_paused = true)]

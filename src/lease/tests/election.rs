@@ -194,10 +194,48 @@ fn only_a_change_of_the_record_shows_life() {
     election.observe(Some(held_by("they", 0)), at(14));
     assert!(!is_free(&election, 28));
     assert!(is_free(&election, 29));
-    // Gone is free.
+    // Gone is free when its holder must have noticed: it renews what it does not know to be gone.
     election.observe(None, at(20));
-    assert!(matches!(election.next(at(20), clock(0)), Next::Create(_)));
+    assert!(matches!(election.next(at(28), clock(0)), Next::Wait { .. }));
+    assert!(matches!(election.next(at(29), clock(0)), Next::Create(_)));
+    // What nobody held is free at once.
+    election.observe(Some(held_by("", 1)), at(30));
+    election.observe(None, at(30));
+    assert!(matches!(election.next(at(30), clock(0)), Next::Create(_)));
     assert_eq!(election.holder(), None);
+}
+
+#[test]
+fn what_another_process_of_our_name_writes_is_not_ours() {
+    let start = Instant::now();
+    let mut election = Election::new("we".to_owned(), seconds(15));
+    // That of an earlier life is taken back.
+    election.stand();
+    election.observe(Some(held_by("we", 1)), start);
+    assert!(election.is_ours());
+    election.written(held_by("we", 2), start);
+    // A write whose end is not known may have happened, and so may the one after it.
+    for renewed in [3, 4] {
+        election.attempts(&held_by("we", renewed));
+    }
+    for renewed in [3, 2, 4] {
+        election.observe(Some(held_by("we", renewed)), start);
+        assert!(election.is_ours() && !election.is_of_namesake(), "{renewed}");
+    }
+    election.written(held_by("we", 5), start);
+    election.observe(Some(held_by("we", 4)), start);
+    assert!(election.is_of_namesake(), "written over ours");
+    assert_eq!(election.resignation(clock(50)), None);
+    assert_eq!(election.renewal(start, clock(50)), None);
+    // It is waited for as for anybody else.
+    assert!(matches!(
+        election.next(start + seconds(14), clock(50)),
+        Next::Wait { .. }
+    ));
+    assert!(matches!(election.next(start + seconds(15), clock(50)), Next::Write(record) if record.transitions == 5));
+    // One that does not compete believes the name: another candidate of this process may lead.
+    election.withdraw();
+    assert!(election.is_ours());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 pub(crate) mod api_server;
 mod candidate;
+mod change;
 mod election;
+mod place;
 mod record;
 mod settings;
 mod shares;

@@ -1,0 +1,181 @@
+//! Where the Lease of a driver lives, and what follows from a change of that: nobody works under a new place before the
+//! places that were in use are over. Pure.
+//!
+//! The place under which a driver is worked for is recorded in the status of its AttacherConfig, by a write that fails when
+//! the object has changed since it was read. A replica that has got the Lease reads the object, then looks at each former
+//! place, then writes. A replica that goes by an older spec takes its Lease in vain: it reads, before it works, that the
+//! place is another one by now. So of two replicas, one of which did not see a change yet, at most one works.
+
+pub(super) mod change;
+pub(super) mod record;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::election::{Election, Next};
+use super::record::Record;
+use crate::api::LeaderElectionStatus;
+
+/// So many replicas that work without a Lease are recorded, the latest ones.
+const MAX_REPLICAS: usize = 8;
+
+/// The place under which a replica wants to work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Namespace of the Lease; none when there is no election.
+    pub namespace: Option<String>,
+    /// Name of the replica.
+    pub identity: String,
+    /// How long the place counts as in use after its last sign of life.
+    pub runs_out_after: Duration,
+}
+
+/// A place that was in use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FormerPlace {
+    /// A Lease in this namespace.
+    Lease(String),
+    /// Replicas that worked without a Lease.
+    Replicas(Vec<String>),
+}
+
+impl Place {
+    /// The places that must be over before work begins, and how long each counts as in use when nothing is heard of it: the
+    /// recorded one. When nothing is recorded, as after the AttacherConfig was deleted and made again, those where this
+    /// process saw another replica hold the Lease.
+    pub fn former(
+        &self,
+        recorded: &LeaderElectionStatus,
+        seen: &BTreeMap<String, Duration>,
+    ) -> BTreeMap<FormerPlace, Duration> {
+        let runs_out_after = recorded.runs_out_after().unwrap_or(self.runs_out_after);
+        let mut former = BTreeMap::new();
+        let leases = recorded.namespace.iter().map(|namespace| (namespace, runs_out_after));
+        let is_new = *recorded == LeaderElectionStatus::default();
+        let seen = seen.iter().filter(|_| is_new);
+        let leases = leases.chain(seen.map(|(namespace, duration)| (namespace, *duration)));
+        for (namespace, duration) in leases.filter(|(namespace, _)| self.namespace.as_ref() != Some(*namespace)) {
+            let known: &mut Duration = former.entry(FormerPlace::Lease(namespace.clone())).or_default();
+            *known = duration.max(*known);
+        }
+        // Without a Lease nothing keeps replicas apart, so that they need not wait for each other.
+        if self.namespace.is_some() {
+            let others = recorded
+                .without_lease
+                .iter()
+                .filter(|replica| **replica != self.identity);
+            let others: Vec<_> = others.cloned().collect();
+            if !others.is_empty() {
+                former.insert(FormerPlace::Replicas(others), runs_out_after.max(self.runs_out_after));
+            }
+        }
+        former
+    }
+
+    /// What is to be recorded before work begins.
+    pub fn recorded(&self, known: &LeaderElectionStatus) -> LeaderElectionStatus {
+        let mut without_lease = Vec::new();
+        if self.namespace.is_none() {
+            without_lease = self.left(known).without_lease;
+            without_lease.push(self.identity.clone());
+            let surplus = without_lease.len().saturating_sub(MAX_REPLICAS);
+            without_lease.drain(..surplus);
+        }
+        LeaderElectionStatus {
+            namespace: self.namespace.clone(),
+            runs_out_after_seconds: i64::try_from(self.runs_out_after.as_millis().div_ceil(1000)).ok(),
+            without_lease,
+        }
+    }
+
+    /// What is to be recorded when a replica that works without a Lease has ended.
+    pub fn left(&self, known: &LeaderElectionStatus) -> LeaderElectionStatus {
+        let mut left = known.clone();
+        left.without_lease.retain(|replica| *replica != self.identity);
+        left
+    }
+}
+
+/// What is known of a former place.
+#[derive(Debug)]
+pub struct FormerLease {
+    election: Election,
+    /// Since when it may not be read.
+    unreadable: Option<Instant>,
+    runs_out_after: Duration,
+}
+
+impl FormerLease {
+    /// One of which nothing is known but how long it counts as in use.
+    pub fn new(identity: &str, runs_out_after: Duration) -> Self {
+        Self {
+            election: Election::new(identity.to_owned(), runs_out_after),
+            unreadable: None,
+            runs_out_after,
+        }
+    }
+
+    /// Takes in what was read.
+    pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
+        self.unreadable = None;
+        self.election.observe(seen, now);
+    }
+
+    /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this.
+    pub fn unreadable(&mut self, now: Instant) {
+        self.unreadable.get_or_insert(now);
+    }
+
+    /// Until when it counts as in use, at least; none when it is over.
+    pub fn in_use_until(&self, now: Instant) -> Option<Instant> {
+        let until = match self.unreadable {
+            Some(since) => {
+                since
+                    + self
+                        .runs_out_after
+                        .max(self.election.known_duration().unwrap_or_default())
+            }
+            None => match self.election.next(now, crate::clock::now()) {
+                Next::Wait { until, .. } => until,
+                Next::Create(_) | Next::Write(_) => return None,
+            },
+        };
+        (until > now).then_some(until)
+    }
+
+    /// Who holds it, as far as known.
+    pub fn holder(&self) -> Option<&str> {
+        self.election.holder()
+    }
+}
+
+/// Where this process saw other replicas hold Leases, by the name of the Lease and the namespace, and how long each counts
+/// as in use. It outlives the AttacherConfig, which may be deleted and made again. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct SeenPlaces(Arc<Mutex<BTreeMap<String, BTreeMap<String, Duration>>>>);
+
+impl SeenPlaces {
+    /// Another replica holds the Lease here.
+    pub(super) fn insert(&self, lease: &str, namespace: &str, duration: Duration) {
+        let mut places = self.0.lock();
+        if let Some(known) = places.get_mut(lease).and_then(|places| places.get_mut(namespace)) {
+            *known = duration;
+            return;
+        }
+        let of_lease = places.entry(lease.to_owned()).or_default();
+        of_lease.insert(namespace.to_owned(), duration);
+    }
+
+    fn of(&self, lease: &str) -> BTreeMap<String, Duration> {
+        self.0.lock().get(lease).cloned().unwrap_or_default()
+    }
+
+    /// All former places are over.
+    fn clear(&self, lease: &str) {
+        self.0.lock().remove(lease);
+    }
+}

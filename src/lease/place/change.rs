@@ -1,0 +1,209 @@
+//! Waits until all former places are over, and records the new one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use super::record::{Live, PlaceRecord, Written};
+use super::{FormerLease, FormerPlace, Place, SeenPlaces};
+use crate::api::names::LEASE_HOLDER_ANNOTATION;
+use crate::lease::candidate::Holder;
+use crate::lease::record::Record;
+use crate::lease::requests::{Unread, read_lease};
+
+/// What is needed to change the place of one Lease.
+#[derive(Clone)]
+pub(in crate::lease) struct PlaceChange {
+    pub client: Client,
+    pub lease: String,
+    pub place: Place,
+    pub record: PlaceRecord,
+    pub seen: SeenPlaces,
+    pub retry_period: Duration,
+    pub request_deadline: Duration,
+}
+
+/// What follows from one look.
+enum Look {
+    /// The place is ours, and recorded.
+    Ours,
+    /// Another look makes sense at once.
+    Again,
+    /// A former place is still in use.
+    InUse { holder: Option<Holder>, until: Instant },
+    /// The AttacherConfig is gone, or its spec names another place by now: this replica is about to hear of it.
+    Outdated,
+}
+
+/// What was seen so far of the former places.
+#[derive(Default)]
+struct Progress {
+    leases: BTreeMap<String, FormerLease>,
+    watches: SelectAll<BoxStream<'static, ()>>,
+    replicas: Option<Instant>,
+}
+
+impl PlaceChange {
+    /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
+    pub async fn wait(&self, mut waits_for: impl FnMut(Option<Holder>)) {
+        let mut progress = Progress::default();
+        let mut told = false;
+        loop {
+            let (holder, until) = match self.look(&mut progress).await {
+                Ok(Look::Ours) => return,
+                Ok(Look::Again) => continue,
+                Ok(Look::Outdated) => (None, None),
+                Ok(Look::InUse { holder, until }) => {
+                    if !std::mem::replace(&mut told, true) {
+                        let holder = holder.as_ref().map(|holder| &*holder.identity);
+                        info!(
+                            lease = self.lease,
+                            holder, "waiting until the former place of the Lease is not in use any more"
+                        );
+                    }
+                    (holder, Some(until))
+                }
+                Err(error) => {
+                    warn!(
+                        lease = self.lease,
+                        error, "cannot find out whether a former place of the Lease is in use; trying again"
+                    );
+                    (None, None)
+                }
+            };
+            waits_for(holder);
+            let usual = Instant::now() + self.retry_period;
+            tokio::select! {
+                () = sleep_until(until.map_or(usual, |until| until.min(usual))) => {}
+                Some(()) = progress.watches.next() => {
+                    // Several changes at once are one.
+                    while progress.watches.next().now_or_never().flatten().is_some() {}
+                }
+            }
+        }
+    }
+
+    async fn look(&self, progress: &mut Progress) -> Result<Look, String> {
+        // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
+        let Some(live) = self.record.read(self.request_deadline).await? else {
+            return Ok(Look::Outdated);
+        };
+        if live
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| *wanted != self.place.namespace)
+        {
+            return Ok(Look::Outdated);
+        }
+        let former = self.place.former(&live.recorded, &self.seen.of(&self.lease));
+        for (former, runs_out_after) in &former {
+            let in_use = match former {
+                FormerPlace::Lease(namespace) => self.lease_in_use(progress, namespace, *runs_out_after).await?,
+                FormerPlace::Replicas(names) => {
+                    let since = *progress.replicas.get_or_insert_with(Instant::now);
+                    let until = since + live.longest_call.max(*runs_out_after);
+                    let identity = names.join(", ");
+                    let holder = Some(Holder {
+                        identity,
+                        reports: true,
+                    });
+                    (until > Instant::now()).then_some((holder, until))
+                }
+            };
+            if let Some((holder, until)) = in_use {
+                return Ok(Look::InUse { holder, until });
+            }
+        }
+        self.write(&live).await
+    }
+
+    async fn write(&self, live: &Live) -> Result<Look, String> {
+        let record = self.place.recorded(&live.recorded);
+        if record != live.recorded {
+            match self.record.write(live, &record, self.request_deadline).await? {
+                Written::Recorded => {}
+                Written::Conflict => return Ok(Look::Again),
+                Written::Refused(error) => warn!(
+                    lease = self.lease,
+                    error,
+                    "cannot record where the Lease is in status.leaderElection of the AttacherConfig; a replica that \
+                     starts after a change of spec.leaderElection does not know the former place"
+                ),
+            }
+        }
+        self.seen.clear(&self.lease);
+        Ok(Look::Ours)
+    }
+
+    /// Who holds a former Lease, and until when at least; none when it is over.
+    async fn lease_in_use(
+        &self,
+        progress: &mut Progress,
+        namespace: &str,
+        runs_out_after: Duration,
+    ) -> Result<Option<(Option<Holder>, Instant)>, String> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let former = progress.leases.entry(namespace.to_owned()).or_insert_with(|| {
+            let watched = watcher::watch_object(api.clone(), &self.lease).default_backoff();
+            let changes = watched.filter_map(|event| std::future::ready(event.ok().map(drop)));
+            progress.watches.push(changes.boxed());
+            FormerLease::new(&self.place.identity, runs_out_after)
+        });
+        let read = read_lease(&api, &self.lease, self.request_deadline).await;
+        let now = Instant::now();
+        let mut notes = None;
+        match read {
+            Ok(lease) => {
+                former.observe(lease.as_ref().map(Record::of), now);
+                notes = lease.and_then(|lease| lease.metadata.annotations);
+            }
+            Err(Unread::Forbidden(_)) => former.unreadable(now),
+            Err(Unread::Failed(error)) => return Err(error),
+        }
+        Ok(former.in_use_until(now).map(|until| {
+            let holder = former.holder().map(|identity| Holder {
+                identity: identity.to_owned(),
+                reports: notes.is_some_and(|notes| {
+                    notes
+                        .get(LEASE_HOLDER_ANNOTATION)
+                        .is_some_and(|holder| holder == identity)
+                }),
+            });
+            (holder, until)
+        }))
+    }
+
+    /// Records that this replica, which worked without a Lease, does not any more.
+    pub async fn leave(&self) {
+        for _ in 0..3 {
+            let left = async {
+                let Some(live) = self.record.read(self.request_deadline).await? else {
+                    return Ok(Written::Recorded);
+                };
+                let record = self.place.left(&live.recorded);
+                if record == live.recorded {
+                    return Ok(Written::Recorded);
+                }
+                self.record.write(&live, &record, self.request_deadline).await
+            };
+            match left.await {
+                Ok(Written::Recorded | Written::Refused(_)) => return,
+                Ok(Written::Conflict) => {}
+                Err::<_, String>(error) => {
+                    warn!(
+                        lease = self.lease,
+                        error, "cannot record that the work without a Lease has ended"
+                    );
+                    sleep(self.retry_period.min(Duration::from_secs(1))).await;
+                }
+            }
+        }
+    }
+}
