@@ -65,7 +65,8 @@ pub(super) const TLS_WITHOUT_HTTPS_MESSAGE: &str =
 pub(super) const TLS_MISSING_MESSAGE: &str = "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver asks for them";
 pub(super) const NAMESPACE_MESSAGE: &str = "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a letter or digit";
 pub(super) const OBJECT_NAME_MESSAGE: &str = "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit";
-pub(super) const PUBLISH_SECRETS_MESSAGE: &str = "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
+pub(super) const PUBLISH_SECRETS_MESSAGE: &str =
+    "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
 pub(super) const SECRET_NAMES_MESSAGE: &str =
     "must have 1 to 64 names; leave the field out to allow all Secrets of the namespace";
 pub(super) const SERVER_NAME_MESSAGE: &str = "must be the DNS name or IP address in the driver's certificate, without a port; leave it out to use the host of endpoint";

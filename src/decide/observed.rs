@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-pub use crate::api::OrphanPolicy;
-pub use crate::api::validated::PublishSecrets;
-use crate::api::names::finalizer_name;
 use super::action::Refusal;
+pub use crate::api::OrphanPolicy;
+use crate::api::names::finalizer_name;
+pub use crate::api::validated::PublishSecrets;
 use crate::objects::{Attachment, SecretReference, Volume};
 
 /// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").

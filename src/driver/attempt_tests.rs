@@ -167,7 +167,8 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         let answer = if path.contains("/secrets/") && api.secrets_forbidden.load(Ordering::SeqCst) {
             (403, json!({"message": "forbidden"}))
         } else {
-            api.get(&path).map_or_else(|| (404, not_found(&path)), |object| (200, object))
+            api.get(&path)
+                .map_or_else(|| (404, not_found(&path)), |object| (200, object))
         };
         if let Some(barrier) = &api.reads_together {
             barrier.wait().await;

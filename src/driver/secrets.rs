@@ -261,7 +261,9 @@ impl Waiting {
 
     fn take_in(&self, reference: &SecretReference, event: SecretEvent, queue: &Queue<AttacherKey>) {
         let mut secrets = self.secrets.lock();
-        let Some(awaited) = secrets.get_mut(reference) else { return };
+        let Some(awaited) = secrets.get_mut(reference) else {
+            return;
+        };
         awaited.take_in(event, queue);
         if awaited.names.is_empty() {
             secrets.remove(reference);
@@ -280,6 +282,7 @@ async fn look(waiting: Arc<Waiting>, requests: Requests, queue: Queue<AttacherKe
         let at = due.max(not_before);
         if at > Instant::now() {
             tokio::select! {
+                biased;
                 () = waiting.changed.notified() => {}
                 () = sleep_until(at) => {}
             }

@@ -9,8 +9,8 @@ use super::flights::Occupied;
 use super::holds::Holds;
 use super::secrets::SecretWaits;
 use super::status::Publisher;
-use crate::schedule;
 use crate::queue::Queue;
+use crate::schedule;
 use crate::store::{AttacherKey, Cause, Forced};
 
 /// The waits of one driver.

@@ -9,8 +9,8 @@ use thiserror::Error;
 use super::flags::Flags;
 use super::table::Flag;
 use crate::api::validated::{
-    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, PublishSecrets, ReconcileSync,
-    Timeouts, Tracing,
+    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, Problem, PublishSecrets,
+    ReconcileSync, Timeouts, Tracing,
 };
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::app::{Cluster, ElectionOptions, ProcessOptions};

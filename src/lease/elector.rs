@@ -185,6 +185,7 @@ impl Elector {
             self.term = Some(term.clone());
             let leading = self.lead_when_over(term.clone());
             tokio::select! {
+                biased;
                 () = self.keep(&term) => {}
                 () = leading => return,
             }

@@ -26,9 +26,9 @@ pub use index::{Counts, Snapshot};
 pub use observe::observe;
 pub use overview::{Around, Marks};
 pub use reading::Reading;
-pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
 pub(crate) use reflect::{COMPARED_EVERY, Reflected, follow_from_list};
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;

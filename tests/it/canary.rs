@@ -85,7 +85,9 @@ fn forms() -> Vec<String> {
     let (whole, beside) = (base64(ESCAPED.as_bytes()), base64(format!("user:{ESCAPED}").as_bytes()));
     vec![
         json.clone(),
-        json.replace('\u{e9}', "\\u00e9").replace('/', "\\/").replace('&', "\\u0026"),
+        json.replace('\u{e9}', "\\u00e9")
+            .replace('/', "\\/")
+            .replace('&', "\\u0026"),
         format!("{ESCAPED:?}"),
         percent("+=&$:@-_.~"),
         percent(" -_.~").replace(' ', "+"),
@@ -178,10 +180,7 @@ async fn a_publish_secret_comes_out_nowhere() -> Result<()> {
         ("AttacherConfig", config),
     ];
     for (place, text) in &places {
-        assert!(
-            text.contains(MASKED),
-            "{place}: {text}"
-        );
+        assert!(text.contains(MASKED), "{place}: {text}");
     }
     let others = [
         ("metrics", metrics),

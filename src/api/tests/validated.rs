@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    PublishSecrets,
-    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, ReconcileSync, Timeouts, Tracing,
+    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, PublishSecrets, ReconcileSync, Timeouts,
+    Tracing,
 };
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 

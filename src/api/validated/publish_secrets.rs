@@ -37,7 +37,9 @@ impl PublishSecrets {
     /// All Secrets of these namespaces.
     #[cfg(test)]
     pub(crate) fn all_of(namespaces: &[&str]) -> Self {
-        let all = namespaces.iter().map(|namespace| ((*namespace).into(), SecretNames::All));
+        let all = namespaces
+            .iter()
+            .map(|namespace| ((*namespace).into(), SecretNames::All));
         Self::Listed(Arc::new(all.collect()))
     }
 

@@ -231,11 +231,18 @@ fn a_search_that_takes_too_long_shows_nothing() {
     let secret = format!("{}b", "a".repeat(1 << 20));
     let text = "a".repeat(4 << 20);
     let scrubbed = scrub(&text, [secret.as_str()]);
-    assert_eq!(scrubbed, format!("{STRIPPED} (the text took too long to be searched for secrets)"));
+    assert_eq!(
+        scrubbed,
+        format!("{STRIPPED} (the text took too long to be searched for secrets)")
+    );
     // Many values, and many lines of them, cost no more than one.
     let lines: String = (0..100_000).fold(String::new(), |lines, number| lines + &format!("line{number:05}\n"));
     let shown = scrub(&"line and no more ".repeat(1000), [lines.as_str()]);
-    assert!(shown.starts_with("line and no more") && !shown.contains(STRIPPED), "{}", &shown[..100]);
+    assert!(
+        shown.starts_with("line and no more") && !shown.contains(STRIPPED),
+        "{}",
+        &shown[..100]
+    );
     let shown = scrub("refused: line00999!", [lines.as_str()]);
     assert_eq!(shown, format!("refused: {STRIPPED}!"));
 }

@@ -118,7 +118,10 @@ fn the_refusal_names_object_field_and_entry() {
         namespace: "storage".into(),
         name: "credentials".into(),
     };
-    let world = with_list(world(), &[]).pv(naming(volume(), &secret)).node().va(attachment());
+    let world = with_list(world(), &[])
+        .pv(naming(volume(), &secret))
+        .node()
+        .va(attachment());
     let snapshot = world.snapshot().unwrap();
     let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
     let Action::Refuse(refusal) = decide::attachment(&observed) else {

@@ -173,17 +173,26 @@ impl Scene {
 
     fn secret(&self, namespace: &str, name: &str) {
         let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {name: "c2VjcmV0"}});
-        self.api.put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
+        self.api
+            .put(format!("/api/v1/namespaces/{namespace}/secrets/{name}"), object);
     }
 
     /// Reads of Secrets so far.
     fn reads(&self) -> Vec<String> {
         let reads = self.api.reads.lock();
-        reads.iter().filter(|path| path.contains("/secrets/")).cloned().collect()
+        reads
+            .iter()
+            .filter(|path| path.contains("/secrets/"))
+            .cloned()
+            .collect()
     }
 
     fn waiting(&self) -> Option<usize> {
-        self.status.borrow().withheld.as_ref().map(|withheld| withheld.attachments)
+        self.status
+            .borrow()
+            .withheld
+            .as_ref()
+            .map(|withheld| withheld.attachments)
     }
 }
 

@@ -7,12 +7,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{Kind, text};
-use super::leases;
 use super::mutants::Mutant;
 use super::replica::Replica;
 use super::scenario::Event;
 use super::stage;
 use super::world::{State, World};
+use super::{configs, leases};
 
 /// The holder of a Lease that is no replica.
 const STRANGER: &str = "stranger";
@@ -120,7 +120,7 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
             tokio::spawn(compete(world.clone(), driver, Duration::from_millis(millis)));
         }
         Event::LeaseMoves(place) => {
-            world.with(|state| state.place = place);
+            world.with(|state| configs::place(state, place));
             for replica in &replicas.all {
                 let after = world.with(|state| state.millis(0..=2_000));
                 replica.move_leases(place, after);

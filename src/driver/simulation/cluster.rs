@@ -19,6 +19,7 @@ pub enum Kind {
     Volume,
     Node,
     Driver,
+    Config,
     Secret,
     Lease,
 }
@@ -31,6 +32,7 @@ impl Kind {
             Self::Volume => "/api/v1/persistentvolumes",
             Self::Node => "/apis/storage.k8s.io/v1/csinodes",
             Self::Driver => "/apis/storage.k8s.io/v1/csidrivers",
+            Self::Config => "/apis/attacher.csi.dev/v1alpha1/attacherconfigs",
             Self::Secret => "/api/v1/namespaces/ns/secrets",
             Self::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
         }
@@ -156,12 +158,12 @@ impl Cluster {
         }
     }
 
-    /// Goes back to the state before so many changes. Leases stay as they are: what follows from a Lease that goes back is
-    /// a matter of everybody who uses one. Answers the names of the objects that are others now.
+    /// Goes back to the state before so many changes. Leases and AttacherConfigs stay as they are: what follows from a Lease
+    /// that goes back is a matter of everybody who uses one. Answers the names of the objects that are others now.
     pub fn restore(&mut self, back: usize, bumped: bool) -> BTreeSet<String> {
         let end = self.changes.len().saturating_sub(back);
         let before = std::mem::take(&mut self.objects);
-        let keep = |kind: Kind| kind == Kind::Lease;
+        let keep = |kind: Kind| matches!(kind, Kind::Lease | Kind::Config);
         for change in &self.changes[..end] {
             let key = (change.kind, text(&change.object, "/metadata/name").to_owned());
             if change.deleted {

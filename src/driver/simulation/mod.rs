@@ -14,6 +14,7 @@ mod calls;
 mod campaign;
 mod check;
 mod cluster;
+mod configs;
 mod connector;
 mod draw;
 mod history;

@@ -8,11 +8,11 @@ use std::cell::Cell;
 use super::backend::{Call, Pair};
 use super::cluster::Kind;
 use super::invariants::{
-    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE, FOREIGN_PARTS,
-    HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONE_AT_A_TIME, ONLY_WITH_THE_LEASE,
-    PROTECTED_FIRST,
-    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET,
-    TAKEN_BACK, VOLUME_GOES, WANTED,
+    ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
+    DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE,
+    NOTHING_LEFT, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, PROTECTED_WHILE_NAMED,
+    PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST,
+    RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
 use super::objects::claim_of;
 use super::world::State;
@@ -45,6 +45,10 @@ pub enum Flaw {
     HalfListed,
     /// No Secret is sent.
     Secretless,
+    /// Any Secret is sent that a PersistentVolume names.
+    Generous,
+    /// Nobody waits for the former place of the Lease.
+    Hasty,
 }
 
 /// Whether the operators of this thread have a flaw.
@@ -352,17 +356,30 @@ fn flawed() -> Vec<Wrong> {
         ),
         wrong("sends no Secret", with(Flaw::Secretless), &[RIGHT_SECRET]),
         wrong(
+            "sends any Secret that a PersistentVolume names",
+            with(Flaw::Generous),
+            &[ALLOWED_SECRET],
+        ),
+        wrong(
+            "works under the new place of the Lease at once",
+            with(Flaw::Hasty),
+            &[ONE_PLACE_OF_THE_LEASE],
+        ),
+        wrong(
             "forgets a wait when the attachment goes",
-            Mutant {
-                deaf: Some(|change| matches!(change, Change::AttachmentGone { .. })),
-                ..Mutant::default()
-            },
+            forgets_attachments(),
             &[NO_FORGOTTEN_WAIT],
         ),
         wrong(
             "writes what an attach came to over whatever is there now",
             settling(forget_version),
-            &[PUBLISHED_FIRST, ATTACHED_WITHOUT_ERROR, ATTACHED_IS_PUBLISHED, ATTACHES, RIGHT_CONTEXT],
+            &[
+                PUBLISHED_FIRST,
+                ATTACHED_WITHOUT_ERROR,
+                ATTACHED_IS_PUBLISHED,
+                ATTACHES,
+                RIGHT_CONTEXT,
+            ],
         ),
         wrong(
             "serves volumes of other drivers",
@@ -370,6 +387,14 @@ fn flawed() -> Vec<Wrong> {
             &[RIGHT_DRIVER],
         ),
     ]
+}
+
+/// It does not look again when an attachment goes.
+pub(super) fn forgets_attachments() -> Mutant {
+    Mutant {
+        deaf: Some(|change| matches!(change, Change::AttachmentGone { .. })),
+        ..Mutant::default()
+    }
 }
 
 pub(super) fn with(flaw: Flaw) -> Mutant {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::mutants::{Flaw, Mutant, deciding, forget_former, forget_twin, forget_version, settling, with};
+use super::mutants::{
+    Flaw, Mutant, deciding, forget_former, forget_twin, forget_version, forgets_attachments, settling, with,
+};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
 
 /// In how many ways each is run: with other latencies, delays of the watches and faults.
@@ -31,7 +33,9 @@ fn regression(what: &'static str, scenario: Scenario, mutant: Option<Mutant>) ->
 }
 
 fn of_volumes() -> Vec<Regression> {
-    use Event::{Attach, Crash, DeleteVolume, Detach, DriverLeaves, ForceAttachment, HandOver, NodeReborn, WatchBreaks};
+    use Event::{
+        Attach, Crash, DeleteVolume, Detach, DriverLeaves, ForceAttachment, HandOver, NodeReborn, WatchBreaks,
+    };
     vec![
         regression(
             "a volume was not released at once after a write from a stale copy (seed 469)",
@@ -199,7 +203,7 @@ fn of_processes() -> Vec<Regression> {
         regression(
             "two replicas were in calls for one volume while the Lease moved (seed 148)",
             of(4_000, &[(0, Attach(0, 0)), (3_700, LeaseMoves(1))]),
-            None,
+            Some(with(Flaw::Hasty)),
         ),
         regression(
             "a Lease that moved back was not waited for (seed 133)",
@@ -212,7 +216,7 @@ fn of_processes() -> Vec<Regression> {
                     (0, Detach(0, 0)),
                 ],
             ),
-            None,
+            Some(with(Flaw::Hasty)),
         ),
         regression(
             "after a restore of the API server what had been attached was not attached again (seed 156)",
@@ -279,12 +283,12 @@ fn of_answers() -> Vec<Regression> {
                 Secret::Own,
                 &[(0, Attach(0, 0)), (0, SecretGoes(0)), (4_000, Detach(0, 0))],
             ),
-            None,
+            Some(forgets_attachments()),
         ),
         regression(
             "a driver was sent a Secret that it may not have (seed 8)",
             with_secret(Secret::Forbidden, &[(0, Attach(0, 0))]),
-            None,
+            Some(with(Flaw::Generous)),
         ),
     ]
 }

@@ -14,12 +14,12 @@ use super::calls::ModelDriver;
 use super::cluster::Kind;
 use super::connector::{Link, ModelConnector};
 use super::leases;
-use super::mutants::Mutant;
+use super::mutants::{Flaw, Mutant, has_flaw};
 use super::process::Process;
 use super::scenario::{DRIVERS, Scenario};
-use super::service;
 use super::watches::watch as feed;
 use super::world::World;
+use super::{secrets, service};
 use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::claims::Claims;
@@ -27,7 +27,7 @@ use crate::decide::PublishSecrets;
 use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
-use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, Timing};
+use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
 use crate::telemetry::{DriverLogs, Metrics, Tracers};
@@ -106,6 +106,7 @@ impl Replica {
             health: LeaseHealth::default(),
             shares: LeaseShares::default(),
             clock: process.clock().clone(),
+            seen: SeenPlaces::default(),
         };
         let stop = CancellationToken::new();
         let claims = Claims::default();
@@ -222,7 +223,9 @@ impl Parts {
         let lease = self.world.with(|state| state.scenario.lease)?;
         let timing = Timing::new(lease.duration, lease.renew_deadline, lease.retry_period);
         let timing = timing.expect("the times of scenarios are those of an election");
-        Some(self.office.campaign(&leases::namespace(place), timing))
+        let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
+        let campaign = self.office.campaign(&leases::namespace(place), timing);
+        Some(campaign.recorded(record))
     }
 
     fn task(&self, campaign: Option<Campaign>, stop: CancellationToken) -> DriverTask {
@@ -309,7 +312,11 @@ fn settings(scenario: &Scenario, mutant: &Mutant, driver: usize, variant: usize)
     let mut spec = AttacherConfigSpec::new("unix:///model");
     spec.driver_name = Some(DRIVERS[driver].to_owned());
     let mut settings = DriverConfig::try_from(&spec).expect("the defaults are valid");
-    settings.publish_secrets = PublishSecrets::all_of(&[&super::secrets::namespace(driver)]);
+    settings.publish_secrets = if has_flaw(Flaw::Generous) {
+        PublishSecrets::Any
+    } else {
+        PublishSecrets::all_of(&[&secrets::namespace(driver)])
+    };
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;
     let short = if variant == 3 { 250 } else { 500 };

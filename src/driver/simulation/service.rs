@@ -13,7 +13,7 @@ use super::answers::{Answer, Fate, Lie, fate, respond};
 use super::cluster::{Kind, not_found, status, text};
 use super::process::Process;
 use super::world::{State, World};
-use super::{leases, secrets, writes};
+use super::{configs, leases, secrets, writes};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
 
@@ -54,6 +54,9 @@ impl Asked {
 async fn serve(world: World, life: Process, request: Request<Body>) -> Result<Answer, BoxError> {
     if let Some(key) = secrets::asked_for(&request) {
         return secrets::serve(&world, &key);
+    }
+    if configs::is_about(&request) {
+        return configs::serve(world, life, request).await;
     }
     if leases::is_about(&request) {
         return leases::serve(world, life, request).await;

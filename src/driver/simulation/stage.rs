@@ -7,8 +7,8 @@ use super::cluster::{Kind, finalizers, is_deleting, text};
 use super::mutants::{Flaw, has_flaw};
 use super::objects::{claim_of, context_of, owner};
 use super::scenario::{DRIVERS, Disk, Event, Secret};
-use super::secrets;
 use super::world::{State, World};
+use super::{configs, secrets};
 
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 const SOMEBODYS: &str = "somebody.test/holds";
@@ -29,6 +29,7 @@ pub fn set_the_stage(state: &mut State) {
     for node in 0..state.scenario.nodes {
         create_node(state, node, 1);
     }
+    configs::place(state, 0);
     state.stage = state.cluster.changes.len();
 }
 

@@ -242,7 +242,11 @@ fn document() -> Result<String, std::fmt::Error> {
             default(field.schema),
             cell(&rules(field.schema, field.required)),
             // A list is changed as a whole.
-            if group || field.path.contains("[]") { "" } else { change(&example(), &field) },
+            if group || field.path.contains("[]") {
+                ""
+            } else {
+                change(&example(), &field)
+            },
             cell(field.schema["description"].as_str().unwrap_or_default()),
         )?;
     }
@@ -301,7 +305,13 @@ fn changes_are_told_apart() {
     for cold in ["endpoint", "driverName", "tls.serverName", "leaderElection.retryPeriod"] {
         assert!(row(cold).contains("| new start |"), "{}", row(cold));
     }
-    for hot in ["publishSecrets", "timeouts.publish", "concurrency.attach", "deletionPolicy", "logLevel"] {
+    for hot in [
+        "publishSecrets",
+        "timeouts.publish",
+        "concurrency.attach",
+        "deletionPolicy",
+        "logLevel",
+    ] {
         assert!(row(hot).contains("| hot |"), "{}", row(hot));
     }
     assert!(

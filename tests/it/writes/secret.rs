@@ -23,7 +23,9 @@ async fn grant(world: &World, namespace: &str) -> Result<()> {
 #[tokio::test]
 async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("secret", listing(json!({}), "secret-ns", "publish-secret")).await?;
+    let driver = world
+        .driver("secret", listing(json!({}), "secret-ns", "publish-secret"))
+        .await?;
     let fixtures = &world.fixtures;
     grant(&world, "secret-ns").await?;
     fixtures
@@ -136,7 +138,9 @@ fn patient() -> Value {
 #[tokio::test]
 async fn a_secret_that_is_mended_ends_the_backoff() -> Result<()> {
     let world = World::shared().await?;
-    let driver = world.driver("wrong", listing(patient(), "wrong-ns", "publish-secret")).await?;
+    let driver = world
+        .driver("wrong", listing(patient(), "wrong-ns", "publish-secret"))
+        .await?;
     let fixtures = &world.fixtures;
     grant(&world, "wrong-ns").await?;
     fixtures
@@ -214,10 +218,16 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
     grant(&world, "unlisted-ns").await?;
     let data = [("password", "swordfish-of-a")];
     fixtures.secret("unlisted-ns", "publish-secret", &data).await?;
-    let stolen = driver.volume("unlisted-pv").publish_secret("unlisted-ns", "publish-secret");
+    let stolen = driver
+        .volume("unlisted-pv")
+        .publish_secret("unlisted-ns", "publish-secret");
     fixtures.persistent_volume(&stolen).await?;
     driver.attachment("unlisted-va", "unlisted-pv").await?;
-    let message = fixtures.wait_for_attach_error("unlisted-va").await?.message.unwrap_or_default();
+    let message = fixtures
+        .wait_for_attach_error("unlisted-va")
+        .await?
+        .message
+        .unwrap_or_default();
     let text = "the volume names Secret unlisted-ns/publish-secret, which spec.publishSecrets of AttacherConfig unlisted-b does \
                 not list; if driver unlisted-b.csi.test may be given this Secret, add {namespace: unlisted-ns, names: \
                 [publish-secret]}";
@@ -241,7 +251,9 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
     assert!(stored.finalizers().is_empty(), "{stored:?}");
 
     // The owner of the Secret is given it meanwhile.
-    let owned = driver_a.volume("unlisted-own").publish_secret("unlisted-ns", "publish-secret");
+    let owned = driver_a
+        .volume("unlisted-own")
+        .publish_secret("unlisted-ns", "publish-secret");
     fixtures.persistent_volume(&owned).await?;
     driver_a.attachment("unlisted-own", "unlisted-own").await?;
     fixtures.wait_for_attached("unlisted-own").await?;
@@ -258,7 +270,9 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
     driver.wait("Ready", "True", None).await?;
     fixtures.delete::<VolumeAttachment>("unlisted-va").await?;
     fixtures.wait_for_attachment_gone("unlisted-va").await?;
-    let unpublished = driver.call(Method::ControllerUnpublishVolume, "unlisted-pv", |_| true).await?;
+    let unpublished = driver
+        .call(Method::ControllerUnpublishVolume, "unlisted-pv", |_| true)
+        .await?;
     assert_eq!(unpublished.secret_keys, ["password"]);
     Ok(())
 }
@@ -292,7 +306,9 @@ async fn looks_at_missing_secrets_end_with_the_attachments() -> Result<()> {
     let reads = || -> Result<usize> {
         let events = world.cluster.audit_events()?;
         let of_namespace = events.iter().filter(|event| event.namespace == "looks-ns");
-        Ok(of_namespace.filter(|event| event.verb == "get" && event.resource == "secrets").count())
+        Ok(of_namespace
+            .filter(|event| event.verb == "get" && event.resource == "secrets")
+            .count())
     };
     let before = reads()?;
     assert!(before > 0, "they were looked for");

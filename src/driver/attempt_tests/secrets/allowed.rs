@@ -25,7 +25,11 @@ async fn an_entry_that_is_added_ends_the_wait_at_once() {
     seconds(60).await;
     let told = scene.status.borrow().withheld.clone().expect("told");
     assert_eq!((told.reason, told.attachments), (Reason::SecretNotAllowed, 1));
-    for part in ["Secret ns/s", "spec.publishSecrets of AttacherConfig config", "add {namespace: ns, names: [s]}"] {
+    for part in [
+        "Secret ns/s",
+        "spec.publishSecrets of AttacherConfig config",
+        "add {namespace: ns, names: [s]}",
+    ] {
         assert!(told.message.contains(part), "{part}: {}", told.message);
     }
     let stored = scene.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
@@ -60,7 +64,11 @@ async fn a_detach_may_use_the_secret_that_the_claim_noted_and_no_other() {
         (("ns", "noted"), &noted, given("noted")),
         (("of-driver-a", "credentials"), &noted, given("noted")),
         (("allowed", "new"), &noted, given("new")),
-        (("of-driver-a", "credentials"), &without, vec![("unpublish", Vec::new())]),
+        (
+            ("of-driver-a", "credentials"),
+            &without,
+            vec![("unpublish", Vec::new())],
+        ),
         (("of-driver-a", "credentials"), &unnoted, Vec::new()),
     ] {
         let scene = Scene::new(allowing(&["allowed"]));
@@ -71,7 +79,10 @@ async fn a_detach_may_use_the_secret_that_the_claim_noted_and_no_other() {
         scene.attachment("va0", metadata);
         seconds(30).await;
         assert_eq!(*scene.driver.given.lock(), expected, "{named:?} {metadata}");
-        assert!(scene.reads().iter().all(|path| !path.contains("of-driver-a")), "{named:?} {metadata}");
+        assert!(
+            scene.reads().iter().all(|path| !path.contains("of-driver-a")),
+            "{named:?} {metadata}"
+        );
         assert_eq!(scene.waiting().is_some(), expected.is_empty(), "{named:?} {metadata}");
     }
 }

@@ -20,7 +20,11 @@ async fn missing_secrets_of_attachments_that_are_gone_are_asked_for_no_more() {
     seconds(10).await;
     let before = scene.reads().len();
     seconds(600).await;
-    assert_eq!(scene.reads().len() - before, 0, "reads in ten minutes without an attachment");
+    assert_eq!(
+        scene.reads().len() - before,
+        0,
+        "reads in ten minutes without an attachment"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +51,11 @@ async fn nothing_waits_for_an_attachment_that_a_list_does_not_show() {
     }
     seconds(60).await;
     assert_eq!(scene.waiting(), Some(2));
-    scene.api.objects.lock().retain(|path, _| !path.starts_with(ATTACHMENTS));
+    scene
+        .api
+        .objects
+        .lock()
+        .retain(|path, _| !path.starts_with(ATTACHMENTS));
     scene.list(&[]);
     seconds(1).await;
     assert_eq!(scene.waiting(), None);
@@ -74,13 +82,21 @@ async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
     let first_of = |reads: &[String]| reads.iter().filter(|path| path.ends_with("/first")).count();
     let before = first_of(&scene.reads());
     seconds(60).await;
-    assert_eq!(first_of(&scene.reads()), before, "reads of the Secret that is named no more");
+    assert_eq!(
+        first_of(&scene.reads()),
+        before,
+        "reads of the Secret that is named no more"
+    );
     assert_eq!(scene.waiting(), Some(1), "for the other one");
     scene.volume("va0", Some(("elsewhere", "third")));
     seconds(10).await;
     let before = scene.reads().len();
     seconds(60).await;
-    assert_eq!((scene.reads().len(), scene.waiting()), (before, Some(1)), "that is not allowed");
+    assert_eq!(
+        (scene.reads().len(), scene.waiting()),
+        (before, Some(1)),
+        "that is not allowed"
+    );
     let gone = scene.api.get(&format!("{VOLUMES}va0")).unwrap();
     let mut others = gone.clone();
     others["spec"]["csi"]["driver"] = "another.test".into();
@@ -89,7 +105,11 @@ async fn nothing_waits_for_a_secret_that_the_volume_does_not_name_any_more() {
         .store
         .apply_volume(serde_json::from_value::<PersistentVolumeWire>(others).unwrap().into());
     seconds(10).await;
-    assert_eq!((scene.reads().len(), scene.waiting()), (before, None), "of a volume of another driver");
+    assert_eq!(
+        (scene.reads().len(), scene.waiting()),
+        (before, None),
+        "of a volume of another driver"
+    );
     scene.volume("va0", None);
     seconds(10).await;
     assert_eq!(*scene.driver.given.lock(), [("publish", Vec::new())]);
@@ -115,10 +135,20 @@ async fn looks_at_missing_secrets_are_few_and_in_turns() {
     assert!(reads.len() <= 4 * 600 + 1, "{} looks in ten minutes", reads.len());
     let looked_at: std::collections::BTreeSet<&String> = reads.iter().collect();
     assert_eq!(looked_at.len(), 256, "Secrets that are looked at");
-    let least = looked_at.iter().map(|path| reads.iter().filter(|read| read == path).count()).min();
+    let least = looked_at
+        .iter()
+        .map(|path| reads.iter().filter(|read| read == path).count())
+        .min();
     assert!(least >= Some(8), "each has its turn: {least:?}");
     // What a look finds is acted on at once.
-    let name = looked_at.iter().next_back().unwrap().rsplit('/').next().unwrap().to_owned();
+    let name = looked_at
+        .iter()
+        .next_back()
+        .unwrap()
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_owned();
     scene.secret("ns", &name);
     seconds(70).await;
     assert!(Stage::is_attached(&scene.api, &name));
