@@ -35,6 +35,7 @@ mod stage;
 mod watches;
 mod world;
 mod writes;
+mod wrong_rules;
 
 pub(super) use mutants::mutant_rules;
 pub use mutants::{Flaw, has_flaw};

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::mutants::{
-    Flaw, Mutant, deciding, forget_former, forget_twin, forget_version, forgets_attachments, settling, with,
-};
+use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, settling, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
+use super::wrong_rules::{forget_former, forget_twin, forget_version};
 
 /// In how many ways each is run: with other latencies, delays of the watches and faults.
 pub const WAYS: u64 = 60;
