@@ -64,8 +64,6 @@ struct Api {
     out_of_order: Mutex<usize>,
     /// Answers that somebody on the way gives in place of the API server, which does not get the request.
     untrue: Mutex<Vec<Untrue>>,
-    /// Paths of what was read.
-    reads: Mutex<Vec<String>>,
     /// Reads wait here, before they are answered and after, if they are to.
     reads_together: Option<Barrier>,
 }

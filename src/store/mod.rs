@@ -35,7 +35,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
@@ -58,7 +58,9 @@ pub struct Store {
 struct Inner {
     index: RwLock<Index>,
     routes: RwLock<Routes>,
-    synced: watch::Sender<Synced>,
+    synced: RwLock<Synced>,
+    /// Told of each list. It wakes in the order in which others came, so that a simulation can be repeated.
+    listed: Notify,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
     /// When a fresh list was last asked for because of a doubt.
@@ -134,14 +136,19 @@ impl Store {
     }
 
     async fn listed_since(&self, round: u64) {
-        let mut synced = self.inner.synced.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _all = synced.wait_for(|synced| synced.since(round)).await;
+        loop {
+            let mut news = std::pin::pin!(self.inner.listed.notified());
+            news.as_mut().enable();
+            if self.inner.synced.read().since(round) {
+                return;
+            }
+            news.await;
+        }
     }
 
     /// Whether all three kinds were listed.
     pub fn is_synced(&self) -> bool {
-        self.inner.synced.borrow().since(0)
+        self.inner.synced.read().since(0)
     }
 
     /// What is known about an attachment; none when there is no such object.

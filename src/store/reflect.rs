@@ -283,7 +283,8 @@ pub(super) fn take_in<K: Reflected>(
                 store.react(change);
             }
             *seen = HashSet::new();
-            store.inner.synced.send_modify(|synced| *K::slot(synced) = Some(round));
+            *K::slot(&mut store.inner.synced.write()) = Some(round);
+            store.inner.listed.notify_waiters();
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
@@ -317,7 +318,7 @@ impl Store {
     }
 
     fn is_listed<K: Reflected>(&self) -> bool {
-        let mut synced = *self.inner.synced.borrow();
+        let mut synced = *self.inner.synced.read();
         K::slot(&mut synced).is_some()
     }
 }

@@ -15,6 +15,7 @@ use crate::api::PublishSecretsSpec;
 use crate::csi::CallError;
 use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
+use crate::driver::fence::FencedClient;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::store::follow_from_list;
@@ -100,7 +101,8 @@ impl Scene {
         let (status, told) = watch::channel(DriverStatus::new());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
         let calls: Arc<dyn Calls> = driver.clone();
-        let engine = Engine::start(context, seen, "config".into(), facts, calls, Publisher::new(status));
+        let client = FencedClient::new(calls, None);
+        let engine = Engine::start(context, seen, "config".into(), facts, client, Publisher::new(status));
         let Ok(engine) = engine else { panic!("conflict") };
         let (events, receiver) = mpsc::unbounded_channel::<Watched>();
         let mut receiver = Some(receiver);

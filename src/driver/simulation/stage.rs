@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::backend::Call;
+use super::backend::{Call, Pair};
 use super::cluster::{Kind, finalizers, is_deleting, text};
 use super::mutants::{Flaw, has_flaw};
 use super::objects::{claim_of, context_of, owner};
@@ -267,7 +267,7 @@ fn drift(state: &mut State, volume: usize, node: usize) {
         .get(Kind::Attachment, &attachment(volume, node))
         .and_then(|object| claim_of(object));
     let Some((pair, _)) = claim else { return };
-    if !state.backend.under_way.contains_key(&pair) {
+    if state.scenario.lists.is_some() && !state.backend.under_way.contains_key(&pair) {
         state.backend.published.remove(&pair);
         state.drifted.insert(pair);
     }
@@ -279,13 +279,22 @@ pub fn restore(state: &mut State, back: usize, bumped: bool) {
         return;
     }
     let back = back.min(state.cluster.changes.len() - state.stage);
+    // With faults, an attempt that has attached it may still wait for the answer to what it has written.
+    let settled: Vec<Pair> = if state.scenario.api_faults == 0 {
+        let attached = state.cluster.all(Kind::Attachment);
+        let attached = attached.filter(|object| object["status"]["attached"] == true);
+        attached
+            .filter_map(|object| claim_of(object).map(|(pair, _)| pair))
+            .collect()
+    } else {
+        Vec::new()
+    };
     let names = state.cluster.restore(back, bumped);
-    let calls = |pair: &super::backend::Pair| {
+    let calls = |pair: &Pair| {
         state.backend.open.iter().any(|open| open.pair == *pair) || state.backend.under_way.contains_key(pair)
     };
-    let published = state.backend.published.keys().filter(|pair| !calls(pair)).cloned();
     let rollback = super::world::Rollback {
-        published: published.collect(),
+        published: settled.into_iter().filter(|pair| !calls(pair)).collect(),
         names,
     };
     state.journal.note("api", || {

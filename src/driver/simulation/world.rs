@@ -36,7 +36,7 @@ pub fn finalizer(driver: usize) -> String {
 pub struct Rollback {
     /// Names of the objects that were others before.
     pub names: BTreeSet<String>,
-    /// What was published then, with no call for it under way.
+    /// What was attached then, with nothing under way for it.
     pub published: BTreeSet<Pair>,
 }
 
