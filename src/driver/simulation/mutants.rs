@@ -16,8 +16,8 @@ use super::world::State;
 use super::wrong_rules::{
     believe_failure, compensates, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success,
     forget_twin, forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless,
-    release_early, release_named, replace_finalizers, settle_nameless, skip_claim, skip_protection, status_first,
-    take_all_finalizers, trust_not_found, trust_status,
+    release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
+    skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
 use crate::decide::{Action, Observed, Outcome, Write};
 use crate::driver::rules::Rules;
@@ -206,14 +206,18 @@ fn mistaken() -> Vec<Wrong> {
             settling(take_all_finalizers),
             &[FOREIGN_PARTS],
         ),
-        Wrong {
-            budget: 100_000,
-            ..wrong(
-                "replaces the finalizers by what it knows of them",
-                settling(replace_finalizers),
-                &[FOREIGN_PARTS],
-            )
-        },
+        wrong(
+            "replaces the finalizers by what it knows of them",
+            Mutant {
+                rules: Some(Rules {
+                    attachment: replace_when_adding,
+                    settle: replace_finalizers,
+                    ..Rules::default()
+                }),
+                ..Mutant::default()
+            },
+            &[FOREIGN_PARTS],
+        ),
         wrong(
             "detaches what another attachment of the volume uses",
             deciding(forget_twin),

@@ -187,6 +187,30 @@ pub fn take_all_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Time
     writes
 }
 
+/// What the Go sidecar does with the finalizers that it adds: the whole list is written, from a copy that may be stale.
+pub fn replace_when_adding<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let ours = &observed.driver.finalizer;
+    let replaced = |mut write: Write, known: &Finalizers| {
+        let all: Vec<String> = and_ours(known, observed.driver).iter().map(str::to_owned).collect();
+        if let Some(operations) = write.body.as_array_mut()
+            && !known.contains(ours)
+        {
+            let is_about = |operation: &Value| {
+                let path = operation["path"].as_str();
+                path.is_some_and(|path| path.starts_with("/metadata/finalizers"))
+            };
+            operations.retain(|operation| !is_about(operation));
+            operations.push(json!({"op": "add", "path": "/metadata/finalizers", "value": all}));
+        }
+        write
+    };
+    match (decide::attachment(observed), observed.volume) {
+        (Action::Claim(write), _) => Action::Claim(replaced(write, &observed.attachment.finalizers)),
+        (Action::ProtectVolume(write), Some(volume)) => Action::ProtectVolume(replaced(write, &volume.finalizers)),
+        (action, _) => action,
+    }
+}
+
 /// What the Go sidecar does: the whole list, from a copy that may be stale.
 pub fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let attachment = observed.attachment;
