@@ -49,6 +49,8 @@ pub enum Flaw {
     Generous,
     /// Nobody waits for the former place of the Lease.
     Hasty,
+    /// A watch that broke is gone on with.
+    Resuming,
 }
 
 /// Whether the operators of this thread have a flaw.
@@ -346,6 +348,11 @@ fn flawed() -> Vec<Wrong> {
         wrong(
             "never goes back to an older version",
             with(Flaw::Forward),
+            &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
+        ),
+        wrong(
+            "goes on with a watch that broke",
+            with(Flaw::Resuming),
             &[ATTACHES, DETACHED_AND_GONE, ATTACHED_IS_PROTECTED],
         ),
         wrong(

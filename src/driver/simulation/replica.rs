@@ -1,5 +1,6 @@
 //! A process of the operator: store, driver tasks and candidates of production, over the models.
 
+use futures::StreamExt as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -281,10 +282,14 @@ impl Watched<'_> {
         let events = move || {
             rounds += 50;
             let (world, breaker, mut lists) = (world.clone(), breaker.clone(), rounds);
-            from_lists(move || {
+            let mut watch = move || {
                 lists += 1;
                 feed::<K>(&world, kind, breaker.clone(), lists)
-            })
+            };
+            if has_flaw(Flaw::Resuming) {
+                return watch().left_stream();
+            }
+            from_lists(watch).right_stream()
         };
         let check = Health::new().check("watch");
         let follow = follow_from_list(events, self.store.clone(), check);

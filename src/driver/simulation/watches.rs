@@ -141,7 +141,8 @@ impl<K: Reflected> Feed<K> {
         }
     }
 
-    /// The API server has gone back: the watch is resumed where it was, in a future that has not come yet, or lists anew.
+    /// The API server has gone back, and its restart has broken the watch. Who goes on with it nevertheless is where it was: in
+    /// a future that has not come yet; unless revisions are greater now, when it has to list.
     async fn resume(&mut self) {
         let restored = self.world.with(|state| {
             self.restores = state.cluster.restores.len();
@@ -150,14 +151,11 @@ impl<K: Reflected> Feed<K> {
         let down = self.millis(Duration::from_millis(500));
         tokio::time::sleep(down).await;
         let Some(restored) = restored else { return };
-        if restored.bumped || self.rng.bool() {
-            self.world.note("watch", || format!("{:?} has expired", self.kind));
-            self.told.push_front(Err(watcher::Error::NoResourceVersion));
+        self.world.note("watch", || format!("{:?} breaks", self.kind));
+        self.told.push_front(Err(watcher::Error::NoResourceVersion));
+        if restored.bumped {
             self.announce();
         } else {
-            self.world.note("watch", || {
-                format!("{:?} goes on from version {}", self.kind, self.version)
-            });
             self.at = self.at.max(restored.at);
         }
     }
