@@ -22,7 +22,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
-	isolation ten failover listing overhead \
+	isolation one-volume ten failover listing overhead \
 	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
@@ -95,6 +95,9 @@ bench: need-rust controlplane ## Measure attach and detach on a real API server
 
 isolation: need-rust controlplane ## Measure what nine drivers that misbehave cost the tenth; ROUNDS=4
 	$(CARGO) bench --bench cluster -- isolation
+
+one-volume: need-rust controlplane ## Measure what a volume on NODES=1000 nodes costs another driver; ROUNDS=3
+	$(CARGO) bench --bench cluster -- one-volume
 
 ten: need-rust controlplane sidecar ## Measure ten drivers in one process beside ten processes, and ten Go sidecars
 	$(CARGO) bench --bench cluster -- ten

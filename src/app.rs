@@ -29,6 +29,7 @@ use crate::kubernetes::{
 };
 use crate::lease::{Clock, LeaseHealth, LeaseShares, Office, SeenPlaces, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::open_files;
 use crate::store::{Store, reflect};
 use crate::supervisor::{Supervisor, serve_one};
 use crate::telemetry::logs::LogOptions;
@@ -161,6 +162,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         environment: telemetry::otel_env::process_environment(),
         tracing_file: options.tracing_config_file.clone(),
     })?;
+    open_files::raise_limit();
     let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
     let stopped = CancellationToken::new();
@@ -317,7 +319,7 @@ fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &Pr
             None => shared,
         },
         metrics,
-        tracers: telemetry.tracers.clone(),
+        tracer: telemetry.tracer.clone(),
         logs: telemetry.logs.drivers(),
         config_trace: crate::driver::ConfigTrace::default(),
     }

@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
     pub log_format: Format,
     /// File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where traces go, as for kube-apiserver.
-    /// OTEL_EXPORTER_OTLP_ENDPOINT comes before it, and it before spec.tracing.endpoint of AttacherConfigs.
+    /// OTEL_EXPORTER_OTLP_ENDPOINT comes before it.
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
     /// How long a request to the API server may take.

@@ -30,6 +30,7 @@ pub mod kubernetes;
 pub mod lease;
 pub mod mock;
 pub mod objects;
+mod open_files;
 mod pem;
 pub mod queue;
 mod schedule;

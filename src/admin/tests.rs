@@ -5,23 +5,25 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::telemetry::metrics::{OPENMETRICS_CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Server {
     address: SocketAddr,
     health: Health,
+    metrics: Metrics,
     shutdown: CancellationToken,
-    task: JoinHandle<std::io::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 async fn start(metrics_path: &str) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let health = Health::new();
+    let (health, metrics) = (Health::new(), Metrics::default());
     let shutdown = CancellationToken::new();
     let state = AdminState {
-        metrics: Metrics::default(),
+        metrics: metrics.clone(),
         health: health.clone(),
         metrics_path: Some(metrics_path.to_owned()).filter(|path| !path.is_empty()),
         leases: None,
@@ -30,6 +32,7 @@ async fn start(metrics_path: &str) -> Server {
     Server {
         address,
         health,
+        metrics,
         shutdown,
         task,
     }
@@ -170,11 +173,7 @@ async fn shutdown_does_not_wait_for_a_client_that_says_nothing() {
     silent.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
     assert_eq!(server.get("/livez").await.0, 200);
     server.shutdown.cancel();
-    tokio::time::timeout(LIMIT, server.task)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(LIMIT, server.task).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -184,4 +183,114 @@ async fn metrics_that_are_served_elsewhere_are_not_served_here() {
         assert_eq!(server.get(path).await.0, 404, "{path}");
     }
     assert_eq!(server.get("/livez").await.0, 200);
+}
+
+/// More peers than there is room for say nothing, or half of something, and hold on.
+#[tokio::test]
+async fn peers_that_say_nothing_neither_keep_a_probe_waiting_nor_stay() {
+    const PEERS: usize = 200;
+    let server = start("/metrics").await;
+    let mut silent = Vec::new();
+    for number in 0..PEERS {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET /livez HTTP/1.1\r\nHost: t\r\n").await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let asked = Instant::now();
+    assert_eq!(server.get("/livez").await.0, 200);
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    // Most are hung up on to make room, and the rest when they had time enough to ask.
+    let all = async {
+        for stream in &mut silent {
+            let mut rest = Vec::new();
+            drop(stream.read_to_end(&mut rest).await);
+        }
+    };
+    tokio::time::timeout(LIMIT, all).await.expect("they are hung up on");
+}
+
+/// HTTP/2 makes floods cheap, and nobody who scrapes or probes needs it.
+#[tokio::test]
+async fn http_2_is_not_spoken() {
+    let server = start("/metrics").await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(preface).await.unwrap();
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    drop(tokio::time::timeout(LIMIT, read).await.expect("it is hung up on"));
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_connection_is_good_for_one_request() {
+    let server = start("/metrics").await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = "GET /livez HTTP/1.1\r\nHost: t\r\n\r\n".repeat(3);
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    drop(tokio::time::timeout(LIMIT, read).await.expect("it is hung up on"));
+    let answer = String::from_utf8(answer).unwrap();
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+}
+
+/// A scrape takes long; many others come, and some of them do not read their answers.
+#[tokio::test]
+async fn scrapes_wait_in_a_short_queue_and_hold_up_nothing_else() {
+    let server = start("/metrics").await;
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let (signal, begun) = std::sync::mpsc::channel::<()>();
+    let (gate, once) = (std::sync::Mutex::new(gate), std::sync::Once::new());
+    let encoding = std::sync::Mutex::new(());
+    server.metrics.on_scrape(Box::new(move |_| {
+        // One at a time.
+        let _alone = encoding.try_lock().unwrap();
+        once.call_once(|| {
+            signal.send(()).unwrap();
+            let _released = gate.lock().unwrap().recv_timeout(LIMIT);
+        });
+    }));
+    let scrape = async || {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n")
+            .await
+            .unwrap();
+        stream
+    };
+    let mut scrapes = vec![scrape().await];
+    let asked = Instant::now();
+    let wait = async {
+        while begun.try_recv().is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait).await.unwrap();
+    assert_eq!(server.get("/livez").await.0, 200);
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    for _ in 0..30 {
+        scrapes.push(scrape().await);
+    }
+    // Those beyond the queue are answered while the first one still waits.
+    let (status, head, _) = server.request("GET", "/metrics", "*/*").await;
+    assert_eq!(status, 503);
+    assert!(head.contains("retry-after: "), "{head}");
+    assert_eq!(server.get("/readyz").await.0, 503);
+    release.send(()).unwrap();
+    let mut answered = [0; 2];
+    for mut stream in scrapes {
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        tokio::time::timeout(LIMIT, read).await.unwrap().unwrap();
+        match &answer[..12] {
+            "HTTP/1.1 200" => answered[0] += 1,
+            "HTTP/1.1 503" => answered[1] += 1,
+            _ => panic!("{answer}"),
+        }
+    }
+    assert_eq!(answered, [8, 23]);
+    assert_eq!(server.request("GET", "/metrics", "*/*").await.0, 200);
 }

@@ -21,8 +21,6 @@ pub(super) const MAX_CALLS: i64 = 10_000;
 pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 /// One million, the whole of `samplesPerMillion`.
 pub(super) const MILLION: i64 = 1_000_000;
-/// Longest address of a collector.
-pub(super) const MAX_COLLECTOR: usize = 512;
 /// Most annotations that are looked at for a trace context.
 pub(super) const MAX_ANNOTATIONS: usize = 8;
 /// Longest key of an annotation: a DNS name, a slash and 63 characters.
@@ -77,7 +75,6 @@ pub(super) const RENEW_DEADLINE_MESSAGE: &str =
 pub(super) const RETRY_PERIOD_MESSAGE: &str =
     "1.2 times this must be shorter than leaderElection.renewDeadline: lower retryPeriod or raise renewDeadline";
 pub(super) const SAMPLES_MESSAGE: &str = "must be a whole number from 0 (none) to 1000000 (all)";
-pub(super) const COLLECTOR_MESSAGE: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP, with or without a path; leave it empty to send nothing";
 pub(super) const TRACE_ANNOTATION_MESSAGE: &str =
     "must be the key of an annotation that ends in traceparent, such as tracing.k8s.io/traceparent";
 pub(super) const ANNOTATIONS_MESSAGE: &str = "must name at most 8 annotations";
@@ -268,14 +265,6 @@ pub(super) fn election_order() -> [Rule; 2] {
         .message(RETRY_PERIOD_MESSAGE)
         .field_path(".retryPeriod"),
     ]
-}
-
-/// The address of a collector, or nothing. No user information: a password does not belong here.
-pub(super) fn collector() -> Rule {
-    Rule::new(format!(
-        "self == '' || self.matches('^https?://({HOST}|[[][0-9a-fA-F:.]{{2,45}}[]])(:{PORT})?(/[!-~]*)?$')"
-    ))
-    .message(COLLECTOR_MESSAGE)
 }
 
 /// The schema of one key in `tracing.annotations`.

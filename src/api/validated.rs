@@ -14,9 +14,10 @@ use std::time::Duration;
 pub use super::attacher_config::SecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
+pub use check::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, Problem};
 pub use publish_secrets::{PublishSecrets, SecretNames};
-pub use tracing::{Collector, Redact, Tracing};
+pub use tracing::{Redact, Tracing};
 
 /// The checked settings of one driver.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{ProcessOptions, StartError};
 use crate::admin::{
@@ -66,12 +66,7 @@ impl Servers {
                 metrics_path: options.secure_metrics.is_none().then(|| options.metrics_path.clone()),
                 leases,
             };
-            let stopped = stopped.clone();
-            servers.tasks.spawn(async move {
-                if let Err(error) = admin::serve(listener, state, stopped).await {
-                    error!(%error, "the HTTP server failed");
-                }
-            });
+            servers.tasks.spawn(admin::serve(listener, state, stopped.clone()));
         }
         if let Some(secure) = &options.secure_metrics {
             servers.secure(secure, options, telemetry, health, stopped).await?;

@@ -29,6 +29,8 @@ const MAX_TOLD_KEYS: usize = 32;
 const MAX_TOLD_KEY_BYTES: usize = 128;
 /// Largest answer that is read. What the calls here answer is small; a driver gone wild must not fill our memory.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// The same for what a driver says of itself: a name, a version, some dozens of capabilities and a manifest that is not read.
+const MAX_IDENTITY_BYTES: usize = 64 << 10;
 
 /// What `GetPluginInfo` answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +130,7 @@ impl CsiClient {
     }
 
     fn identity(&self) -> IdentityClient<Witness> {
-        IdentityClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_ANSWER_BYTES)
+        IdentityClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_IDENTITY_BYTES)
     }
 
     fn controller(&self) -> ControllerClient<Witness> {
@@ -202,7 +204,7 @@ impl CsiClient {
             parent,
             secrets: None,
         };
-        let mut client = self.controller();
+        let mut client = self.controller().max_decoding_message_size(MAX_IDENTITY_BYTES);
         let request = v1::ControllerGetCapabilitiesRequest {};
         let call = async move |request| client.controller_get_capabilities(request).await;
         let (_, answer) = self.call(&frame, request, |_| {}, call).await?;

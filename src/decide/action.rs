@@ -83,6 +83,16 @@ pub enum AccessMode {
     MultiNodeMultiWriter,
 }
 
+impl AccessMode {
+    /// Whether the volume may be published to one node at a time only.
+    pub fn is_for_one_node(self) -> bool {
+        match self {
+            Self::SingleNodeWriter | Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter => true,
+            Self::MultiNodeReaderOnly | Self::MultiNodeMultiWriter => false,
+        }
+    }
+}
+
 /// What ControllerPublishVolume is called with, but for the secret's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishRequest<'a> {

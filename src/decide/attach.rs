@@ -100,11 +100,7 @@ fn allowed<'a>(observed: &Observed<'a>, source: &'a CsiSource) -> Result<Option<
 /// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for
 /// it any more: its node may be dead.
 fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
-    let single = match mode {
-        AccessMode::SingleNodeWriter | AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter => true,
-        AccessMode::MultiNodeReaderOnly | AccessMode::MultiNodeMultiWriter => false,
-    };
-    if !single || observed.patience == Patience::Exhausted {
+    if !mode.is_for_one_node() || observed.patience == Patience::Exhausted {
         return None;
     }
     leaving(observed).map(|other| other.name.clone())
@@ -112,13 +108,17 @@ fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
 
 /// The first attachment of the volume on another node whose detach is under way.
 pub(super) fn leaving<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
-    let leaving = |other: &&Arc<Attachment>| {
-        other.deleting.is_some()
-            && other.detach_error.is_none()
-            && other.finalizers.contains(&observed.driver.finalizer)
-            && publication(other, observed.driver).is_possible()
-    };
+    let leaving = |other: &&Arc<Attachment>| is_leaving(other, &observed.driver.finalizer);
     observed.neighbours.elsewhere.iter().find(leaving)
+}
+
+/// Whether an attachment is about to give up its volume: its detach is under way and has not failed. `finalizer` is that
+/// of its driver.
+pub fn is_leaving(attachment: &Attachment, finalizer: &str) -> bool {
+    attachment.deleting.is_some()
+        && attachment.detach_error.is_none()
+        && attachment.finalizers.contains(finalizer)
+        && publication::under(attachment, finalizer).is_possible()
 }
 
 /// The PersistentVolume, if it may be attached.

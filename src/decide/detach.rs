@@ -119,6 +119,10 @@ fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not
 /// take the volume from the other.
 pub(super) fn wanted_here<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
-    let wanted = |other: &&Arc<Attachment>| other.deleting.is_none() && other.attached;
-    observed.neighbours.here.iter().find(wanted)
+    observed.neighbours.here.iter().find(|other| is_in_use(other))
+}
+
+/// Whether an attachment is attached and wanted.
+pub fn is_in_use(attachment: &Attachment) -> bool {
+    attachment.deleting.is_none() && attachment.attached
 }

@@ -32,6 +32,8 @@ mod volume;
 pub use action::{
     Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
 };
+pub use attach::is_leaving;
+pub use detach::is_in_use;
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use message::{MAX_ERROR_BYTES, cut, plain};
 pub use observed::{
@@ -43,6 +45,7 @@ pub use protect::{VolumeAction, VolumeKept, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
+pub use volume::is_for_one_node;
 
 #[cfg(test)]
 pub(crate) mod tests;

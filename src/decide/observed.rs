@@ -113,10 +113,11 @@ pub enum Credentials {
 /// Other attachments of the same driver that bear on one; mostly there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// Those that name the same PersistentVolume, on other nodes.
+    /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
+    /// ([`super::is_leaving`]), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
-    /// Those of the same volume handle on the same node, or on one that has the same ID; looked for only when the attachment
-    /// is being deleted.
+    /// One of those of the same volume handle on the same node, or on one that has the same ID, that are in use
+    /// ([`super::is_in_use`]); looked for only when the attachment is being deleted.
     pub here: Vec<Arc<Attachment>>,
 }
 

@@ -192,8 +192,8 @@ pub fn attached(attachment: &Attachment, context: Option<&StringMap>) -> Write {
     status.insert("attached".into(), true.into());
     status.insert("attachError".into(), Value::Null);
     let mut metadata = Map::new();
-    for (key, _) in attachment.publish_context.iter() {
-        metadata.insert(key.into(), Value::Null);
+    for key in &attachment.publish_context_keys {
+        metadata.insert(key.to_string(), Value::Null);
     }
     for (key, value) in context.into_iter().flat_map(StringMap::iter) {
         metadata.insert(key.into(), value.into());

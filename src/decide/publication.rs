@@ -34,17 +34,22 @@ pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
     let used = attachment.node_id.is_some()
         || attachment.volume_note.is_some()
         || attachment.attached
-        || attachment.publish_context.iter().next().is_some();
+        || !attachment.publish_context_keys.is_empty();
     used && attachment.finalizers.contains(&driver.finalizer)
 }
 
 /// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
 /// covers the one of the driver, and an API server before 1.34 does not store its code.
 pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {
+    under(attachment, &driver.finalizer)
+}
+
+/// As [`publication`], of the driver with this finalizer.
+pub(super) fn under(attachment: &Attachment, finalizer: &str) -> Publication {
     if attachment.attached {
         return Publication::Published;
     }
-    if !attachment.finalizers.contains(&driver.finalizer) {
+    if !attachment.finalizers.contains(finalizer) {
         return Publication::Never;
     }
     let code = attachment.attach_error.as_ref().and_then(|error| error.code);

@@ -181,11 +181,15 @@ impl<'t> Reader<'t> {
             bit_count: 0,
             hit_end: false,
         };
-        if let Encoding::Base64(others) = encoding
-            && let Some(digit) = reader.base64_digit()
-        {
-            reader.bits = digit & (0x3f >> others);
-            reader.bit_count = 6 - others;
+        if let Encoding::Base64(others) = encoding {
+            match reader.base64_digit() {
+                Some(digit) => {
+                    reader.bits = digit & (0x3f >> others);
+                    reader.bit_count = 6 - others;
+                }
+                // What begins after another character is read from there on, not from here.
+                None => reader.at = text.len(),
+            }
         }
         reader
     }

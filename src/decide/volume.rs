@@ -26,6 +26,11 @@ pub(super) fn capability<'a>(
     Ok(Capability { access, mode })
 }
 
+/// Whether a volume can be on one node at a time only, whatever the driver can do.
+pub fn is_for_one_node(spec: &VolumeSpec) -> bool {
+    access_mode(spec.access_modes, false).is_ok_and(AccessMode::is_for_one_node)
+}
+
 /// Maps a set of access modes to the one that CSI can express. `finer` is the capability SINGLE_NODE_MULTI_WRITER.
 pub(super) fn access_mode(modes: AccessModes, finer: bool) -> Result<AccessMode, Refusal> {
     let others = modes.read_write_once || modes.read_only_many || modes.read_write_many || modes.unknown;

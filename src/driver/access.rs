@@ -3,9 +3,11 @@
 //! When they are replaced, a second connection is made with the new ones and asked who answers, while the first goes on.
 //! Only then is work given to the second; the first is left, and ends with its last call.
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::Context;
@@ -23,6 +25,10 @@ use crate::telemetry::Metrics;
 
 /// Longest pause between two tries to connect with certificates that the driver does not take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
+/// may delete, and series of metrics.
+const MOST_NAMES: usize = 3;
 
 /// A driver that answered.
 pub(super) struct Reached {
@@ -47,12 +53,25 @@ pub(super) trait Connector: Send + Sync {
     /// Connects, and asks who answers.
     fn reach(&self) -> impl Future<Output = Result<Reached, Unreached>> + Send;
 
-    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    /// As [`Access::changed`].
     fn changed(&self, since: &Unreached) -> impl Future<Output = ()> + Send;
 
-    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
-    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    /// As [`Access::renewed`].
     fn renewed(&self, current: &Reached, publisher: &Publisher) -> impl Future<Output = Reached> + Send;
+}
+
+impl Connector for Access {
+    async fn reach(&self) -> Result<Reached, Unreached> {
+        self.reach().await
+    }
+
+    async fn changed(&self, since: &Unreached) {
+        self.changed(since).await;
+    }
+
+    async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
+        self.renewed(current, publisher).await
+    }
 }
 
 /// How a driver is reached over the network.
@@ -62,6 +81,10 @@ pub(super) struct Access {
     metrics: Metrics,
     trace: ConfigTrace,
     keys: Option<Keys>,
+    /// Names that the driver has had.
+    names: Mutex<Vec<String>>,
+    /// When the driver was last asked.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Access {
@@ -78,53 +101,17 @@ impl Access {
             metrics: context.metrics.clone(),
             trace: context.config_trace.clone(),
             keys,
+            names: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
-    async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
-        let client = CsiClient::new(connection, self.metrics.clone());
-        let asked = self.trace.ask();
-        let answer = shake(&client, config, asked.as_deref()).await;
-        if asked.is_some() {
-            self.trace.answered(&answer);
+    /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
+    pub async fn reach(&self) -> Result<Reached, Unreached> {
+        let last = *self.asked.lock();
+        if let Some(last) = last {
+            sleep_until(last + RETRY).await;
         }
-        match answer {
-            Ok(handshake) => {
-                let client = client.named(handshake.plugin.name.as_str().into());
-                Ok(Reached {
-                    calls: Arc::new(client.clone()),
-                    client,
-                    handshake,
-                    revision,
-                })
-            }
-            Err(obstacle) => Err(Unreached {
-                obstacle,
-                client: Some(client),
-                revision,
-            }),
-        }
-    }
-
-    async fn try_out(&self, good: &Good) -> Result<Reached, Obstacle> {
-        let config = self.config.borrow().clone();
-        let connection = secured(&config, good)?;
-        let answer = self.ask(&config, connection, good.revision).await;
-        answer.map_err(|unreached| unreached.obstacle)
-    }
-
-    fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
-        let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
-        let text =
-            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
-        if publisher.concern(Some(text.clone())) {
-            warn!(config = &*self.name, "{text}");
-        }
-    }
-}
-
-impl Connector for Access {
-    async fn reach(&self) -> Result<Reached, Unreached> {
         let config = self.config.borrow().clone();
         let Some(keys) = &self.keys else {
             return self.ask(&config, Connection::new(&config.endpoint), 0).await;
@@ -146,14 +133,68 @@ impl Connector for Access {
         }
     }
 
-    async fn changed(&self, since: &Unreached) {
+    async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
+        let client = CsiClient::new(connection, self.metrics.clone());
+        let asked = self.trace.ask();
+        let answer = shake(&client, config, asked.as_deref()).await;
+        if asked.is_some() {
+            self.trace.answered(&answer);
+        }
+        let answer = answer.and_then(|handshake| self.take_name(config, handshake));
+        *self.asked.lock() = Some(Instant::now());
+        match answer {
+            Ok(handshake) => {
+                let client = client.named(handshake.plugin.name.as_str().into());
+                Ok(Reached {
+                    calls: Arc::new(client.clone()),
+                    client,
+                    handshake,
+                    revision,
+                })
+            }
+            Err(obstacle) => Err(Unreached {
+                obstacle,
+                client: Some(client),
+                revision,
+            }),
+        }
+    }
+
+    /// Remembers what the driver calls itself; refused when it has had too many names.
+    fn take_name(&self, config: &DriverConfig, handshake: Handshake) -> Result<Handshake, Obstacle> {
+        let mut names = self.names.lock();
+        let name = &handshake.plugin.name;
+        if names.contains(name) {
+            return Ok(handshake);
+        }
+        if names.len() == MOST_NAMES {
+            return Err(Obstacle::Stalled {
+                reason: Reason::DriverNameMismatch,
+                message: format!(
+                    "the driver at {} calls itself {name:?}, after it had {MOST_NAMES} other names ({}); set spec.driverName of \
+                     AttacherConfig {} to the name that is right",
+                    config.endpoint,
+                    names.join(", "),
+                    self.name,
+                ),
+            });
+        }
+        names.push(name.clone());
+        drop(names);
+        Ok(handshake)
+    }
+
+    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    pub async fn changed(&self, since: &Unreached) {
         match &self.keys {
             Some(keys) => drop(keys.since(since.revision).await),
             None => std::future::pending().await,
         }
     }
 
-    async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
+    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
+    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    pub async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
         let Some(keys) = &self.keys else {
             return std::future::pending().await;
         };
@@ -181,6 +222,22 @@ impl Connector for Access {
                 publisher.concern(concern(&known));
                 keys.since(known.revision).await;
             }
+        }
+    }
+
+    async fn try_out(&self, good: &Good) -> Result<Reached, Obstacle> {
+        let config = self.config.borrow().clone();
+        let connection = secured(&config, good)?;
+        let answer = self.ask(&config, connection, good.revision).await;
+        answer.map_err(|unreached| unreached.obstacle)
+    }
+
+    fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
+        let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
+        let text =
+            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
+        if publisher.concern(Some(text.clone())) {
+            warn!(config = &*self.name, "{text}");
         }
     }
 }

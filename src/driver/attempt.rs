@@ -199,7 +199,14 @@ impl Attempt<'_> {
             waits.secrets.wait(requests, queue, reference, &Arc::from(name), tried);
         }
         // Asked after the wait began: who takes in the end of the attachment from here on ends it.
-        let Some(snapshot) = work.context.store.attachment(name) else {
+        let store = &work.context.store;
+        if store.version(&Target::Attachment(name.into())).is_none() {
+            return waits.end(name);
+        }
+        if !waits.secrets.concern(name) {
+            return;
+        }
+        let Some(snapshot) = store.attachment(name) else {
             return waits.end(name);
         };
         let policy = policy(work, &self.config);
@@ -291,8 +298,8 @@ impl Attempt<'_> {
                 Step::Again
             }
             Action::Refuse(refusal) => {
-                self.denied_secret = Withheld::not_allowed(&refusal);
                 let (failure, cause) = (Failure::plain(refusal.to_string()), Cause::Missing(refusal.reason()));
+                self.denied_secret = Withheld::not_allowed(&refusal);
                 let step = self.fail(snapshot, observed, failure, cause).await;
                 if matches!(refusal, Refusal::CapabilityLost(_)) && self.work.facts.stalls() {
                     self.work.capability_missed.notify_one();

@@ -1,21 +1,22 @@
 //! Attempts against an API server and a driver in this process: what happens between an answer and the next decision.
 
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
-use http::{Method, StatusCode, header};
+use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
+mod api;
 mod lanes;
 mod lease;
 mod secrets;
 mod traces;
 mod truth;
+
+use api::{Api, serve};
 
 use super::engine::Engine;
 use super::fence::FencedClient;
@@ -23,8 +24,7 @@ use super::status::Publisher;
 use super::{Context, DriverStatus};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::csi::{Connection, CsiClient};
-use crate::decide::patch::{Form, Target, Write};
-use crate::decide::tests::api_server::{apply, is_gone, not_found};
+use crate::decide::patch::Target;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
@@ -32,7 +32,7 @@ use crate::lease::Term;
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::telemetry::{Metrics, Tracer, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
 const FINALIZER: &str = "external-attacher/a-test";
@@ -42,159 +42,6 @@ const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
-
-/// The API server: objects by path, and every patch in the order of arrival.
-#[derive(Default)]
-struct Api {
-    objects: Mutex<BTreeMap<String, Value>>,
-    patches: Mutex<Vec<(String, Value, u16)>>,
-    /// Paths of all reads in the order of arrival.
-    reads: Mutex<Vec<String>>,
-    /// Whether reads of Secrets are answered with 403.
-    secrets_forbidden: AtomicBool,
-    /// Whether patches of attachments wait.
-    hold_attachments: AtomicBool,
-    version: Mutex<u64>,
-    changes: watch::Sender<()>,
-    /// Patches of volumes wait here until so many have come.
-    volumes_together: Option<Barrier>,
-    /// How many patches of volumes have come so far.
-    volume_patches: AtomicUsize,
-    /// How many patches of a status are answered with 503 first.
-    out_of_order: Mutex<usize>,
-    /// Answers that somebody on the way gives in place of the API server, which does not get the request.
-    untrue: Mutex<Vec<Untrue>>,
-    /// Reads wait here, before they are answered and after, if they are to.
-    reads_together: Option<Barrier>,
-}
-
-/// An answer that is not the API server's.
-struct Untrue {
-    method: Method,
-    /// What the path ends in.
-    path: String,
-    times: usize,
-    code: u16,
-    body: String,
-}
-
-impl Api {
-    fn put(&self, path: String, mut object: Value) -> Value {
-        let mut version = self.version.lock();
-        *version += 1;
-        object["metadata"]["resourceVersion"] = version.to_string().into();
-        self.objects.lock().insert(path, object.clone());
-        object
-    }
-
-    fn get(&self, path: &str) -> Option<Value> {
-        self.objects.lock().get(path).cloned()
-    }
-
-    /// Has somebody on the way answer the next so many requests of a kind.
-    fn answer_untruly(&self, method: Method, path: &str, times: usize, code: u16, body: &str) {
-        self.untrue.lock().push(Untrue {
-            method,
-            path: path.to_owned(),
-            times,
-            code,
-            body: body.to_owned(),
-        });
-    }
-
-    fn untrue_answer(&self, method: &Method, path: &str) -> Option<Response> {
-        let mut all = self.untrue.lock();
-        let is_meant =
-            |untrue: &&mut Untrue| untrue.times > 0 && untrue.method == *method && path.ends_with(&untrue.path);
-        let untrue = all.iter_mut().find(is_meant)?;
-        untrue.times -= 1;
-        Some((StatusCode::from_u16(untrue.code).unwrap(), untrue.body.clone()).into_response())
-    }
-
-    async fn until(&self, reached: impl Fn(&Self) -> bool) {
-        let mut changes = self.changes.subscribe();
-        let wait = async {
-            while !reached(self) {
-                changes.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(LIMIT, wait).await.expect("in time");
-    }
-
-    /// Carries out a patch; the status and the object that is answered.
-    fn patch(&self, path: &str, form: Form, body: Value) -> (u16, Value) {
-        let object_path = path.trim_end_matches("/status").to_owned();
-        let Some(object) = self.get(&object_path) else {
-            return (404, not_found(path));
-        };
-        let target = match (path.ends_with("/status"), path.starts_with(VOLUMES)) {
-            (true, _) => Target::AttachmentStatus("".into()),
-            (false, true) => Target::Volume("".into()),
-            (false, false) => Target::Attachment("".into()),
-        };
-        let status = matches!(target, Target::AttachmentStatus(_));
-        let mut out_of_order = self.out_of_order.lock();
-        if status && *out_of_order > 0 {
-            *out_of_order -= 1;
-            return (503, json!({"message": "out of order"}));
-        }
-        match apply(&object, &Write { target, form, body }) {
-            Err(message) => (422, json!({"message": message})),
-            Ok(patched) => {
-                let stored = self.put(object_path.clone(), patched);
-                if is_gone(&stored) {
-                    self.objects.lock().remove(&object_path);
-                }
-                (200, stored)
-            }
-        }
-    }
-}
-
-async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    if request.method() == Method::GET {
-        api.reads.lock().push(path.clone());
-        api.changes.send_replace(());
-    }
-    if let Some(untrue) = api.untrue_answer(request.method(), &path) {
-        api.changes.send_replace(());
-        return untrue;
-    }
-    let (code, object) = if request.method() == Method::GET {
-        let answer = if path.contains("/secrets/") && api.secrets_forbidden.load(Ordering::SeqCst) {
-            (403, json!({"message": "forbidden"}))
-        } else {
-            api.get(&path)
-                .map_or_else(|| (404, not_found(&path)), |object| (200, object))
-        };
-        if let Some(barrier) = &api.reads_together {
-            barrier.wait().await;
-            barrier.wait().await;
-        }
-        answer
-    } else {
-        let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
-        let form = if json_patch { Form::Json } else { Form::Merge };
-        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
-        let body: Value = serde_json::from_slice(&body).unwrap();
-        if path.starts_with(VOLUMES) {
-            api.volume_patches.fetch_add(1, Ordering::SeqCst);
-            api.changes.send_replace(());
-        }
-        if let Some(barrier) = api.volumes_together.as_ref().filter(|_| path.starts_with(VOLUMES)) {
-            barrier.wait().await;
-        }
-        while path.starts_with(ATTACHMENTS) && api.hold_attachments.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        let (code, object) = api.patch(&path, form, body.clone());
-        api.patches.lock().push((path, body, code));
-        api.changes.send_replace(());
-        (code, object)
-    };
-    (StatusCode::from_u16(code).unwrap(), axum::Json(object)).into_response()
-}
 
 struct Stage {
     name: &'static str,
@@ -219,20 +66,10 @@ impl Stage {
 
     /// With a driver of this name and other settings than those of a bare AttacherConfig.
     async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
-        Self::telling(Arc::new(api), name, Tracer::disabled(), edit).await
+        Self::in_term(None, Arc::new(api), name, Tracer::disabled(), edit).await
     }
 
-    /// With an API server that others may use too, and traces.
-    async fn telling(
-        api: Arc<Api>,
-        name: &'static str,
-        tracer: Tracer,
-        edit: impl FnOnce(&mut AttacherConfigSpec),
-    ) -> Self {
-        Self::in_term(None, api, name, tracer, edit).await
-    }
-
-    /// The same, in a term of the driver's Lease.
+    /// In a term of the driver's Lease, with an API server that others may use too, and traces.
     async fn in_term(
         term: Option<Term>,
         api: Arc<Api>,
@@ -252,7 +89,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::from(tracer),
+            tracer,
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

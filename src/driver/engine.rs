@@ -22,7 +22,7 @@ use crate::objects::SecretReference;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::schedule;
 use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
-use crate::telemetry::{DriverTracer, Tracer};
+use crate::telemetry::Tracer;
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -107,7 +107,7 @@ impl Engine {
             .observer(Arc::new(observer))
             .build();
         let waits = Arc::new(Waits::new(publisher.clone()));
-        let (tracer, metrics) = (DriverTracer::new(context.tracers.clone()), context.metrics.clone());
+        let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
         let of_config = context.config_trace.clone();
         let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
         let (told, ended) = (lives.clone(), waits.clone());
@@ -144,8 +144,6 @@ impl Engine {
             capability_missed: Notify::new(),
             client,
         });
-        // The pipeline is started before there is anything to trace, so that what is wrong with it is told at once.
-        drop(work.tracer());
         let runner = AbortOnDropHandle::new(schedule::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
@@ -207,8 +205,6 @@ impl Engine {
         self.api_limit.set(api_limit(config));
         let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
         self.work.waits.secrets.keep_allowed(is_allowed);
-        // A collector that is not named any more is let go of now, not at the next attempt.
-        drop(self.work.tracer());
         self.work.queue.wake_all(Cause::Config.into());
     }
 

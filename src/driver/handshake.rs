@@ -6,13 +6,19 @@ use tonic::Code;
 
 use super::status::{Phase, Plugin};
 use crate::api::condition::Reason;
-use crate::api::validated::DriverConfig;
+use crate::api::validated::{DriverConfig, is_driver_name};
 use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
+use crate::decide::{cut, plain};
 use crate::telemetry::trace::Span;
 
 /// Time between two tries, as in the Go sidecar. It is short and does not grow: a dial of a missing socket costs
 /// nothing, and a driver that comes back is to be taken up at once.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest version of a driver that is kept, in bytes.
+const MAX_VERSION_BYTES: usize = 128;
+/// How much of a name that is none is shown, in bytes.
+const MAX_SHOWN_NAME_BYTES: usize = 80;
 
 /// What a driver answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +107,10 @@ pub(super) async fn shake(
         .await
         .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
+    let plugin = PluginInfo {
+        vendor_version: cut(&plain(&plugin.vendor_version), MAX_VERSION_BYTES).to_owned(),
+        ..plugin
+    };
     let capabilities = client
         .capabilities(deadline, parent)
         .await
@@ -108,12 +118,26 @@ pub(super) async fn shake(
     Ok(Handshake { plugin, capabilities })
 }
 
+/// A name goes into labels of metrics, into the name of a Lease and into the status: nothing but a name may.
 fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
     if name.is_empty() {
         return Err(unreachable(
             Reason::DriverInvalid,
             "GetPluginInfo answered an empty name",
         ));
+    }
+    if !is_driver_name(name) {
+        let begins = cut(name, MAX_SHOWN_NAME_BYTES);
+        return Err(Obstacle::Stalled {
+            reason: Reason::DriverInvalid,
+            message: format!(
+                "the driver at {} answered GetPluginInfo with {} bytes that are no driver name, beginning with {begins:?}; the \
+                 CSI specification asks for at most 63 letters, digits, '-' or '.', beginning and ending with a letter or \
+                 digit: fix the driver, or let spec.endpoint name another one",
+                config.endpoint,
+                name.len(),
+            ),
+        });
     }
     match &config.driver_name {
         Some(wanted) if wanted != name => Err(Obstacle::Stalled {

@@ -176,3 +176,54 @@ async fn another_name_is_for_a_person_to_mend() {
         "{message}"
     );
 }
+
+/// A name is a label of metrics and the name of a Lease: whatever else a driver says is refused, and shown in part only.
+#[tokio::test]
+async fn what_is_no_name_is_refused_and_not_repeated() {
+    let rows = [
+        ("x".repeat(64), "64 bytes"),
+        ("x".repeat(60_000), "60000 bytes"),
+        ("-a.test".to_owned(), "7 bytes"),
+        ("a test\n".to_owned(), "7 bytes"),
+        ("\u{e4}.test".to_owned(), "7 bytes"),
+    ];
+    for (name, words) in rows {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let _driver = MockDriver::builder(&name).start(&socket).await.unwrap();
+        let Err(Obstacle::Stalled { reason, message }) = shaken(&config(&socket)).await else {
+            panic!("not stalled: {words}")
+        };
+        assert_eq!(reason, Reason::DriverInvalid, "{message}");
+        assert!(message.contains(words) && message.contains("csi.sock"), "{message}");
+        assert!(message.len() < 600, "{message}");
+    }
+}
+
+/// Nor is it read to its end: 3 MB of it were kept by each label of each series.
+#[tokio::test]
+async fn an_identity_without_measure_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let _driver = MockDriver::builder("x".repeat(3_000_000)).start(&socket).await.unwrap();
+    let (reason, message) = unreachable(shaken(&config(&socket)).await.unwrap_err());
+    assert_eq!(reason, Reason::CallFailed, "{message}");
+    assert!(
+        message.len() < 600 && message.contains("GetPluginInfo failed"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_version_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let version = format!("1.0\n{}", "9".repeat(10_000));
+    let _driver = MockDriver::builder("a.test")
+        .settings(|settings| settings.vendor_version = version)
+        .start(&socket)
+        .await
+        .unwrap();
+    let kept = shaken(&config(&socket)).await.unwrap().plugin.vendor_version;
+    assert!(kept.len() == 128 && kept.starts_with("1.0 9"), "{kept}");
+}

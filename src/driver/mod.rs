@@ -48,7 +48,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::{DriverLogs, Tracers};
+use crate::telemetry::{DriverLogs, Tracer};
 
 /// What all drivers share.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Context {
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
-    pub tracers: Tracers,
+    pub tracer: Tracer,
     /// Levels of the log.
     pub logs: DriverLogs,
     /// That of the newest generation of the driver's AttacherConfig.

@@ -213,6 +213,12 @@ impl SecretWaits {
         });
     }
 
+    /// Whether an attachment waits for a Secret, or is denied one.
+    pub fn concern(&self, name: &str) -> bool {
+        let is_waiting = |awaited: &Awaited| awaited.names.contains_key(name);
+        self.withheld.lock().contains_key(name) || self.waiting.secrets.lock().values().any(is_waiting)
+    }
+
     /// An attachment is settled, or gone.
     pub fn end(&self, name: &str, publisher: &Publisher) {
         self.needs(name, &Ok(None), publisher);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::access::{Access, Connector as _, Reached};
+use super::access::{Access, Reached};
 use super::held::Held;
 use super::status::{Phase, Publisher};
 use super::task::DriverTask;
@@ -27,7 +27,7 @@ use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, Le
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{Store, follow_from_list};
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 const NAME: &str = "a.test";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ impl Stage {
             events: Events::disabled(),
             requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -50,8 +50,13 @@ impl DriverTask {
         let other_lease = held.candidate.as_ref().is_some_and(|held| held.lease() != lease);
         if other_claim || other_lease {
             // The driver came back under another name, or has another one than was thought.
+            let former = held.claim.as_ref().map(|claim| claim.driver().clone());
             self.finish(publisher, held).await;
             held.resign().await;
+            // An engine that ends takes its metrics along; where none ever ran, nothing else would.
+            if let Some(former) = former.filter(|former| !self.claims.is_served_by_another(&self.name, former)) {
+                self.context.metrics.forget_driver(&former);
+            }
         }
         self.attend(held, driver);
         if held.claim.is_none() {

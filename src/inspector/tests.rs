@@ -17,7 +17,7 @@ use crate::insight::Kind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::queue::{Backoff, Builder};
 use crate::store::{Forced, Registration, Route};
-use crate::telemetry::Tracers;
+use crate::telemetry::Tracer;
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
@@ -62,7 +62,7 @@ impl Scene {
             events: Events::disabled(),
             requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
             metrics: metrics.clone(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -3,18 +3,18 @@
 //! kube's default client speaks HTTP/1.1 and opens one TLS connection for each request in flight; ours multiplexes all
 //! of them over one HTTP/2 connection, which was five times faster in trials, and finds out about a dead peer by pings.
 
-use http::{HeaderValue, Request};
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http::{HeaderValue, Request, Uri};
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::{Connection as Connected, HttpConnector};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
-use tower::{BoxError, ServiceBuilder, layer::layer_fn};
+use tower::{BoxError, Service, ServiceBuilder, layer::layer_fn};
 
+use super::connection::{CONNECT_TIMEOUT, Connection};
 use super::measured::Measured;
 use super::patience::{ANSWER, Patient};
 use crate::telemetry::Metrics;
@@ -22,15 +22,12 @@ use crate::telemetry::Metrics;
 /// How we name ourselves to the API server; audit logs tell our writes by it.
 pub const USER_AGENT: &str = concat!("csi-attacher-operator/", env!("CARGO_PKG_VERSION"));
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// What may be under way in one answer before we read it: about a page of a list. The HTTP/2 default of 64 KiB would make
-/// each page many round trips. An adaptive window sends pings to find its size; which of the two is cheaper was not
-/// measured.
-const STREAM_WINDOW: u32 = 2 << 20;
-/// The same for all answers of a connection together, so that a page of one list does not hold up another watch.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Where HTTP/1.1 is spoken there are no pings: TCP asks in their place, and gives up on what is not acknowledged. With
+/// HTTP/2 the pings are there first.
+const TCP_SILENCE: Duration = Duration::from_secs(2);
+const TCP_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+const TCP_PROBES: u32 = 2;
+const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// Why there is no client.
 #[derive(Debug, Error)]
@@ -87,7 +84,6 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 /// As [`connect`]; a list or watch has to be answered within `answer`, if that is given. Every request is counted in
 /// `metrics`, once: those of [`super::Requests`] count themselves.
 pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
-    let answer = answer.unwrap_or(ANSWER);
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),
         source: Box::new(source),
@@ -96,6 +92,11 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp.set_keepalive(Some(TCP_SILENCE));
+    tcp.set_keepalive_interval(Some(TCP_PROBE_INTERVAL));
+    tcp.set_keepalive_retries(Some(TCP_PROBES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(TCP_UNACKNOWLEDGED));
     let mut tls = config.rustls_client_config().map_err(failed)?;
     // Which protocol is spoken is agreed in the TLS handshake, and the connector below offers both.
     tls.alpn_protocols.clear();
@@ -105,15 +106,27 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
         .enable_http1()
         .enable_http2()
         .wrap_connector(tcp);
-    let http: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .http2_keep_alive_while_idle(true)
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .build(connector);
+    over(connector, config, answer, metrics)
+}
+
+/// As [`connect_counted`], over connections of this kind.
+pub(crate) fn over<C>(
+    connector: C,
+    config: &Config,
+    answer: Option<Duration>,
+    metrics: &Metrics,
+) -> Result<Client, ConnectError>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Connected + Unpin + Send + 'static,
+    C::Error: Into<BoxError> + 'static,
+    C::Future: Send + 'static,
+{
+    let answer = answer.unwrap_or(ANSWER);
+    let failed = |source| ConnectError::Setup {
+        url: config.cluster_url.to_string(),
+        source: Box::new(source),
+    };
     let service = ServiceBuilder::new()
         .layer(layer_fn(|inner| Patient::new(inner, answer)))
         .layer(config.base_uri_layer())
@@ -127,6 +140,6 @@ pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metr
         })
         .layer(layer_fn(|inner| Measured::new(inner, metrics.clone())))
         .map_err(BoxError::from)
-        .service(http);
+        .service(Connection::new(connector));
     Ok(Client::new(service, config.default_namespace.clone()))
 }

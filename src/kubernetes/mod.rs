@@ -5,6 +5,7 @@
 
 mod answer;
 mod connect;
+mod connection;
 mod drivers;
 mod error;
 mod events;
@@ -20,8 +21,10 @@ mod spans;
 mod throttle;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+#[cfg(test)]
+pub(crate) use connect::over;
 pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
 pub use drivers::CsiDriver;
 pub use error::{ApiError, ApiErrorKind};

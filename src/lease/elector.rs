@@ -1,30 +1,29 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
+mod display;
+mod renewal;
 mod requests;
 
 use std::pin::pin;
-use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::LeaseHealth;
+use super::Term;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
 use super::shares::LeaseShareGuard;
-use super::{Moment, Term};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
+use display::Display;
 
-/// Longest pause after a renewal that failed: there is not much time left.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
 
@@ -34,52 +33,6 @@ enum Step {
     Wait(Instant),
     /// To take the Lease, by a write of this kind.
     Take(Next),
-}
-
-/// How a try to renew ended.
-enum Renewal {
-    /// It is renewed by a request begun at this time.
-    Done(Moment),
-    /// Somebody else has it.
-    Taken,
-    /// Not known; to be tried again.
-    Failed,
-}
-
-/// Where a candidate shows where it stands.
-#[derive(Clone)]
-struct Display {
-    lease: String,
-    health: LeaseHealth,
-    metrics: Metrics,
-    elects: bool,
-    standing: watch::Sender<Standing>,
-}
-
-impl Display {
-    fn show(&self, standing: Standing) {
-        // Another candidate of this process may compete while this one only watches.
-        if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = matches!(standing, Standing::Leading(_));
-            self.metrics.leading(&self.lease, leads);
-            if matches!(standing, Standing::Lost { .. }) {
-                self.health.gone(&self.lease);
-            }
-        }
-        self.standing.send_if_modified(|known| {
-            let differs = *known != standing;
-            *known = standing;
-            differs
-        });
-    }
-
-    /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    fn wait_for(&self, holder: Option<Holder>) {
-        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
-        if !still_lost {
-            self.show(Standing::Waiting { holder });
-        }
-    }
 }
 
 pub(super) struct Elector {
@@ -399,61 +352,6 @@ impl Elector {
 
     fn wait_for(&self) {
         self.display.wait_for(self.other_holder());
-    }
-
-    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
-    /// even when nobody took it, as what it knows of the objects may be of before.
-    async fn keep(&mut self, term: &Term) {
-        let period = self.campaign.settings.timing.retry_period;
-        loop {
-            sleep(term.until_renewal().min(term.until_deadline())).await;
-            loop {
-                // Not left to the timers below: they are late when the process stood still.
-                if !term.may_start() {
-                    return;
-                }
-                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
-                match renewal.unwrap_or(Renewal::Failed) {
-                    // It is not enough that the Lease is ours.
-                    Renewal::Done(begun) if term.renew(begun) => break,
-                    Renewal::Done(_) => return,
-                    Renewal::Taken => {
-                        term.end();
-                        return;
-                    }
-                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
-                }
-            }
-        }
-    }
-
-    async fn renew(&mut self, term: &Term) -> Renewal {
-        // A Lease that is ours needs no look: a write that came too late fails by its resource version.
-        if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
-            match self.write(record).await {
-                Ok(renewed) => return Renewal::Done(renewed),
-                Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
-            }
-        }
-        if !term.may_start() {
-            return Renewal::Failed;
-        }
-        self.metrics.lease_read_before_renewal(&self.name);
-        let renewed = match self.read().await {
-            Ok(()) if self.known.is_some() && !self.election.is_ours() => return Renewal::Taken,
-            Ok(()) => match self.next() {
-                Next::Wait { .. } => return Renewal::Taken,
-                next => self.write_next(next).await,
-            },
-            Err(error) => Err(error),
-        };
-        match renewed {
-            Ok(renewed) => Renewal::Done(renewed),
-            Err(error) => {
-                warn!(lease = self.name, error, "cannot renew the Lease; trying again");
-                Renewal::Failed
-            }
-        }
     }
 
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.

@@ -54,7 +54,12 @@ impl Place {
     ) -> BTreeMap<FormerPlace, Duration> {
         let runs_out_after = recorded.runs_out_after().unwrap_or(self.runs_out_after);
         let mut former = BTreeMap::new();
-        let leases = recorded.namespace.iter().map(|namespace| (namespace, runs_out_after));
+        // A person may have written anything, and it becomes part of a path.
+        let leases = recorded
+            .namespace
+            .iter()
+            .filter(|name| is_namespace(name))
+            .map(|namespace| (namespace, runs_out_after));
         let is_new = *recorded == LeaderElectionStatus::default();
         let seen = seen.iter().filter(|_| is_new);
         let leases = leases.chain(seen.map(|(namespace, duration)| (namespace, *duration)));
@@ -98,6 +103,11 @@ impl Place {
         left.without_lease.retain(|replica| *replica != self.identity);
         left
     }
+}
+
+fn is_namespace(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// What is known of a former place.

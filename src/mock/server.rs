@@ -3,14 +3,16 @@
 //! Serves HTTP/2 itself instead of with the transport's ready-made server, which answers a call by itself when its deadline passes: a
 //! driver that hangs must stay silent. It also allows one connection to be closed in the middle of a call.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -18,7 +20,6 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::service::Routes;
 use tower::ServiceExt as _;
 
 use super::service::MockService;
@@ -106,6 +107,26 @@ pub(super) struct Server {
     tasks: TaskTracker,
 }
 
+/// What is served: the three services of CSI.
+#[derive(Clone)]
+struct Services {
+    identity: IdentityServer<MockService>,
+    controller: ControllerServer<MockService>,
+    node: NodeServer<MockService>,
+}
+
+impl Services {
+    async fn answer(self, request: http::Request<Incoming>) -> Result<http::Response<tonic::body::Body>, Infallible> {
+        let service = request.uri().path().split('/').nth(1).unwrap_or_default().to_owned();
+        match service.as_str() {
+            "csi.v1.Identity" => self.identity.oneshot(request).await,
+            "csi.v1.Controller" => self.controller.oneshot(request).await,
+            "csi.v1.Node" => self.node.oneshot(request).await,
+            _ => Ok(tonic::Status::unimplemented("").into_http()),
+        }
+    }
+}
+
 /// How many connections are open.
 #[derive(Clone)]
 struct Open(Arc<watch::Sender<usize>>);
@@ -138,15 +159,16 @@ impl Server {
             open: Open(Arc::new(watch::Sender::new(0))),
             tasks: TaskTracker::new(),
         };
-        let routes = Routes::new(IdentityServer::new(service.clone()))
-            .add_service(ControllerServer::new(service.clone()))
-            .add_service(NodeServer::new(service))
-            .prepare();
+        let services = Services {
+            identity: IdentityServer::new(service.clone()),
+            controller: ControllerServer::new(service.clone()),
+            node: NodeServer::new(service),
+        };
         let (tasks, connections) = (server.tasks.clone(), Arc::clone(&server.connections));
         let (stop, open) = (server.stop.clone(), server.open.clone());
         server.tasks.spawn(async move {
             // A cancelled token ends the loop between two connections, and with it the listener.
-            stop.run_until_cancelled(accept(listener, routes, tasks, connections, tls, open))
+            stop.run_until_cancelled(accept(listener, services, tasks, connections, tls, open))
                 .await;
         });
         Ok(server)
@@ -185,7 +207,7 @@ impl Drop for Server {
 
 async fn accept(
     listener: Listener,
-    routes: Routes,
+    services: Services,
     tasks: TaskTracker,
     connections: Arc<Mutex<CancellationToken>>,
     tls: Acceptor,
@@ -196,12 +218,13 @@ async fn accept(
         let accepted = match &listener {
             Listener::Unix(listener) => {
                 let accepted = listener.accept().await;
-                accepted.map(|(io, _)| drop(tasks.spawn(counted(&open, serve_unix(io, routes.clone(), closer())))))
+                accepted.map(|(io, _)| drop(tasks.spawn(counted(&open, serve_unix(io, services.clone(), closer())))))
             }
             Listener::Tcp(listener) => {
                 let accepted = listener.accept().await;
                 let tls = tls.read().clone();
-                accepted.map(|(io, _)| drop(tasks.spawn(counted(&open, serve_tcp(io, tls, routes.clone(), closer())))))
+                accepted
+                    .map(|(io, _)| drop(tasks.spawn(counted(&open, serve_tcp(io, tls, services.clone(), closer())))))
             }
         };
         if let Err(error) = accepted {
@@ -221,48 +244,51 @@ fn counted<F: Future<Output = ()>>(open: &Open, served: F) -> impl Future<Output
     }
 }
 
-async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, routes: Routes, closer: CancellationToken) {
+async fn serve_tcp(io: TcpStream, tls: Option<TlsAcceptor>, services: Services, closer: CancellationToken) {
     let Some(tls) = tls else {
-        return serve(io, routes, closer).await;
+        return serve(io, services, closer).await;
     };
     match closer.run_until_cancelled(tls.accept(io)).await {
-        Some(Ok(io)) => serve(io, routes, closer.clone()).await,
+        Some(Ok(io)) => serve(io, services, closer.clone()).await,
         Some(Err(error)) => tracing::debug!(%error, "no TLS connection"),
         None => {}
     }
 }
 
 /// Serves a process of this machine, which the kernel names.
-async fn serve_unix(io: UnixStream, routes: Routes, closer: CancellationToken) {
+async fn serve_unix(io: UnixStream, services: Services, closer: CancellationToken) {
     let peer = io.peer_cred().ok().and_then(|peer| peer.pid());
     let caller = peer.and_then(|pid| u32::try_from(pid).ok()).map(CallerPid);
-    serve_caller(io, routes, closer, caller).await;
+    serve_caller(io, services, closer, caller).await;
 }
 
 /// Serves one connection until it ends or is closed.
-async fn serve(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, routes: Routes, closer: CancellationToken) {
-    serve_caller(io, routes, closer, None).await;
+async fn serve(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    services: Services,
+    closer: CancellationToken,
+) {
+    serve_caller(io, services, closer, None).await;
 }
 
 async fn serve_caller(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    routes: Routes,
+    services: Services,
     closer: CancellationToken,
     caller: Option<CallerPid>,
 ) {
     let mark = ConnectionCloser(closer.clone());
-    let service = routes.map_request(move |request: http::Request<hyper::body::Incoming>| {
-        let mut request = request.map(tonic::body::Body::new);
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(mark.clone());
         if let Some(caller) = caller {
             request.extensions_mut().insert(caller);
         }
-        request
+        services.clone().answer(request)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
     // A caller with many calls in flight is normal for an attacher; the default of 200 would queue them unseen.
     builder.http2().max_concurrent_streams(None);
-    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
+    let connection = builder.serve_connection(TokioIo::new(io), service);
     if let Some(Err(error)) = closer.run_until_cancelled(connection).await {
         tracing::debug!(error, "connection ended");
     }

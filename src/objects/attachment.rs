@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ struct SourceWire {
 pub struct StatusWire {
     #[serde(default)]
     attached: bool,
-    attachment_metadata: Option<BTreeMap<String, String>>,
+    attachment_metadata: Option<BTreeMap<String, IgnoredAny>>,
     attach_error: Option<ErrorWire>,
     detach_error: Option<ErrorWire>,
 }
@@ -147,8 +148,9 @@ pub struct Attachment {
     pub source: Source,
     /// `status.attached`.
     pub attached: bool,
-    /// `status.attachmentMetadata`: the publish context handed to the kubelet.
-    pub publish_context: StringMap,
+    /// Keys of `status.attachmentMetadata`, the publish context handed to the kubelet. The values, of up to 256 KiB each, are
+    /// the driver's and nobody here reads them.
+    pub publish_context_keys: Box<[Box<str>]>,
     /// `status.attachError`.
     pub attach_error: Option<Box<ErrorNote>>,
     /// `status.detachError`.
@@ -218,7 +220,13 @@ impl From<VolumeAttachmentWire> for Attachment {
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),
             attached: wire.status.attached,
-            publish_context: StringMap::from(wire.status.attachment_metadata.unwrap_or_default()),
+            publish_context_keys: wire
+                .status
+                .attachment_metadata
+                .into_iter()
+                .flatten()
+                .map(|(key, _)| key.into())
+                .collect(),
             attach_error: note(wire.status.attach_error),
             detach_error: note(wire.status.detach_error),
         }

@@ -26,7 +26,7 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
     assert_eq!(record.node_id.as_deref(), Some("node-7"));
     assert_eq!(record.volume_name().map(|name| &**name), Some("pv1"));
     assert!(record.attached && record.deleting.is_some() && record.has_annotations && !record.is_gone());
-    assert_eq!(record.publish_context.get("devicePath"), Some("/dev/x"));
+    assert_eq!(record.publish_context_keys, ["devicePath".into()].into());
     assert_eq!(record.attach_error.and_then(|note| note.code), Some(8));
 }
 
@@ -141,4 +141,17 @@ fn a_csi_node_answers_by_exact_driver_name_and_first_match() {
     let empty: CsiNodeWire =
         serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": null}})).unwrap();
     assert_eq!(CsiNode::from(empty).drivers().count(), 0);
+}
+
+/// A driver may answer 256 KiB for each volume: thousands of these would be all the memory there is.
+#[test]
+fn the_values_of_a_publish_context_are_not_kept() {
+    let object = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a", "uid": "u"},
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+        "status": {"attached": true, "attachmentMetadata": {"devicePath": "x".repeat(200_000), "lun": "1"}},
+    });
+    let record = Attachment::from(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap());
+    assert_eq!(record.publish_context_keys, ["devicePath".into(), "lun".into()].into());
+    assert!(format!("{record:?}").len() < 2_000);
 }

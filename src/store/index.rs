@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Cause;
+use super::counts::Counts;
+use super::links::OfDriver;
 use super::neighbours::Handles;
+use super::sharing::{Names, OfVolume};
 use super::table::{Applied, Origin, Table};
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts, Neighbours, NodeEntry};
@@ -51,27 +54,6 @@ impl Snapshot {
     }
 }
 
-/// How many attachments of a driver are in which state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Attached and wanted.
-    pub attached: usize,
-    /// Wanted and not attached yet.
-    pub attaching: usize,
-    /// Being deleted.
-    pub detaching: usize,
-}
-
-impl Counts {
-    fn of(&mut self, record: &Attachment) -> &mut usize {
-        match (record.deleting.is_some(), record.attached) {
-            (true, _) => &mut self.detaching,
-            (false, true) => &mut self.attached,
-            (false, false) => &mut self.attaching,
-        }
-    }
-}
-
 /// Who has to look again.
 #[derive(Debug)]
 pub(crate) enum Change {
@@ -81,9 +63,13 @@ pub(crate) enum Change {
         /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
         replaced: Option<Arc<Attachment>>,
         cause: Cause,
+        /// Other attachments that may have waited for this change.
+        waiting: Vec<Arc<str>>,
     },
     AttachmentGone {
         record: Arc<Attachment>,
+        /// Other attachments that may have waited for this.
+        waiting: Vec<Arc<str>>,
     },
     Volume {
         name: Arc<str>,
@@ -106,10 +92,10 @@ pub(crate) struct Index {
     pub attachments: Table<Attachment>,
     pub volumes: Table<Volume>,
     pub nodes: Table<CsiNode>,
-    pub(super) by_volume: HashMap<Arc<str>, Vec<Arc<str>>>,
-    pub(super) by_node: HashMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) by_volume: HashMap<Arc<str>, OfVolume>,
+    pub(super) by_node: HashMap<Arc<str>, Names>,
     pub(super) handles: Handles,
-    counts: HashMap<Arc<str>, Counts>,
+    pub(super) drivers: HashMap<Arc<str>, OfDriver>,
 }
 
 impl Index {
@@ -131,11 +117,14 @@ impl Index {
 
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         let volume = self.volumes.get(name)?.clone();
-        Some((volume, self.by_volume.get(name).map_or(0, Vec::len)))
+        Some((volume, self.by_volume.get(name).map_or(0, OfVolume::len)))
     }
 
     pub fn counts(&self, attacher: &str) -> Counts {
-        self.counts.get(attacher).copied().unwrap_or_default()
+        self.drivers
+            .get(attacher)
+            .map(|driver| driver.counts)
+            .unwrap_or_default()
     }
 
     pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
@@ -198,11 +187,13 @@ impl Index {
         let Some(Applied { previous, current }) = self.attachments.take_copy(record, origin) else {
             return Change::None;
         };
+        let before = previous.as_deref().map(|previous| self.part(previous));
         match &previous {
             // Almost every change leaves an attachment where it was found: its spec cannot change.
             Some(previous) if same_place(previous, &current) => {
                 self.uncount(previous);
                 self.count(&current);
+                self.update_of_volume(previous, &current);
             }
             Some(previous) => {
                 self.unlink(previous);
@@ -210,8 +201,10 @@ impl Index {
             }
             None => self.link(&current),
         }
+        let waiting = self.waiting_for_change(before, Some(&*current));
         let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
         Change::Attachment {
+            waiting,
             cause: Cause::of_change(
                 former.map(|former| former.deleting.is_some()),
                 current.deleting.is_some(),
@@ -289,21 +282,35 @@ impl Index {
 
     pub fn attachment_gone(&mut self, taken: Option<Arc<Attachment>>) -> Change {
         let Some(record) = taken else { return Change::None };
+        let before = self.part(&record);
         self.unlink(&record);
-        Change::AttachmentGone { record }
+        let waiting = self.waiting_for_change(Some(before), None);
+        Change::AttachmentGone { record, waiting }
     }
 
     pub fn volume_changed(&self, name: &Arc<str>, cause: Cause) -> Change {
         Change::Volume {
             cause,
             name: name.clone(),
-            attachments: self.by_volume.get(name).cloned().unwrap_or_default(),
+            attachments: self
+                .by_volume
+                .get(name)
+                .into_iter()
+                .flat_map(OfVolume::names)
+                .cloned()
+                .collect(),
         }
     }
 
     pub fn node_changed(&self, name: &str) -> Change {
         Change::Node {
-            attachments: self.by_node.get(name).cloned().unwrap_or_default(),
+            attachments: self
+                .by_node
+                .get(name)
+                .into_iter()
+                .flat_map(Names::iter)
+                .cloned()
+                .collect(),
         }
     }
 
@@ -312,7 +319,7 @@ impl Index {
         if let Some(known) = self.attachments.get(&record.name) {
             record.name = known.name.clone();
         }
-        if let Some((shared, _)) = self.counts.get_key_value(&record.attacher) {
+        if let Some((shared, _)) = self.drivers.get_key_value(&record.attacher) {
             record.attacher = shared.clone();
         }
         if let Some((shared, _)) = self.by_node.get_key_value(&record.node) {
@@ -322,42 +329,6 @@ impl Index {
             && let Some(volume) = self.volumes.get(name)
         {
             *name = volume.name.clone();
-        }
-    }
-
-    fn link(&mut self, record: &Attachment) {
-        if let Some(volume) = record.volume_name() {
-            // Almost every volume is attached to one node only, so there is room for one at first.
-            self.by_volume
-                .entry(volume.clone())
-                .or_insert_with(|| Vec::with_capacity(1))
-                .push(record.name.clone());
-        }
-        self.by_node
-            .entry(record.node.clone())
-            .or_default()
-            .push(record.name.clone());
-        self.handles.add_inline(record);
-        self.count(record);
-    }
-
-    fn unlink(&mut self, record: &Attachment) {
-        if let Some(volume) = record.volume_name() {
-            drop_from(&mut self.by_volume, volume, &record.name);
-        }
-        drop_from(&mut self.by_node, &record.node, &record.name);
-        self.handles.remove_inline(record);
-        self.uncount(record);
-    }
-
-    fn count(&mut self, record: &Attachment) {
-        *self.counts.entry(record.attacher.clone()).or_default().of(record) += 1;
-    }
-
-    fn uncount(&mut self, record: &Attachment) {
-        if let Some(counts) = self.counts.get_mut(&record.attacher) {
-            let count = counts.of(record);
-            *count = count.saturating_sub(1);
         }
     }
 
@@ -395,14 +366,4 @@ fn settled(record: &Attachment) -> bool {
 /// Whether two copies of an attachment are found in the same places of the index.
 fn same_place(one: &Attachment, other: &Attachment) -> bool {
     one.node == other.node && one.source == other.source
-}
-
-fn drop_from(map: &mut HashMap<Arc<str>, Vec<Arc<str>>>, key: &Arc<str>, name: &Arc<str>) {
-    let Some(names) = map.get_mut(key) else { return };
-    if let Some(at) = names.iter().position(|entry| entry == name) {
-        names.swap_remove(at);
-    }
-    if names.is_empty() {
-        map.remove(key);
-    }
 }

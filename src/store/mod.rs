@@ -8,34 +8,42 @@
 //! Must not decide anything and must not call anything but the watches.
 
 mod cause;
+mod counts;
 mod forced;
 mod index;
+mod links;
 mod listed;
 mod neighbours;
 mod observe;
 mod overview;
+mod react;
 mod reading;
 mod reflect;
+mod rounds;
 mod route;
+mod sharing;
 mod table;
 
 pub use cause::Cause;
+pub use counts::Counts;
 pub use forced::Forced;
 pub(crate) use index::Change;
-pub use index::{Counts, Snapshot};
+pub use index::Snapshot;
 pub use observe::observe;
 pub use overview::{Around, Marks};
 pub use reading::Reading;
 #[cfg(test)]
 pub(crate) use reflect::{COMPARED_EVERY, Reflected, follow_from_list};
 pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
+pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts};
@@ -43,10 +51,6 @@ use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
 use index::Index;
 use route::Routes;
 use table::Origin;
-use tokio::time::Instant;
-
-/// At most one doubt within this time leads to fresh lists.
-const DOUBTS: Duration = Duration::from_secs(10);
 
 /// Handle to the cache.
 #[derive(Clone, Default)]
@@ -63,6 +67,8 @@ struct Inner {
     listed: Notify,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
+    /// Attachments that are still to be looked at for a change that the watches brought.
+    backlog: parking_lot::Mutex<react::Backlog>,
     /// When a fresh list was last asked for because of a doubt.
     doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
@@ -77,80 +83,7 @@ struct Inner {
     trusting: std::sync::atomic::AtomicBool,
 }
 
-/// In which round each kind was last listed completely; none before the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
-    attachments: Option<u64>,
-    volumes: Option<u64>,
-    nodes: Option<u64>,
-}
-
-impl Synced {
-    /// Whether all kinds were listed in this round or a later one.
-    fn since(self, round: u64) -> bool {
-        [self.attachments, self.volumes, self.nodes]
-            .iter()
-            .all(|listed| *listed >= Some(round))
-    }
-}
-
 impl Store {
-    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
-    pub async fn wait_synced(&self) {
-        self.listed_since(0).await;
-    }
-
-    /// Lists everything anew; resolves when that is done.
-    ///
-    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
-    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
-    /// it. What a list shows that begins now is at least as new as everything the other one did.
-    pub async fn listed_anew(&self) {
-        #[cfg(test)]
-        if self.inner.trusting.load(Ordering::Relaxed) {
-            return self.wait_synced().await;
-        }
-        let mut round = 0;
-        self.inner.rounds.send_modify(|rounds| {
-            *rounds += 1;
-            round = *rounds;
-        });
-        self.listed_since(round).await;
-    }
-
-    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
-    /// time are one: whoever answers untruly is not to cause lists without end.
-    pub fn doubt(&self, why: &str) {
-        let now = Instant::now();
-        let mut doubted = self.inner.doubted.lock();
-        if doubted.is_some_and(|last| now < last + DOUBTS) {
-            return;
-        }
-        *doubted = Some(now);
-        drop(doubted);
-        tracing::warn!(
-            why,
-            "listing everything again: the API server may have gone back to an older state"
-        );
-        self.inner.rounds.send_modify(|rounds| *rounds += 1);
-    }
-
-    async fn listed_since(&self, round: u64) {
-        loop {
-            let mut news = std::pin::pin!(self.inner.listed.notified());
-            news.as_mut().enable();
-            if self.inner.synced.read().since(round) {
-                return;
-            }
-            news.await;
-        }
-    }
-
-    /// Whether all three kinds were listed.
-    pub fn is_synced(&self) -> bool {
-        self.inner.synced.read().since(0)
-    }
-
     /// What is known about an attachment; none when there is no such object.
     pub fn attachment(&self, name: &str) -> Option<Snapshot> {
         self.inner.index.read().snapshot(name)
@@ -217,7 +150,7 @@ impl Store {
         let change = index.take_attachment(record, origin);
         let haunted = index.attachments.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -242,7 +175,7 @@ impl Store {
         let change = index.take_node(record, origin);
         let haunted = index.nodes.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -258,7 +191,7 @@ impl Store {
         let change = index.take_volume(record, origin);
         let haunted = index.volumes.is_haunted();
         drop(index);
-        self.react(change);
+        self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
@@ -328,115 +261,6 @@ impl Store {
     pub fn vacancies(&self) -> watch::Receiver<()> {
         self.inner.vacancies.subscribe()
     }
-
-    fn react(&self, change: Change) {
-        #[cfg(test)]
-        if self.inner.deaf.lock().is_some_and(|ignores| ignores(&change)) {
-            return;
-        }
-        if !matches!(change, Change::None) {
-            self.inner.generation.fetch_add(1, Ordering::Relaxed);
-        }
-        match change {
-            Change::None => {}
-            Change::Attachment { name, replaced, cause } => {
-                if let Some(replaced) = &replaced {
-                    self.tell_gone(replaced);
-                    self.forget_if_gone(replaced);
-                }
-                self.look_at_attachment(&name, cause);
-                self.look_at_those_waiting_for(&name, replaced.as_deref());
-                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::AttachmentGone { record } => {
-                self.tell_gone(&record);
-                self.look_at_attachment(&record.name, Cause::Update);
-                self.forget_if_gone(&record);
-                self.look_at_those_waiting_for(&record.name, Some(&record));
-                if let Some(volume) = record.volume_name() {
-                    self.look_at_volume(volume, Cause::Update);
-                }
-            }
-            Change::Volume {
-                name,
-                attachments,
-                cause,
-            } => {
-                self.look_at_volume(&name, cause);
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Volume);
-                }
-            }
-            Change::Node { attachments } => {
-                for name in &attachments {
-                    self.look_at_attachment(name, Cause::Update);
-                }
-            }
-        }
-    }
-
-    /// Hands an attachment to its driver's queue, if it may need work.
-    ///
-    /// The index stays locked for reading until the queue knows: otherwise a slower thread with an older view could
-    /// tell the queue to forget a key after a faster one added it. Locks are taken in the order index, routes, queue.
-    fn look_at_attachment(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some(snapshot) = index.snapshot(name) else { return };
-        if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
-            route.attachment(&snapshot, cause);
-        }
-    }
-
-    /// An attachment that is leaving, or has left, may be what others wait for.
-    fn look_at_those_waiting_for(&self, name: &str, gone: Option<&Attachment>) {
-        let waiting = {
-            let index = self.inner.index.read();
-            let leaving = index.attachments.get(name).filter(|record| record.deleting.is_some());
-            let mut waiting = leaving.map(|record| index.waiting_for(record)).unwrap_or_default();
-            waiting.extend(gone.map(|record| index.waiting_for(record)).unwrap_or_default());
-            waiting
-        };
-        for name in &waiting {
-            self.look_at_attachment(name, Cause::Update);
-        }
-    }
-
-    fn tell_gone(&self, record: &Attachment) {
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            (route.settled)(record, Rest::Gone);
-        }
-    }
-
-    fn forget_if_gone(&self, record: &Attachment) {
-        let index = self.inner.index.read();
-        if index
-            .attachments
-            .get(&record.name)
-            .is_some_and(|known| known.attacher == record.attacher)
-        {
-            return;
-        }
-        if let Some(route) = self.inner.routes.read().get(&record.attacher) {
-            route.queue.forget(&AttacherKey::Attachment(record.name.clone()));
-        }
-    }
-
-    /// Hands a PersistentVolume to each driver that may have to release it. Almost every volume is neither being deleted
-    /// nor of an in-tree plug-in, and no driver is asked about it.
-    fn look_at_volume(&self, name: &str, cause: Cause) {
-        let index = self.inner.index.read();
-        let Some((volume, attachments)) = index.volume(name) else {
-            return;
-        };
-        if !volume.deleting && volume.in_tree.is_none() {
-            return;
-        }
-        for route in self.inner.routes.read().iter() {
-            route.volume(&volume, attachments, cause);
-        }
-    }
 }
 
 /// Picks changes.
@@ -452,7 +276,7 @@ impl Store {
 
     /// Makes the store list nothing anew when it is asked to.
     pub(crate) fn trust_the_watches(&self) {
-        self.inner.trusting.store(true, Ordering::Relaxed);
+        self.inner.trusting.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

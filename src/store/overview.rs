@@ -55,18 +55,12 @@ impl<'a> Around<'a> {
 
     /// Another node to which its PersistentVolume is attached, and not being detached from.
     pub fn attached_at(&self) -> Option<&'a str> {
-        let attachments = self.index.by_volume.get(self.attachment.volume_name()?)?;
-        if attachments.len() < 2 {
-            return None;
-        }
-        let mut others = attachments.iter().filter_map(|name| self.index.attachments.get(name));
-        let other = others.find(|other| {
-            other.attached
-                && other.deleting.is_none()
-                && other.node != self.attachment.node
-                && other.attacher == self.attachment.attacher
-        });
-        other.map(|other| &*other.node)
+        let of_volume = self.index.by_volume.get(self.attachment.volume_name()?)?;
+        let in_use = &of_volume.shared()?.in_use;
+        let other = in_use
+            .elsewhere(&self.attachment.attacher, &self.attachment.node)
+            .next()?;
+        self.index.attachments.get(other).map(|other| &*other.node)
     }
 
     /// Whether it describes its volume itself.

@@ -229,6 +229,7 @@ pub(super) async fn follow<K: Reflected>(
     let mut broken = false;
     let mut listing = false;
     loop {
+        store.work_off_backlog().await;
         let patience = if broken { RECOVERED } else { Duration::MAX };
         let event = match timeout(patience, events.next()).await {
             Ok(None) => return,

@@ -42,6 +42,9 @@ pub(crate) struct Table<R> {
     list: u64,
     /// Whether there was a complete list.
     listed: bool,
+    /// How often a record was looked up: what work for one object costs is counted, not timed.
+    #[cfg(test)]
+    pub lookups: std::sync::atomic::AtomicU64,
     /// The greatest version of all copies since that list began.
     newest: ResourceVersion,
     /// Whether the watch goes on showing an object that is believed to be gone.
@@ -82,6 +85,8 @@ impl<R> Default for Table<R> {
             read: 0,
             list: 0,
             listed: false,
+            #[cfg(test)]
+            lookups: 0.into(),
             newest: ResourceVersion::default(),
             haunted: false,
         }
@@ -96,6 +101,8 @@ pub(crate) struct Applied<R> {
 
 impl<R: Record + PartialEq> Table<R> {
     pub fn get(&self, name: &str) -> Option<&Arc<R>> {
+        #[cfg(test)]
+        self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.records.get(name).map(|held| &held.record)
     }
 

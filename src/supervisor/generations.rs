@@ -9,8 +9,8 @@ use super::writer::Entry;
 use crate::api::DriverConfig;
 use crate::api::condition::Reason;
 use crate::driver::{Change, ConfigTrace, Seen};
+use crate::telemetry::Tracer;
 use crate::telemetry::names::error_type;
-use crate::telemetry::{Tracer, Tracers};
 
 /// The newest generation of each AttacherConfig.
 #[derive(Default)]
@@ -49,24 +49,24 @@ impl Generations {
     }
 
     /// Begins a trace for each generation that was not seen before, and for each AttacherConfig that is served no more.
-    pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>, tracers: &Tracers) {
+    pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>, tracer: &Tracer) {
         let served = |name: &str| objects.get(name).filter(|entry| is_served(&entry.object));
         let gone: Vec<_> = self.0.keys().filter(|name| served(name).is_none()).cloned().collect();
         for name in gone {
             let Some(known) = self.0.remove(&name) else { continue };
-            let tracer = tracer(tracers, outlook.configs.get(&name));
+            let tracer = by(tracer, outlook.configs.get(&name));
             known
                 .trace
                 .begin(&tracer, &seen(&name, known.generation, Change::Removed, outlook));
         }
         for name in objects.keys() {
             if let Some(entry) = served(name) {
-                self.observe_one(name, entry, outlook, tracers);
+                self.observe_one(name, entry, outlook, tracer);
             }
         }
     }
 
-    fn observe_one(&mut self, name: &str, entry: &Entry, outlook: &Outlook<'_>, tracers: &Tracers) {
+    fn observe_one(&mut self, name: &str, entry: &Entry, outlook: &Outlook<'_>, tracer: &Tracer) {
         let meta = &entry.object.metadata;
         let generation = meta.generation.unwrap_or_default();
         let known = self.0.get_mut(name).filter(|known| known.uid == meta.uid);
@@ -95,7 +95,7 @@ impl Generations {
         };
         known
             .trace
-            .begin(&tracer(tracers, config), &seen(name, generation, change, outlook));
+            .begin(&by(tracer, config), &seen(name, generation, change, outlook));
         if let Some(Wish::Refused(problem)) = wish {
             known.trace.refused(error_type_of(problem), &problem.message);
         }
@@ -119,14 +119,9 @@ fn seen<'a>(name: &'a str, generation: i64, change: Change, outlook: &Outlook<'_
     }
 }
 
-/// The tracer by these settings; without settings that of the process, if it has one.
-fn tracer(tracers: &Tracers, config: Option<&Arc<DriverConfig>>) -> Tracer {
-    let Some(config) = config else {
-        return tracers.of(None);
-    };
-    tracers
-        .of(config.tracing.collector.as_ref())
-        .sampling(config.tracing.samples_per_million)
+/// The tracer by these settings, if there are any.
+fn by(tracer: &Tracer, config: Option<&Arc<DriverConfig>>) -> Tracer {
+    tracer.sampling(config.and_then(|config| config.tracing.samples_per_million))
 }
 
 fn error_type_of(problem: &Problem) -> &'static str {

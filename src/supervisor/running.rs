@@ -136,7 +136,7 @@ impl Drivers {
 
     /// Begins the traces of generations that were not seen before.
     pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>) {
-        self.generations.observe(objects, outlook, &self.context.tracers);
+        self.generations.observe(objects, outlook, &self.context.tracer);
     }
 
     /// The requests to the API server that all drivers share.

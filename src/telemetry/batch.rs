@@ -139,11 +139,6 @@ impl Queue {
         receiver
     }
 
-    /// Whether the thread has ended.
-    pub(super) fn is_finished(&self) -> bool {
-        self.state.lock().finished
-    }
-
     fn drop_rest(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.finished, true) {
@@ -155,19 +150,6 @@ impl Queue {
         self.counters.queue_closed(self.settings.max_queue_size);
         state.spans = VecDeque::new();
         state.flushes.clear();
-    }
-}
-
-/// Closes a queue when nobody can end a span for it any more, and leaves its thread so long for what is in it.
-#[derive(Debug)]
-pub(super) struct KeepOpen(pub(super) Arc<Queue>);
-
-/// How long the spans of a pipeline that is not wanted any more are tried to be exported.
-pub(super) const LAST_EXPORTS: Duration = Duration::from_secs(10);
-
-impl Drop for KeepOpen {
-    fn drop(&mut self) {
-        self.0.close(Instant::now() + LAST_EXPORTS);
     }
 }
 

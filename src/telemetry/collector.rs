@@ -17,7 +17,6 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
@@ -25,6 +24,7 @@ use tonic::metadata::MetadataMap;
 
 use super::batch::ExportError;
 use super::otel_env::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
+use crate::pem;
 
 /// Headers of the SDK itself; all others are ours to decide.
 const SDK_HEADERS: [&str; 4] = ["content-type", "content-encoding", "user-agent", "grpc-timeout"];
@@ -40,13 +40,13 @@ pub enum ExporterError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A TLS file holds no usable PEM data.
-    #[error("no usable PEM data in {path}: {source}")]
+    /// A TLS file does not hold what it should.
+    #[error("{path} {problem}")]
     Pem {
         /// File the environment named.
         path: String,
-        /// What is wrong with it.
-        source: pem::Error,
+        /// What is wrong with it, without what it holds.
+        problem: String,
     },
     /// Certificate and key do not go together, or the system has no trusted certificates.
     #[error("TLS settings of the collector cannot be used: {0}")]
@@ -192,12 +192,20 @@ impl Collector {
         }
         if self.is_encrypted() {
             let mut tls = ClientTlsConfig::new();
+            // Read here first: what is wrong is told with the name of the file.
             tls = match &self.transport.certificate {
-                Some(path) => tls.ca_certificate(Certificate::from_pem(read(path)?)),
+                Some(path) => {
+                    let text = read(path)?;
+                    certificates(path, &text)?;
+                    tls.ca_certificate(Certificate::from_pem(text))
+                }
                 None => tls.with_native_roots(),
             };
             if let Some((certificate, key)) = identity_files(&self.transport)? {
-                tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+                let (chain, key_text) = (read(certificate)?, read(key)?);
+                certificates(certificate, &chain)?;
+                private_key(key, &key_text)?;
+                tls = tls.identity(Identity::from_pem(chain, key_text));
             }
             builder = builder.with_tls_config(tls);
         }
@@ -250,8 +258,7 @@ impl HttpClient for Ours {
     }
 }
 
-/// Takes out what the SDK read from the environment, and puts in what we did: for a collector that an AttacherConfig
-/// names, nothing, as headers may hold the credentials of another one.
+/// Takes out what the SDK read from the environment, and puts in what we did.
 fn replace(all: &mut HeaderMap, ours: &HeaderMap) {
     let mut kept = HeaderMap::new();
     for name in SDK_HEADERS {
@@ -272,7 +279,7 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
     let builder = builder.map_err(tls_error)?;
     let builder = if let Some(path) = &settings.certificate {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(path)? {
+        for certificate in certificates(path, &read(path)?)? {
             roots.add(certificate).map_err(tls_error)?;
         }
         builder.with_root_certificates(roots)
@@ -284,11 +291,9 @@ fn tls_config(settings: &TransportSettings) -> Result<ClientConfig, ExporterErro
     match identity_files(settings)? {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
-            let key_der = PrivateKeyDer::from_pem_slice(&read(key)?);
-            let key_der = key_der.map_err(|source| pem_error(key, source))?;
-            builder
-                .with_client_auth_cert(certificates(certificate)?, key_der)
-                .map_err(tls_error)
+            let chain = certificates(certificate, &read(certificate)?)?;
+            let key = private_key(key, &read(key)?)?;
+            builder.with_client_auth_cert(chain, key).map_err(tls_error)
         }
     }
 }
@@ -301,14 +306,13 @@ fn identity_files(settings: &TransportSettings) -> Result<Option<(&Path, &Path)>
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ExporterError> {
-    let pem = read(path)?;
-    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(|source| pem_error(path, source))?;
-    if certificates.is_empty() {
-        return Err(pem_error(path, pem::Error::NoItemsFound));
-    }
-    Ok(certificates)
+fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ExporterError> {
+    pem::certificates(text).map_err(|problem| pem_error(path, problem))
+}
+
+fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, ExporterError> {
+    let provider = rustls::crypto::ring::default_provider();
+    pem::private_key(text, &provider).map_err(|problem| pem_error(path, problem))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
@@ -318,10 +322,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ExporterError> {
     })
 }
 
-fn pem_error(path: &Path, source: pem::Error) -> ExporterError {
+fn pem_error(path: &Path, problem: String) -> ExporterError {
     ExporterError::Pem {
         path: path.display().to_string(),
-        source,
+        problem,
     }
 }
 

@@ -1,8 +1,13 @@
-use std::io::Write;
+use std::io::Write as _;
 use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
 
 use super::*;
 use crate::telemetry::exporter::tests::span;
+
+#[path = "collector_tests/keys.rs"]
+mod keys;
 
 fn transport() -> TransportSettings {
     TransportSettings {

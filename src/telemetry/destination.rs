@@ -1,16 +1,11 @@
-//! Where the spans of a driver go: the one place where the environment, `--tracing-config-file` and an AttacherConfig meet.
+//! Where spans go, and which are kept: the one place where the environment and `--tracing-config-file` meet.
 //!
 //! Pure functions only.
 
 use super::otel_env::{
-    ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings, Switch, TraceSettings, collector_url,
+    ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings, Switch, TraceSettings,
 };
 use super::tracing_file::TracingFile;
-use crate::api::attacher_config::TracingProtocol;
-use crate::api::validated::Collector;
-
-/// Path that OTLP over HTTP gives to traces.
-const SIGNAL_PATH: &str = "/v1/traces";
 
 /// Where spans go.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,35 +14,28 @@ pub(super) enum Destination {
     Off,
     /// Nowhere, but a context that came in is passed on.
     PassOn,
-    /// To what whoever runs the process names, for all drivers alike.
-    Process(Vec<ExporterSettings>),
-    /// To the collector that the AttacherConfig names.
-    Own(OtlpSettings),
+    /// To these.
+    Exporters(Vec<ExporterSettings>),
 }
 
-/// The most specific of those that say something, in the order environment, file, AttacherConfig; what the environment
-/// switches off is off.
-pub(super) fn destination(
-    environment: &TraceSettings,
-    file: Option<&TracingFile>,
-    config: Option<&Collector>,
-) -> Destination {
+/// What the environment says, else the file; what the environment switches off is off.
+pub(super) fn destination(environment: &TraceSettings, file: Option<&TracingFile>) -> Destination {
     match environment.switch {
         Switch::Disabled => return Destination::PassOn,
         Switch::Off => return Destination::Off,
         Switch::On => {}
     }
     if !environment.exporters.is_empty() {
-        return Destination::Process(environment.exporters.clone());
+        return Destination::Exporters(environment.exporters.clone());
     }
-    if let Some(file) = file {
-        let otlp = OtlpSettings {
-            protocol: OtlpProtocol::Grpc,
-            endpoint: file.endpoint.clone(),
-        };
-        return Destination::Process(vec![ExporterSettings::Otlp(Box::new(otlp))]);
-    }
-    config.and_then(own).map_or(Destination::Off, Destination::Own)
+    let Some(file) = file else {
+        return Destination::Off;
+    };
+    let otlp = OtlpSettings {
+        protocol: OtlpProtocol::Grpc,
+        endpoint: file.endpoint.clone(),
+    };
+    Destination::Exporters(vec![ExporterSettings::Otlp(Box::new(otlp))])
 }
 
 /// Which traces are kept when the AttacherConfig does not say: as the environment has it, else the file, else all.
@@ -66,26 +54,6 @@ pub(super) fn sampler(environment: &TraceSettings, file: Option<&TracingFile>) -
         root: RootSampler::AlwaysOn,
         parent_based: true,
     })
-}
-
-/// The path of the signal is added where the endpoint has none, as users write it as they would in the environment.
-fn own(collector: &Collector) -> Option<OtlpSettings> {
-    let protocol = match collector.protocol {
-        TracingProtocol::Grpc => OtlpProtocol::Grpc,
-        TracingProtocol::HttpProtobuf => OtlpProtocol::HttpProtobuf,
-        TracingProtocol::HttpJson => OtlpProtocol::HttpJson,
-    };
-    let endpoint = collector.endpoint.as_str();
-    let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
-    let bare = rest.trim_end_matches('/').find('/').is_none();
-    let endpoint = if bare && protocol != OtlpProtocol::Grpc {
-        format!("{}{SIGNAL_PATH}", endpoint.trim_end_matches('/'))
-    } else {
-        endpoint.to_owned()
-    };
-    // Was checked when the AttacherConfig was read; what passes there and not here goes nowhere.
-    let endpoint = collector_url(&endpoint)?;
-    Some(OtlpSettings { protocol, endpoint })
 }
 
 #[cfg(test)]
@@ -107,8 +75,7 @@ mod tests {
         match destination {
             Destination::Off => "off",
             Destination::PassOn => "pass on",
-            Destination::Own(otlp) => &otlp.endpoint,
-            Destination::Process(exporters) => match exporters.as_slice() {
+            Destination::Exporters(exporters) => match exporters.as_slice() {
                 [ExporterSettings::Console] => "console",
                 [ExporterSettings::Otlp(otlp)] => &otlp.endpoint,
                 other => panic!("{other:?}"),
@@ -116,8 +83,8 @@ mod tests {
         }
     }
 
-    /// Variables, whether there is a file and a collector of the AttacherConfig, and where spans go.
-    type Case<'a> = (&'a [(&'a str, &'a str)], bool, bool, &'a str);
+    /// Variables, whether there is a file, and where spans go.
+    type Case<'a> = (&'a [(&'a str, &'a str)], bool, &'a str);
 
     #[test]
     fn the_first_that_says_something_counts() {
@@ -125,76 +92,27 @@ mod tests {
             endpoint: "http://file:4317".to_owned(),
             samples_per_million: 1,
         };
-        let config = Collector {
-            endpoint: "http://config:4317".to_owned(),
-            protocol: TracingProtocol::Grpc,
-        };
         let (disabled, none) = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"));
         let (console, otlp) = (("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_EXPORTER", "otlp"));
         let cases: &[Case<'_>] = &[
-            (&[], false, false, "off"),
-            (&[], false, true, "http://config:4317"),
-            (&[], true, false, "http://file:4317"),
-            (&[], true, true, "http://file:4317"),
-            (&[ENDPOINT], false, false, "http://env:4318/v1/traces"),
-            (&[ENDPOINT], true, true, "http://env:4318/v1/traces"),
-            (
-                &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")],
-                false,
-                true,
-                "http://config:4317",
-            ),
-            (
-                &[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")],
-                true,
-                true,
-                "http://file:4317",
-            ),
-            (&[console], true, true, "console"),
-            (&[otlp], false, true, "http://config:4317"),
-            (&[none], true, true, "off"),
-            (&[ENDPOINT, none], true, true, "off"),
-            (&[disabled], true, true, "pass on"),
-            (&[ENDPOINT, disabled], true, true, "pass on"),
-            (&[ENDPOINT, disabled, none], true, true, "pass on"),
+            (&[], false, "off"),
+            (&[], true, "http://file:4317"),
+            (&[ENDPOINT], false, "http://env:4318/v1/traces"),
+            (&[ENDPOINT], true, "http://env:4318/v1/traces"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], true, "http://file:4317"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")], true, "http://file:4317"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")], false, "off"),
+            (&[console], true, "console"),
+            (&[otlp], false, "off"),
+            (&[none], true, "off"),
+            (&[ENDPOINT, none], true, "off"),
+            (&[disabled], true, "pass on"),
+            (&[ENDPOINT, disabled], true, "pass on"),
+            (&[ENDPOINT, disabled, none], true, "pass on"),
         ];
-        for (variables, with_file, with_config, expected) in cases {
-            let found = destination(
-                &environment(variables),
-                with_file.then_some(&file),
-                with_config.then_some(&config),
-            );
-            assert_eq!(word(&found), *expected, "{variables:?} {with_file} {with_config}");
-        }
-    }
-
-    #[test]
-    fn the_path_is_added_where_there_is_none() {
-        for (endpoint, protocol, expected) in [
-            ("http://c:4317", TracingProtocol::Grpc, "http://c:4317"),
-            ("https://c:4317/", TracingProtocol::Grpc, "https://c:4317/"),
-            (
-                "http://c:4318",
-                TracingProtocol::HttpProtobuf,
-                "http://c:4318/v1/traces",
-            ),
-            ("http://c:4318/", TracingProtocol::HttpJson, "http://c:4318/v1/traces"),
-            ("https://c", TracingProtocol::HttpJson, "https://c/v1/traces"),
-            (
-                "http://[::1]:4318",
-                TracingProtocol::HttpJson,
-                "http://[::1]:4318/v1/traces",
-            ),
-            (
-                "http://c/v1/traces",
-                TracingProtocol::HttpProtobuf,
-                "http://c/v1/traces",
-            ),
-            ("http://c/otlp/x", TracingProtocol::HttpProtobuf, "http://c/otlp/x"),
-        ] {
-            let endpoint = endpoint.to_owned();
-            let collector = Collector { endpoint, protocol };
-            assert_eq!(own(&collector).unwrap().endpoint, expected, "{collector:?}");
+        for (variables, with_file, expected) in cases {
+            let found = destination(&environment(variables), with_file.then_some(&file));
+            assert_eq!(word(&found), *expected, "{variables:?} {with_file}");
         }
     }
 

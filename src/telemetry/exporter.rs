@@ -5,25 +5,13 @@
 use std::io::Write;
 
 use futures::future::join_all;
-use http::HeaderMap;
 use opentelemetry::trace::Status;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::batch::{ExportError, Sink};
 use super::collector::Collector;
-use super::otel_env::{ExporterSettings, TransportSettings};
-
-/// What one pipeline exports to, and how.
-#[derive(Clone, Debug)]
-pub(super) struct ExportPlan {
-    /// The destinations.
-    pub exporters: Vec<ExporterSettings>,
-    /// How collectors are talked to.
-    pub transport: TransportSettings,
-    /// Headers for them.
-    pub headers: HeaderMap,
-}
+use super::otel_env::{ExporterSettings, TraceSettings};
 
 /// One destination.
 enum Exporter {
@@ -36,17 +24,17 @@ pub(super) struct Exporters(Vec<Exporter>);
 
 impl Exporters {
     /// Builds nothing yet: what stands in the way of that may go away while the pipeline runs.
-    pub(super) fn new(plan: &ExportPlan, resource: &Resource) -> Self {
-        let exporter = |settings: &ExporterSettings| match settings {
+    pub(super) fn new(exporters: &[ExporterSettings], settings: &TraceSettings, resource: &Resource) -> Self {
+        let exporter = |exporter: &ExporterSettings| match exporter {
             ExporterSettings::Console => Exporter::Console,
             ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(Collector::new(
                 (**otlp).clone(),
-                plan.transport.clone(),
-                plan.headers.clone(),
+                settings.transport.clone(),
+                settings.headers.clone(),
                 resource.clone(),
             ))),
         };
-        Self(plan.exporters.iter().map(exporter).collect())
+        Self(exporters.iter().map(exporter).collect())
     }
 }
 

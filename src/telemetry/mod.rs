@@ -12,6 +12,7 @@ mod destination;
 mod driver_logs;
 mod exemplar;
 mod exporter;
+mod guard;
 mod ids;
 pub mod lifecycle;
 pub mod logs;
@@ -24,7 +25,6 @@ pub mod registry;
 mod share;
 mod span_counts;
 pub mod trace;
-mod tracers;
 mod tracing_file;
 pub mod w3c;
 
@@ -37,6 +37,7 @@ use std::time::Duration;
 
 pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
+pub use guard::{FlushOutcome, TelemetryGuard};
 pub use lifecycle::Identity;
 pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
 pub use metrics::Metrics;
@@ -45,7 +46,6 @@ pub use provider::ProviderError;
 pub use redact::Redaction;
 pub use span_counts::{SpanCounters, SpanCounts};
 pub use trace::{Opening, Span, Tracer};
-pub use tracers::{DriverTracer, FlushOutcome, Tracers};
 pub use tracing_file::{TracingFile, TracingFileError};
 
 use otel_env::Environment;
@@ -67,19 +67,13 @@ pub struct Options {
 /// The three signals. A clone is a few reference counts.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Make spans.
-    pub tracers: Tracers,
+    /// Makes spans.
+    pub tracer: Tracer,
     /// Counts and measures.
     pub metrics: Metrics,
     /// Changes the log level.
     pub logs: LogHandle,
 }
-
-/// Owns the export threads. Keep it until everything that makes spans has stopped, then call
-/// [`TelemetryGuard::shutdown`]; a guard that is only dropped loses the spans not exported yet.
-#[derive(Debug)]
-#[must_use = "dropping the guard stops the export of spans"]
-pub struct TelemetryGuard(Tracers);
 
 impl Telemetry {
     /// Installs the log subscriber and starts the trace pipeline of the process, if there is one.
@@ -97,17 +91,17 @@ impl Telemetry {
             tracing::warn!("{error}; the file is ignored, attaching is not affected");
             None
         });
-        let (tracers, metrics, guard) = start(parsed.settings, file);
-        Ok((Self { tracers, metrics, logs }, guard))
+        let (tracer, metrics, guard) = start(parsed.settings, file.as_ref());
+        Ok((Self { tracer, metrics, logs }, guard))
     }
 }
 
 /// Everything but the logs, which are global.
-fn start(settings: otel_env::TraceSettings, file: Option<TracingFile>) -> (Tracers, Metrics, TelemetryGuard) {
+fn start(settings: otel_env::TraceSettings, file: Option<&TracingFile>) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
     let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
-    let tracers = Tracers::start(settings, file, counters);
-    (tracers.clone(), metrics, TelemetryGuard(tracers))
+    let (tracer, guard) = TelemetryGuard::start(settings, file, counters);
+    (tracer, metrics, guard)
 }
 
 /// A trace pipeline for the tests of other modules: without the logs, which are global.
@@ -116,25 +110,6 @@ pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
     let pairs = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (tracers, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings, None);
-    (tracers.of(None), guard)
-}
-
-impl TelemetryGuard {
-    /// Exports the spans that have ended so far; gives up after `cap`.
-    pub async fn flush(&self, cap: Duration) -> FlushOutcome {
-        self.0.flush(cap).await
-    }
-
-    /// Stops taking spans, exports those that have ended, and stops the export threads, all within `cap` (see
-    /// [`SHUTDOWN_CAP`]). Only awaits, so that it is safe on any runtime.
-    pub async fn shutdown(self, cap: Duration) -> FlushOutcome {
-        self.0.shutdown(cap).await
-    }
-}
-
-impl Drop for TelemetryGuard {
-    fn drop(&mut self) {
-        self.0.close(Duration::ZERO);
-    }
+    let (tracer, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings, None);
+    (tracer, guard)
 }

@@ -1,4 +1,4 @@
-//! Builds a trace pipeline: sampler, limits, resource, queue and export thread.
+//! Builds the trace pipeline: sampler, limits, resource, queue and export thread.
 //!
 //! The export thread has its own single-threaded runtime, so that neither a slow collector nor a shutdown can block the
 //! operator's runtime, whatever its kind. This module installs no global tracer provider.
@@ -12,12 +12,12 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use super::batch::{self, KeepOpen, Processor, Queue};
+use super::batch::{self, Processor, Queue};
 use super::collector::quietly;
-use super::exporter::{ExportPlan, Exporters};
+use super::exporter::Exporters;
 use super::ids::Ids;
 use super::names;
-use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
+use super::otel_env::{ExporterSettings, RootSampler, SamplerSettings, TraceSettings};
 use super::share::UnlessChosen;
 use super::span_counts::SpanCounters;
 use super::trace::Tracer;
@@ -30,18 +30,18 @@ pub enum ProviderError {
     Thread(#[from] std::io::Error),
 }
 
-/// Everything that one pipeline is made from.
+/// Everything that the pipeline is made from.
 #[derive(Clone, Debug)]
 pub(super) struct PipelinePlan {
     /// Where it exports to.
-    pub export: ExportPlan,
+    pub exporters: Vec<ExporterSettings>,
     /// Which traces are kept.
     pub sampler: SamplerSettings,
     /// Everything else that the environment says.
-    pub settings: Arc<TraceSettings>,
+    pub settings: TraceSettings,
 }
 
-/// A running pipeline. It ends by itself when its tracer and all spans of it are gone.
+/// A running pipeline.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub queue: Arc<Queue>,
@@ -55,7 +55,7 @@ impl Pipeline {
         let settings = &plan.settings;
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let exporters = Exporters::new(&plan.export, &resource);
+        let exporters = Exporters::new(&plan.exporters, settings, &resource);
         let queue = Queue::new(settings.batch, Arc::clone(counters));
         let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
         let tracer = tracer(settings, plan.sampler, resource, Arc::clone(&queue));
@@ -96,7 +96,6 @@ fn resource(settings: &TraceSettings) -> Resource {
 
 fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
-    let open = KeepOpen(Arc::clone(&queue));
     let sampler = sampler(sampling);
     let provider = quietly(SdkTracerProvider::builder)
         .with_sampler(UnlessChosen(sampler.clone()))
@@ -119,7 +118,6 @@ fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resourc
         limits.value_length,
         settings.propagators,
         settings.conventions,
-        open,
     )
 }
 

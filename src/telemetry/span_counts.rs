@@ -1,10 +1,10 @@
-//! What became of the spans of all pipelines.
+//! What became of the spans of the process.
 //!
 //! This module must not decide anything: it only counts.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts of spans since the start, over all pipelines of the process.
+/// Counts of spans since the start, of the process.
 #[derive(Debug, Default)]
 pub struct SpanCounters {
     pub(super) ended: AtomicU64,
@@ -32,9 +32,9 @@ pub struct SpanCounts {
     pub shutdown: u64,
     /// Spans that were recorded and left out by a rule of our own.
     pub filtered: u64,
-    /// Spans in the queues now.
+    /// Spans in the queue now.
     pub queue_length: usize,
-    /// Spans the queues may hold.
+    /// Spans the queue may hold.
     pub queue_capacity: usize,
 }
 

@@ -27,8 +27,7 @@ fn environment(pairs: &[(&str, &str)]) -> Environment {
 fn pipeline(pairs: &[(&str, &str)]) -> (Tracer, Metrics, TelemetryGuard) {
     let parsed = otel_env::parse(&environment(pairs), "1.2.3");
     assert_eq!(parsed.warnings, Vec::<String>::new());
-    let (tracers, metrics, guard) = start(parsed.settings, None);
-    (tracers.of(None), metrics, guard)
+    start(parsed.settings, None)
 }
 
 fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
@@ -229,7 +228,7 @@ async fn silence_costs_nothing(protocol: &str) {
         ("OTEL_BSP_MAX_QUEUE_SIZE", "64"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16"),
     ]);
-    let counters = guard.0.counters();
+    let counters = guard.counters();
     let began = Instant::now();
     for _ in 0..SPANS {
         tracer.root("one", SpanKind::Internal, &[]).end();
@@ -299,7 +298,7 @@ async fn an_exporter_that_cannot_be_built_sends_nothing_and_counts() {
     let (tracer, _, guard) = pipeline(&settings);
     tracer.root("one", SpanKind::Internal, &[]).end();
     assert_eq!(guard.flush(LIMIT).await, FlushOutcome::Lost(1));
-    assert_eq!(guard.0.counters().read().export_failed, 1);
+    assert_eq!(guard.counters().read().export_failed, 1);
     assert_eq!(guard.shutdown(SHUTDOWN_CAP).await, FlushOutcome::Flushed);
 }
 

@@ -17,7 +17,6 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
-use super::batch::KeepOpen;
 use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
@@ -28,7 +27,6 @@ use super::share::{Chosen, Share};
 pub use hold::Hold;
 pub use opening::Opening;
 use passing::Passing;
-pub(super) use passing::WeakTracer;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -49,8 +47,6 @@ struct Shared {
     value_limit: usize,
     propagators: Propagators,
     conventions: Conventions,
-    /// The pipeline is there as long as there is somebody who could end a span for it.
-    _open: KeepOpen,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -93,7 +89,6 @@ impl Tracer {
         value_limit: usize,
         propagators: Propagators,
         conventions: Conventions,
-        open: KeepOpen,
     ) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
@@ -101,7 +96,6 @@ impl Tracer {
             value_limit,
             propagators,
             conventions,
-            _open: open,
         }));
         Self {
             shared,

@@ -4,7 +4,7 @@
 //! server's own ceiling for the same writes measured in the same run. Environment: `VOLUMES` (1000), `OPERATOR_BINARY`
 //! (another build of the operator, to compare).
 //!
-//! With a word: `isolation`, `ten`, `listing`, `overhead` or `failover`; each is a module here, and says what it measures.
+//! With a word: `isolation`, `ten`, `one-volume`, `listing`, `overhead` or `failover`; each is a module here, and says what it measures.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -17,6 +17,7 @@ mod cluster;
 mod failover;
 mod isolation;
 mod listing;
+mod one_volume;
 mod operator_run;
 mod overhead;
 mod process;
@@ -64,6 +65,7 @@ async fn run() -> Result<String> {
         Some("isolation") => within(isolation::limit()?, isolation::measure()).await,
         Some("ten") => within(ten::limit(), ten::measure()).await,
         Some("overhead") => within(overhead::limit()?, overhead::measure()).await,
+        Some("one-volume") => within(one_volume::limit()?, one_volume::measure()).await,
         Some("listing") => within(listing::limit(), listing::measure()).await,
         Some("failover") => {
             let plan = failover_plan()?;

@@ -5,12 +5,16 @@ mod environment;
 
 use std::time::Duration;
 
+use csi_attacher_operator::api::AttacherConfig;
 use csi_attacher_operator::mock::Method;
-use serde_json::{Value, json};
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::json;
 
 use crate::rig::{Driver, LIMIT, World, operator_options, wait_until, within};
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::{Operator, Result};
+use crate::support::{Error, Operator, OperatorOptions, Result};
 
 /// Whether a span is about this attachment.
 fn is_about(span: &ReceivedSpan, attachment: &str) -> bool {
@@ -65,77 +69,70 @@ fn records(operator: &Operator, words: &[&str]) -> usize {
         .count()
 }
 
-fn tracing(endpoint: &str, protocol: &str, samples: Option<u32>) -> Value {
-    let mut tracing = json!({ "endpoint": endpoint, "protocol": protocol });
-    if let Some(samples) = samples {
-        tracing["samplesPerMillion"] = json!(samples);
-    }
-    json!({ "tracing": tracing })
+/// An operator whose spans go to this endpoint, by this protocol.
+fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
+    operator_options()
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
 }
 
-async fn configure(driver: &Driver<'_>, settings: Value) -> Result<()> {
+async fn sample(driver: &Driver<'_>, samples_per_million: u32) -> Result<()> {
+    let settings = json!({"tracing": {"samplesPerMillion": samples_per_million}});
     driver.configure(&settings).await?;
     driver.wait("Ready", "True", None).await
 }
 
 #[tokio::test]
-async fn collector_and_samples_of_a_driver_change_while_it_works() -> Result<()> {
-    let world = World::shared().await?;
-    let [one, two] = [OtlpReceiver::grpc().await, OtlpReceiver::http().await];
-    let driver = world.driver("moved", tracing(&one.endpoint(), "grpc", None)).await?;
-    let name = |what: &str| format!("moved-{what}");
-    driver.attach(&name("one")).await?;
-    arrives(&one, &name("one")).await;
-
-    configure(&driver, tracing(&two.endpoint(), "http/protobuf", None)).await?;
-    driver.attach(&name("two")).await?;
-    arrives(&two, &name("two")).await;
-    configure(&driver, tracing(&two.endpoint(), "http/json", Some(0))).await?;
-    driver.attach(&name("unsampled")).await?;
-    configure(&driver, tracing(&two.endpoint(), "http/json", Some(1_000_000))).await?;
-    driver.attach(&name("sampled")).await?;
-    arrives(&two, &name("sampled")).await;
-    configure(&driver, json!({})).await?;
-    driver.attach(&name("untraced")).await?;
-    configure(&driver, tracing(&one.endpoint(), "grpc", None)).await?;
-    driver.attach(&name("back")).await?;
-    arrives(&one, &name("back")).await;
-
-    let went = ["one", "two", "unsampled", "sampled", "untraced", "back"]
-        .map(|what| (has(&one, &name(what)), has(&two, &name(what))));
-    let (nowhere, first, second) = ((false, false), (true, false), (false, true));
-    assert_eq!(went, [first, second, nowhere, second, nowhere, first]);
+async fn the_share_of_a_driver_changes_while_it_works() -> Result<()> {
+    let world = World::own().await?;
+    let receiver = OtlpReceiver::http().await;
+    let _operator = world.operator(sends_to(&receiver.endpoint(), "http/json")).await?;
+    let driver = world.driver("shared", json!({})).await?;
+    driver.attach("shared-usual").await?;
+    sample(&driver, 0).await?;
+    driver.attach("shared-none").await?;
+    sample(&driver, 1_000_000).await?;
+    driver.attach("shared-all").await?;
+    for attachment in ["shared-usual", "shared-all"] {
+        arrives(&receiver, attachment).await;
+    }
+    assert!(!has(&receiver, "shared-none"));
     let publishes = driver.mock.calls_of(Method::ControllerPublishVolume).len();
-    assert_eq!(publishes, 6, "no attach was lost or made twice");
-    assert_eq!(
-        driver.mock.calls_of(Method::Probe).len(),
-        1,
-        "without another connection"
-    );
+    assert_eq!(publishes, 3, "no attach was lost or made twice");
+    let probes = driver.mock.calls_of(Method::Probe).len();
+    assert_eq!(probes, 1, "without another connection");
     Ok(())
 }
 
+/// The fields by which an AttacherConfig could name a collector are gone: nobody is shown credentials of the environment's.
 #[tokio::test]
-async fn drivers_share_a_collector_and_leave_it_apart() -> Result<()> {
+async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Result<()> {
     let world = World::shared().await?;
+    let other = |error: kube::Error| Error::Other(error.to_string());
     let receiver = OtlpReceiver::http().await;
-    // Another spelling of the same place.
-    let endpoint = format!("{}/v1/traces", receiver.endpoint());
-    let (one, other) = (
-        world
-            .driver("sharing", tracing(&receiver.endpoint(), "http/protobuf", None))
-            .await?,
-        world.driver("shared", tracing(&endpoint, "http/json", None)).await?,
+    let driver = world.unconfigured_driver("former", |builder| builder).await?;
+    let tracing = json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplesPerMillion": 1_000_000});
+    let spec = world.spec(
+        &driver.short,
+        &json!({"timeouts": {"publish": "7s"}, "tracing": tracing}),
     );
-    one.attach("sharing-1").await?;
-    other.attach("shared-1").await?;
-    configure(&one, json!({})).await?;
-    one.attach("sharing-2").await?;
-    other.attach("shared-2").await?;
-    for attachment in ["sharing-1", "shared-1", "shared-2"] {
-        arrives(&receiver, attachment).await;
-    }
-    assert!(!has(&receiver, "sharing-2"));
+    let resource = ApiResource::erase::<AttacherConfig>(&());
+    let configs = Api::<DynamicObject>::all_with(world.client.clone(), &resource);
+    let object = DynamicObject::new(&driver.short, &resource).data(json!({ "spec": spec }));
+    let stored = configs.create(&PostParams::default(), &object).await.map_err(other)?;
+    let stored = &stored.data["spec"];
+    assert_eq!(
+        (&stored["tracing"]["endpoint"], &stored["tracing"]["protocol"]),
+        (&json!(null), &json!(null))
+    );
+    assert_eq!(
+        (&stored["tracing"]["samplesPerMillion"], &stored["timeouts"]["publish"]),
+        (&json!(1_000_000), &json!("7s"))
+    );
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("former-1").await?;
+    assert!(receiver.requests().is_empty());
     Ok(())
 }
 

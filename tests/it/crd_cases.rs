@@ -60,7 +60,6 @@ const SCHEME: &str = "must be unix:///absolute/path/to/csi.sock, https://HOST:PO
 const UNIX_PATH: &str = "the socket path must be absolute and name a socket";
 const HTTP: &str = "a plain http endpoint must be on the loopback interface";
 const HTTPS: &str = "an https endpoint must be https://HOST:PORT";
-const COLLECTOR: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector";
 const TRACE_ANNOTATION: &str = "must be the key of an annotation that ends in traceparent";
 const DRIVER: &str = "must be the name that the driver answers to GetPluginInfo";
 
@@ -76,12 +75,11 @@ pub const CASES: &[CrdCase] = &[
         "orphanPolicy": "TreatNotFoundAsDetached", "publishSecrets": [{"namespace": "storage", "names": ["a", "b.c"]}, {"namespace": "vault"}],
         "kubernetesApi": {"qps": 50, "burst": 100}, "deletionPolicy": "WaitForDetach",
         "leaderElection": {"enabled": true, "namespace": "kube-system", "leaseDuration": "2m17s", "renewDeadline": "107s", "retryPeriod": "26s"},
-        "tracing": {"endpoint": "https://collector.observability:4318/otlp", "protocol": "http/protobuf", "samplesPerMillion": 1000, "model": "Attempt",
+        "tracing": {"samplesPerMillion": 1000, "model": "Attempt",
             "annotationMode": "Parent", "annotations": ["traceparent", "example.com/our.traceparent"], "outgoingAnnotation": false,
             "maxAttemptsPerTrace": 10, "maxTraceAge": "2h", "redact": {"volumeID": "Hash", "names": "Hash"}, "errorSuffix": true},
         "logLevel": "debug"}"#),
-    accepted("collector-nowhere", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "", "annotations": []}}"#),
-    accepted("collector-ipv6", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://[::1]", "protocol": "http/json"}}"#),
+    accepted("trace-annotations-none", r#"{"endpoint": "unix:///a", "tracing": {"annotations": []}}"#),
     accepted("publish-secrets-of-one-namespace-twice", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a"}, {"namespace": "a", "names": ["x", "x"]}]}"#),
     accepted("publish-secrets-none", r#"{"endpoint": "unix:///a", "publishSecrets": []}"#),
     accepted("https", r#"{"endpoint": "https://csi.example.com:9000", "tls": {"secretRef": {"namespace": "csi", "name": "driver.tls"}}}"#),
@@ -109,6 +107,8 @@ pub const CASES: &[CrdCase] = &[
     refused("timeout-number", r#"{"endpoint": "unix:///a", "timeouts": {"publish": 60}}"#, "spec.timeouts.publish", "must be of type string"),
     unknown("unknown-field", r#"{"endpoint": "unix:///a", "invented": 1}"#, r#"unknown field "spec.invented""#),
     unknown("unknown-nested-field", r#"{"endpoint": "unix:///a", "timeouts": {"attach": "1s"}}"#, r#"unknown field "spec.timeouts.attach""#),
+    unknown("removed-collector", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:4317"}}"#, r#"unknown field "spec.tracing.endpoint""#),
+    unknown("removed-collector-protocol", r#"{"endpoint": "unix:///a", "tracing": {"protocol": "grpc"}}"#, r#"unknown field "spec.tracing.protocol""#),
     // Publish secrets.
     refused("publish-secrets-text", r#"{"endpoint": "unix:///a", "publishSecrets": "storage"}"#, "spec.publishSecrets", "must be of type array"),
     refused("publish-secrets-without-namespace", r#"{"endpoint": "unix:///a", "publishSecrets": [{"names": ["a"]}]}"#, "spec.publishSecrets[0]", "namespace: Required value"),
@@ -201,13 +201,6 @@ pub const CASES: &[CrdCase] = &[
     refused("burst-too-many", r#"{"endpoint": "unix:///a", "kubernetesApi": {"burst": 10001}}"#, "spec.kubernetesApi.burst", "less than or equal to 10000"),
     refused("deletion-policy-unknown", r#"{"endpoint": "unix:///a", "deletionPolicy": "Delete"}"#, "spec.deletionPolicy", "Unsupported value"),
     refused("log-level-unknown", r#"{"endpoint": "unix:///a", "logLevel": "loud"}"#, "spec.logLevel", "Unsupported value"),
-    refused("collector-without-scheme", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "collector:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("collector-without-host", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("collector-port", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:65536"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("collector-port-empty", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("collector-password", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://me:secret@c:4317"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("collector-space", r#"{"endpoint": "unix:///a", "tracing": {"endpoint": "http://c:4317/a b"}}"#, "spec.tracing.endpoint", COLLECTOR),
-    refused("tracing-protocol-unknown", r#"{"endpoint": "unix:///a", "tracing": {"protocol": "thrift"}}"#, "spec.tracing.protocol", "Unsupported value"),
     refused("trace-model-unknown", r#"{"endpoint": "unix:///a", "tracing": {"model": "Flat"}}"#, "spec.tracing.model", "Unsupported value"),
     refused("annotation-mode-unknown", r#"{"endpoint": "unix:///a", "tracing": {"annotationMode": "Trust"}}"#, "spec.tracing.annotationMode", "Unsupported value"),
     refused("trace-annotation-of-another-kind", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["a/traceparent", "a/b"]}}"#, "spec.tracing.annotations[1]", TRACE_ANNOTATION),

@@ -2,6 +2,7 @@
 //! server is not run over when it is back.
 
 mod reads;
+mod swallowed;
 mod writes;
 
 use std::time::Duration;

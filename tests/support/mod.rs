@@ -30,6 +30,7 @@ pub mod rbac;
 pub mod registry;
 pub mod sidecar;
 pub mod stage;
+pub mod tunnel;
 pub mod wait;
 
 pub use apply::apply_yaml;

@@ -100,7 +100,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 
 {{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names, which are empty where it may read all. */}}
 {{- define "csi-attacher-operator.secrets" -}}
-{{- if .Values.secretAccess }}
+{{- if get .Values "secretAccess" }}
 {{- fail "secretAccess is gone: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/UPGRADE.md)" }}
 {{- end }}
 {{- $secrets := dict }}

@@ -100,7 +100,7 @@ impl Certificates {
     }
 
     /// That of the moment.
-    pub(super) fn current(&self) -> Option<Arc<ServerConfig>> {
+    pub(in crate::admin) fn current(&self) -> Option<Arc<ServerConfig>> {
         self.0.borrow().clone()
     }
 }

@@ -6,19 +6,20 @@
 
 mod certificate;
 mod gatekeeper;
-mod listener;
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{Method, StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
-use super::metrics_response;
+use super::answer::{Answer, Exposition};
+use super::listener::{self, Endpoint, Transport};
 use crate::telemetry::metrics::Metrics;
 
 pub use certificate::{CertificateError, CertificateFiles, Certificates};
 pub use gatekeeper::{ApiServer, Fault, Gatekeeper, Judge, Verdict};
-pub use listener::serve_secure;
 
 use gatekeeper::Access;
 
@@ -32,35 +33,54 @@ pub struct SecureState<J> {
     pub gatekeeper: Arc<Gatekeeper<J>>,
 }
 
-impl<J: Judge> SecureState<J> {
-    /// Answers a request. What is not at the path of the metrics is not there for anybody, so that nobody is asked.
-    pub(super) async fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Response {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")]).into_response();
+/// Serves metrics by TLS until `shutdown` is cancelled, then lets open requests finish for two seconds.
+pub async fn serve_secure<J: Judge>(
+    listener: TcpListener,
+    state: SecureState<J>,
+    certificates: Certificates,
+    shutdown: CancellationToken,
+) {
+    let secure = Secure {
+        exposition: Exposition::new(state.metrics.clone()),
+        state,
+    };
+    listener::serve(listener, Transport::Tls(certificates), secure, shutdown).await;
+}
+
+/// The endpoint behind TLS.
+struct Secure<J> {
+    state: SecureState<J>,
+    exposition: Exposition,
+}
+
+impl<J: Judge> Endpoint for Secure<J> {
+    /// What is not at the path of the metrics is not there for anybody, so that nobody is asked.
+    async fn answer(&self, request: &Parts) -> Answer {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Answer::not_allowed();
         }
-        if path != self.path {
-            return StatusCode::NOT_FOUND.into_response();
+        let path = request.uri.path();
+        if path != self.state.path {
+            return Answer::empty(StatusCode::NOT_FOUND);
         }
-        match self.gatekeeper.admit(headers).await {
-            Access::Allowed => metrics_response(&self.metrics, headers),
+        match self.state.gatekeeper.admit(&request.headers).await {
+            Access::Allowed => self.exposition.answer(&request.headers).await,
             Access::Unauthenticated => {
-                let challenge = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
-                (StatusCode::UNAUTHORIZED, challenge, "a valid bearer token is needed\n").into_response()
+                let text = "a valid bearer token is needed\n";
+                Answer::text(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, "Bearer")
             }
             Access::Forbidden => {
                 let text = format!("the owner of the token needs the verb get on the nonResourceURL {path}\n");
-                (StatusCode::FORBIDDEN, text).into_response()
+                Answer::text(StatusCode::FORBIDDEN, text)
             }
             Access::Busy => {
-                let later = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
                 let text = "too many tokens that are not known yet\n";
-                (StatusCode::TOO_MANY_REQUESTS, later, text).into_response()
+                Answer::text(StatusCode::TOO_MANY_REQUESTS, text).with(header::RETRY_AFTER, "1")
             }
             Access::Unavailable => {
-                let later = [(header::RETRY_AFTER, HeaderValue::from_static("5"))];
                 let text =
                     "the API server cannot be asked for the owner of the token; the log of the operator says why\n";
-                (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
             }
         }
     }

@@ -6,21 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
-/// Traces of one driver's attachments.
+/// Traces of one driver's attachments. Where spans go is not for an AttacherConfig to say, but for whoever runs the operator.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingSpec {
-    /// Where the spans of this driver go, such as `http://collector.observability:4317`. Used only when neither the
-    /// operator's environment (OTEL_EXPORTER_OTLP_ENDPOINT) nor its --tracing-config-file names a place. Empty: nowhere
-    /// else.
-    #[schemars(length(max = rules::MAX_COLLECTOR), extend("x-kubernetes-validations" = [rules::collector()]))]
-    pub endpoint: String,
-
-    /// How spans are sent to endpoint: grpc (port 4317 of most collectors), http/protobuf or http/json (port 4318; the
-    /// path /v1/traces is added where endpoint has none).
-    #[schemars(extend("default" = "grpc"))]
-    pub protocol: TracingProtocol,
-
     /// How many of a million attachments are traced, from 0 to 1000000. Left out: what the operator's environment says
     /// (OTEL_TRACES_SAMPLER).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,8 +59,6 @@ pub struct TracingSpec {
 impl Default for TracingSpec {
     fn default() -> Self {
         Self {
-            endpoint: String::new(),
-            protocol: TracingProtocol::default(),
             samples_per_million: None,
             model: TraceModel::default(),
             annotation_mode: AnnotationMode::default(),
@@ -83,22 +70,6 @@ impl Default for TracingSpec {
             error_suffix: false,
         }
     }
-}
-
-/// How spans are sent.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[schemars(inline)]
-pub enum TracingProtocol {
-    /// OTLP over gRPC.
-    #[default]
-    #[serde(rename = "grpc")]
-    Grpc,
-    /// OTLP over HTTP, in protobuf.
-    #[serde(rename = "http/protobuf")]
-    HttpProtobuf,
-    /// OTLP over HTTP, in JSON.
-    #[serde(rename = "http/json")]
-    HttpJson,
 }
 
 /// What one trace covers.

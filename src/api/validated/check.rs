@@ -217,8 +217,8 @@ impl Checker {
     }
 }
 
-/// The name format of the CSI spec: at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
-fn is_driver_name(name: &str) -> bool {
+/// Whether a text is the name of a CSI driver (CSI spec, "GetPluginInfo"): at most 63 ASCII letters, digits, `-` and `.`, a letter or digit at both ends.
+pub fn is_driver_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let at_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     bytes.len() <= rules::MAX_DRIVER_NAME

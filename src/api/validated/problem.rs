@@ -87,9 +87,6 @@ pub enum Problem {
     /// Not from 0 to 1000000.
     #[error("{}", rules::SAMPLES_MESSAGE)]
     Samples,
-    /// Not the address of a collector.
-    #[error("{}", rules::COLLECTOR_MESSAGE)]
-    Collector,
     /// Not the key of an annotation with a trace context.
     #[error("{}", rules::TRACE_ANNOTATION_MESSAGE)]
     TraceAnnotation,

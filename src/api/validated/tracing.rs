@@ -1,21 +1,17 @@
 //! The checked settings of traces.
 
-use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::check::Checker;
 use super::problem::Problem;
-use crate::api::attacher_config::{AnnotationMode, Redaction, TraceModel, TracingProtocol, TracingSpec};
+use crate::api::attacher_config::{AnnotationMode, Redaction, TraceModel, TracingSpec};
 use crate::api::duration::GoDuration;
-use crate::api::endpoint::is_host;
 use crate::api::rules;
 
 /// How one driver's attachments are traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
-    /// Where spans go when the process does not know; `None` is nowhere.
-    pub collector: Option<Collector>,
     /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
     pub samples_per_million: Option<u32>,
     /// What one trace covers.
@@ -36,15 +32,6 @@ pub struct Tracing {
     pub error_suffix: bool,
 }
 
-/// Where spans go.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Collector {
-    /// An http or https URL with a host.
-    pub endpoint: String,
-    /// How they are sent.
-    pub protocol: TracingProtocol,
-}
-
 /// What spans tell by a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redact {
@@ -63,16 +50,6 @@ impl Default for Tracing {
 
 impl Checker {
     pub(super) fn tracing(&mut self, spec: &TracingSpec) -> Tracing {
-        let collector = (!spec.endpoint.is_empty()).then(|| Collector {
-            endpoint: spec.endpoint.clone(),
-            protocol: spec.protocol,
-        });
-        if collector
-            .as_ref()
-            .is_some_and(|collector| !is_collector(&collector.endpoint))
-        {
-            self.report("tracing.endpoint", Problem::Collector);
-        }
         if spec.annotations.len() > rules::MAX_ANNOTATIONS {
             self.report("tracing.annotations", Problem::Annotations);
         }
@@ -82,7 +59,6 @@ impl Checker {
             }
         }
         Tracing {
-            collector,
             samples_per_million: self.samples(spec.samples_per_million),
             model: spec.model,
             annotation_mode: spec.annotation_mode,
@@ -122,27 +98,6 @@ impl Checker {
             rules::MAX_DURATION
         })
     }
-}
-
-/// An http or https URL with a host, perhaps a port and a path, and no user information.
-fn is_collector(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) else {
-        return false;
-    };
-    let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (authority, None),
-    };
-    let address = |host: &str| {
-        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
-    };
-    let is_port = |port: &str| !port.starts_with(['0', '+']) && port.parse::<u16>().is_ok();
-    text.len() <= rules::MAX_COLLECTOR
-        && text.bytes().all(|byte| byte.is_ascii_graphic())
-        && (is_host(host) || address(host))
-        && port.is_none_or(is_port)
 }
 
 /// A key with or without a prefix whose name is `traceparent`, or ends in it after a point, a dash or an underscore.

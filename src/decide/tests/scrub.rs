@@ -155,6 +155,19 @@ fn printed(secret: &str) -> Vec<String> {
     ]
 }
 
+/// Nothing around a form goes with it.
+#[test]
+fn what_stands_around_a_secret_stays() {
+    const SECRET: &str = "p\"a\\s+s/w=o&r d";
+    for form in printed(SECRET) {
+        assert_eq!(
+            scrub(&format!("before {form} after"), [SECRET]),
+            format!("before {STRIPPED} after"),
+            "{form}"
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn no_form_of_a_secret_survives(

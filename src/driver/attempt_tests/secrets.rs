@@ -13,9 +13,9 @@ use super::*;
 use crate::admin::Health;
 use crate::api::PublishSecretsSpec;
 use crate::csi::CallError;
+use crate::decide::tests::api_server::not_found;
 use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
-use crate::driver::fence::FencedClient;
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::store::follow_from_list;
@@ -60,6 +60,22 @@ impl Calls for Recorder {
     }
 }
 
+impl Api {
+    pub(super) fn read(&self, path: &str) -> (u16, Value) {
+        if path.contains("/secrets/") && self.secrets_forbidden.load(Ordering::SeqCst) {
+            return (403, json!({"message": "forbidden"}));
+        }
+        self.get(path)
+            .map_or_else(|| (404, not_found(path)), |object| (200, object))
+    }
+
+    pub(super) async fn hold(&self, path: &str) {
+        while path.starts_with(ATTACHMENTS) && self.hold_attachments.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// One engine, its API server and the watch of attachments.
 struct Scene {
     api: Arc<Api>,
@@ -78,7 +94,7 @@ impl Scene {
         let api = Arc::new(Api::default());
         let router = axum::Router::new().fallback(serve).with_state(api.clone());
         let service = tower::ServiceBuilder::new()
-            .map_request(|request: Request<kube::client::Body>| request.map(axum::body::Body::new))
+            .map_request(|request: http::Request<kube::client::Body>| request.map(axum::body::Body::new))
             .service(router);
         let metrics = Metrics::default();
         let context = Context {
@@ -86,7 +102,7 @@ impl Scene {
             events: Events::disabled(),
             requests: Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
             metrics,
-            tracers: Tracers::from(Tracer::disabled()),
+            tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };
@@ -100,9 +116,8 @@ impl Scene {
         let facts = DriverFacts::new(DRIVER, able);
         let (status, told) = watch::channel(DriverStatus::new());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
-        let calls: Arc<dyn Calls> = driver.clone();
-        let client = FencedClient::new(calls, None);
-        let engine = Engine::start(context, seen, "config".into(), facts, client, Publisher::new(status));
+        let calls: FencedClient = FencedClient::new(driver.clone(), None);
+        let engine = Engine::start(context, seen, "config".into(), facts, calls, Publisher::new(status));
         let Ok(engine) = engine else { panic!("conflict") };
         let (events, receiver) = mpsc::unbounded_channel::<Watched>();
         let mut receiver = Some(receiver);

@@ -17,6 +17,18 @@ const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
 const OWN: &str = "attacher.csi.dev/traceparent";
 const SHARED: &str = "tracing.k8s.io/traceparent";
 
+impl Stage {
+    /// With an API server that others may use too, and traces.
+    async fn telling(
+        api: Arc<Api>,
+        name: &'static str,
+        tracer: Tracer,
+        edit: impl FnOnce(&mut AttacherConfigSpec),
+    ) -> Self {
+        Self::in_term(None, api, name, tracer, edit).await
+    }
+}
+
 /// Where spans go, and the tracer of one process.
 struct Told {
     receiver: OtlpReceiver,

@@ -32,7 +32,7 @@ use crate::queue::Run;
 use crate::store::{AttacherKey, Rest, Snapshot};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{Span, Tracer};
-use crate::telemetry::{DriverTracer, Redaction, SpanContext};
+use crate::telemetry::{Redaction, SpanContext};
 pub(super) use life::{Ended, Plan};
 use life::{Life, Outcome};
 use recent::Recent;
@@ -51,7 +51,7 @@ pub(super) struct Lives(Arc<Inner>);
 
 struct Inner {
     facts: Arc<DriverFacts>,
-    tracer: DriverTracer,
+    tracer: Tracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
     config_trace: ConfigTrace,
@@ -85,7 +85,7 @@ impl Begun {
 impl Lives {
     pub fn new(
         facts: Arc<DriverFacts>,
-        tracer: DriverTracer,
+        tracer: Tracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
         config_trace: ConfigTrace,
@@ -107,13 +107,12 @@ impl Lives {
         }))
     }
 
-    /// The tracer to the driver's collector and with its other settings, as they are now.
+    /// The tracer with the driver's settings, as they are now.
     pub fn tracer(&self) -> Tracer {
         let config = self.0.config.borrow();
         let redact = config.tracing.redact;
         self.0
             .tracer
-            .get(config.tracing.collector.as_ref())
             .sampling(config.tracing.samples_per_million)
             .redacting(Redaction::new(redact.volume_id, redact.names))
     }

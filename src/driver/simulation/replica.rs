@@ -31,7 +31,7 @@ use crate::kubernetes::Requests;
 use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
-use crate::telemetry::{DriverLogs, Metrics, Tracers};
+use crate::telemetry::{DriverLogs, Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
@@ -95,7 +95,7 @@ impl Replica {
             requests: Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
             metrics: metrics.clone(),
             events: Events::disabled(),
-            tracers: Tracers::disabled(),
+            tracer: Tracer::disabled(),
             logs: DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };

@@ -1,5 +1,7 @@
 //! What must hold without an API server.
 
+mod connection;
+pub(crate) mod network;
 mod patience;
 mod requests;
 mod throttle;

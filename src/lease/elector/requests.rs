@@ -16,7 +16,7 @@ use crate::lease::{Moment, Term};
 
 impl Elector {
     pub(super) async fn read(&mut self) -> Result<(), String> {
-        let limit = self.campaign.settings.timing.request_deadline();
+        let limit = self.request_deadline();
         let lease = match read_lease(&self.api, &self.name, limit).await {
             Ok(lease) => lease,
             Err(Unread::Forbidden(message)) => return Err(self.is_refused(&message)),

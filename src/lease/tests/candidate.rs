@@ -15,15 +15,15 @@ use crate::telemetry::Metrics;
 
 const LEASE: &str = "external-attacher-leader-d";
 
-struct World {
-    server: ApiServer,
+pub(super) struct World {
+    pub server: ApiServer,
     metrics: Metrics,
     health: LeaseHealth,
-    clock: Clock,
+    pub clock: Clock,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             server: ApiServer::default(),
             metrics: Metrics::default(),
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    fn candidate(&self, identity: &str) -> Candidate {
+    pub fn candidate(&self, identity: &str) -> Candidate {
         Candidate::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-async fn leads(candidate: &Candidate) {
+pub(super) async fn leads(candidate: &Candidate) {
     let wait = async {
         while !candidate.leads() {
             candidate.differs_from(&candidate.standing()).await;
@@ -85,7 +85,7 @@ async fn not_leading(candidate: &Candidate) {
 }
 
 /// Lets everything happen that needs no time, and so much time.
-async fn pass(time: Duration) {
+pub(super) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
@@ -200,103 +200,6 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     world.server.set_down(false);
     leads(&candidate).await;
     assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
-}
-
-/// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
-/// has passed. What was known is not to be worked with.
-#[tokio::test(start_paused = true)]
-async fn one_that_was_suspended_begins_a_new_term_though_nobody_took_the_lease() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    pass(seconds(1)).await;
-    world.clock.boot_jumps(seconds(11));
-    assert!(!term.may_start() && term.may_run(), "at once, whoever runs");
-    let noticed = Instant::now();
-    timeout(seconds(5), candidate.loses(&term)).await.expect("it is lost");
-    leads(&candidate).await;
-    assert!(noticed.elapsed() < seconds(5), "{:?}", noticed.elapsed());
-    let again = candidate.term().unwrap();
-    assert!(again != term && again.may_start() && !term.may_start());
-    assert_eq!(world.server.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
-    // The old term is not renewed by what renews the Lease.
-    pass(seconds(60)).await;
-    assert!(candidate.term() == Some(again) && !term.may_run());
-}
-
-/// A standstill below the renew deadline costs nothing.
-#[tokio::test(start_paused = true)]
-async fn one_that_was_suspended_for_a_moment_keeps_its_term() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    for _ in 0..5 {
-        pass(seconds(6)).await;
-        world.clock.boot_jumps(seconds(4));
-    }
-    assert!(candidate.term() == Some(term.clone()) && term.may_start());
-}
-
-/// The request was sent, then the process stood still, and then the answer is read.
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_is_taken_in_after_a_standstill_renews_nothing() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    world.server.set_slow(seconds(2));
-    // The renewal is sent after 5 s and answered after 7 s. The machine is suspended in between.
-    pass(seconds(6)).await;
-    world.clock.boot_jumps(seconds(5));
-    let writes = world.server.writes();
-    pass(Duration::from_millis(1_500)).await;
-    assert_eq!(
-        world.server.writes(),
-        writes,
-        "it was the renewal under way that was answered"
-    );
-    assert!(candidate.term() != Some(term.clone()), "{:?}", candidate.standing());
-    world.server.set_slow(Duration::ZERO);
-    leads(&candidate).await;
-    assert!(candidate.term() != Some(term));
-}
-
-/// The clocks go on while the process stands still: what is due then is due all at once, the renewal first.
-#[tokio::test(start_paused = true)]
-async fn one_whose_process_stood_still_begins_a_new_term() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    // No task runs in between.
-    tokio::time::advance(seconds(11)).await;
-    assert!(!term.may_start() && term.may_run());
-    leads_after(&candidate, &term).await;
-    tokio::time::advance(seconds(16)).await;
-    assert!(!candidate.term().is_some_and(|term| term.may_run()));
-}
-
-/// Waits until it leads in another term than this.
-async fn leads_after(candidate: &Candidate, term: &crate::lease::Term) {
-    timeout(seconds(5), candidate.loses(term)).await.expect("it is lost");
-    leads(candidate).await;
-    assert!(candidate.term() != Some(term.clone()));
-}
-
-/// Nothing is begun any more when the Lease is about to be released, whoever still has the term.
-#[tokio::test(start_paused = true)]
-async fn a_term_ends_before_the_lease_is_released() {
-    let world = World::new();
-    let candidate = world.candidate("a");
-    leads(&candidate).await;
-    let term = candidate.term().unwrap();
-    world.server.set_down(true);
-    let stands_down = tokio::spawn(async move { candidate.stand_down().await });
-    pass(Duration::from_millis(1)).await;
-    assert!(!term.may_start() && !term.may_run());
-    assert!(!stands_down.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,13 @@
 pub(crate) mod api_server;
 mod candidate;
 mod change;
+mod connection;
 mod election;
 mod place;
 mod record;
 mod settings;
 mod shares;
+mod standstill;
 mod term;
 
 use std::time::Duration;

@@ -41,7 +41,7 @@ fn which_places_must_be_over_and_what_is_recorded() {
         Option<&str>,
         &[Expected<'_>],
         LeaderElectionStatus,
-    ); 14] = [
+    ); 15] = [
         (
             "first of all",
             status(None, None, nothing),
@@ -65,6 +65,14 @@ fn which_places_must_be_over_and_what_is_recorded() {
             x,
             &[],
             status(x, Some(15), nothing),
+        ),
+        (
+            "no namespace at all",
+            status(Some("../../pods"), Some(60), nothing),
+            &[],
+            y,
+            &[],
+            status(y, Some(15), nothing),
         ),
         (
             "another namespace",

@@ -6,7 +6,8 @@ use super::{DRIVER, FINALIZER, attachment, detaching, facts, node, volume};
 use crate::decide::NodeEntry;
 use crate::decide::patch::Target;
 use crate::objects::{Finalizers, Source};
-use crate::store::index::{Counts, Index};
+use crate::store::Counts;
+use crate::store::index::Index;
 
 fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
     Counts {

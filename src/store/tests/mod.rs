@@ -1,12 +1,14 @@
 //! The cache against everything that a watch and the answers to our writes can bring.
 
 mod backwards;
+mod cost;
 mod follow;
 mod index;
 mod marks;
 mod model;
 mod neighbours;
 mod routing;
+mod sharing;
 mod table;
 
 use futures::FutureExt as _;

@@ -169,7 +169,6 @@ fn example() -> Value {
 fn other(path: &str, schema: &Value, now: &Value) -> Value {
     match path {
         "endpoint" => return json!("https://other.example.com:9000"),
-        "tracing.endpoint" => return json!("http://collector.example.com:4317"),
         "publishSecrets" => return json!([{"namespace": "storage"}]),
         "tracing.annotations" => return json!(["example.com/traceparent"]),
         "backoff.initial" => return json!("2s"),

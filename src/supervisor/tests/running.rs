@@ -12,7 +12,7 @@ use crate::events::Events;
 use crate::kubernetes::Requests;
 use crate::store::Store;
 use crate::supervisor::running::Drivers;
-use crate::telemetry::{Metrics, Tracers};
+use crate::telemetry::{Metrics, Tracer};
 
 /// No request is sent here; one that is fails.
 fn unused_client() -> Client {
@@ -34,7 +34,7 @@ pub(super) fn drivers_over(store: Store) -> Drivers {
         events: Events::disabled(),
         requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
         metrics,
-        tracers: Tracers::disabled(),
+        tracer: Tracer::disabled(),
         logs: crate::telemetry::DriverLogs::default(),
         config_trace: crate::driver::ConfigTrace::default(),
     })

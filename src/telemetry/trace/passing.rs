@@ -1,26 +1,9 @@
-//! Tracers that keep no pipeline: one that is only remembered, and one whose spans tell nothing but pass on what came in.
-
-use std::sync::{Arc, Weak};
+//! A tracer whose spans tell nothing but pass on what came in.
 
 use opentelemetry::trace::SpanContext;
 
-use super::{Shared, Span, Tracer};
+use super::{Span, Tracer};
 use crate::telemetry::otel_env::Propagators;
-
-/// A tracer that does not keep its pipeline.
-#[derive(Clone, Debug)]
-pub(in crate::telemetry) struct WeakTracer(Weak<Shared>);
-
-impl WeakTracer {
-    /// The tracer, when anybody still has it.
-    pub fn upgrade(&self) -> Option<Tracer> {
-        let shared = Some(self.0.upgrade()?);
-        Some(Tracer {
-            shared,
-            ..Tracer::disabled()
-        })
-    }
-}
 
 /// A span of somebody else that goes on to whoever is called, while nothing is told of our own part.
 #[derive(Clone, Debug)]
@@ -30,11 +13,6 @@ pub(super) struct Passing {
 }
 
 impl Tracer {
-    /// The same without keeping its pipeline; `None` when disabled.
-    pub(in crate::telemetry) fn downgrade(&self) -> Option<WeakTracer> {
-        Some(WeakTracer(Arc::downgrade(self.shared.as_ref()?)))
-    }
-
     /// A tracer whose spans do nothing but pass on what came in.
     pub(in crate::telemetry) fn passing_on(propagators: Propagators) -> Self {
         Self {

@@ -9,7 +9,7 @@
 //! the nine (300), `CHURN` attaches and detaches a second of the one that works (10), `OPERATOR_BINARY`.
 
 mod hostile;
-mod load;
+pub mod load;
 mod report;
 
 use std::time::{Duration, Instant};
@@ -28,11 +28,12 @@ use crate::{process, progress, setting};
 use hostile::{Hostile, KINDS, Kind};
 use load::Load;
 pub use report::Report;
+pub use report::percentile;
 pub use report::sum_of;
 use report::{Costs, Side};
 
 /// The driver that behaves.
-const TENTH: &str = "tenth.csi.test";
+pub const TENTH: &str = "tenth.csi.test";
 
 /// How long the nine are left to themselves before their effect is measured.
 const SOAK: Duration = Duration::from_secs(15);
@@ -226,7 +227,7 @@ impl Scene {
 }
 
 /// A client of a service account, whose requests the API server ranks like those of the operator, but queues apart.
-async fn writer(bench: &Bench) -> Result<Client> {
+pub async fn writer(bench: &Bench) -> Result<Client> {
     const ACCOUNT: &str = "bench-writer";
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -77,7 +77,7 @@ pub struct Report {
 }
 
 /// The value at a percentile of sorted times.
-fn at(sorted: &[Duration], percent: usize) -> Duration {
+pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or_default()
 }
@@ -89,7 +89,7 @@ fn ms(time: Duration) -> String {
 impl Report {
     fn row(&self, formatter: &mut fmt::Formatter<'_>, what: &str, which: usize, percent: usize) -> fmt::Result {
         let (idle, hostile) = (self.idle.pooled(which), self.hostile.pooled(which));
-        let (idle, hostile) = (at(&idle, percent), at(&hostile, percent));
+        let (idle, hostile) = (percentile(&idle, percent), percentile(&hostile, percent));
         let ratio = hostile.as_secs_f64() / idle.as_secs_f64();
         let bar = if which == 0 && percent == 99 {
             format!("  <= {BAR}")
@@ -163,7 +163,7 @@ impl fmt::Display for Report {
             self.row(formatter, "the same writes, no operator:", 1, percent)?;
         }
         for (round, (idle, hostile)) in self.idle.rounds.iter().zip(&self.hostile.rounds).enumerate() {
-            let [idle, hostile] = [idle, hostile].map(|round| at(&round[0], 99));
+            let [idle, hostile] = [idle, hostile].map(|round| percentile(&round[0], 99));
             let ratio = hostile.as_secs_f64() / idle.as_secs_f64();
             let what = format!("attach p99, round {}", round + 1);
             writeln!(

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{arrives, configure, tracing};
+use super::{arrives, sends_to};
 use crate::rig::World;
 use crate::support::Result;
 use crate::support::otlp::OtlpReceiver;
+use crate::support::stage::stop;
 
 /// How a collector behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ enum Manner {
     Garbage,
     /// Answers well over HTTP, with what is no OTLP and far too much of it.
     Floods,
+    /// Passes on to a good one on this port.
+    Passes(u16),
 }
 
 const MANNERS: [Manner; 8] = [
@@ -46,8 +50,13 @@ const MANNERS: [Manner; 8] = [
 
 /// Serves one connection. Errors of the connection are the other side's to notice.
 async fn serve(manner: Manner, mut stream: TcpStream) -> std::io::Result<()> {
-    if manner == Manner::Cuts {
-        return Ok(());
+    match manner {
+        Manner::Cuts => return Ok(()),
+        Manner::Passes(port) => {
+            let mut good = TcpStream::connect(("127.0.0.1", port)).await?;
+            return copy_bidirectional(&mut stream, &mut good).await.map(drop);
+        }
+        _ => {}
     }
     let mut request = vec![0; 65536];
     loop {
@@ -55,7 +64,7 @@ async fn serve(manner: Manner, mut stream: TcpStream) -> std::io::Result<()> {
             return Ok(());
         }
         match manner {
-            Manner::Cuts => return Ok(()),
+            Manner::Cuts | Manner::Passes(_) => return Ok(()),
             Manner::Silent => {}
             Manner::Unavailable => stream.write_all(&status("503 Service Unavailable")).await?,
             Manner::Refuses => stream.write_all(&status("400 Bad Request")).await?,
@@ -85,39 +94,53 @@ fn status(line: &str) -> Vec<u8> {
     format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\n\r\n").into_bytes()
 }
 
-/// Starts one; it ends with the handle.
-async fn start(manner: Manner) -> (String, AbortOnDropHandle<()>) {
+/// Starts one, which ends with the handle. Its connections end when its manner changes.
+async fn start(manner: watch::Receiver<Manner>) -> (String, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let task = tokio::spawn(async move {
         let mut connections = tokio::task::JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
-            connections.spawn(serve(manner, stream));
+            let mut manner = manner.clone();
+            connections.spawn(async move {
+                let now = *manner.borrow_and_update();
+                tokio::select! {
+                    _ended = serve(now, stream) => {}
+                    _changed = manner.changed() => {}
+                }
+            });
         }
     });
     (endpoint, AbortOnDropHandle::new(task))
 }
 
-/// Attaches with one bad collector, over each protocol in turn, and then with a good one.
-async fn endure(world: &World, manner: Manner) -> Result<()> {
-    let (endpoint, _running) = start(manner).await;
-    let short = format!("bad-{manner:?}").to_lowercase();
-    let driver = world.driver(&short, tracing(&endpoint, "grpc", None)).await?;
-    for (index, protocol) in ["grpc", "http/protobuf", "http/json"].into_iter().enumerate() {
-        configure(&driver, tracing(&endpoint, protocol, None)).await?;
-        driver.attach(&format!("{short}-{index}")).await?;
-    }
-    let good = OtlpReceiver::grpc().await;
-    configure(&driver, tracing(&good.endpoint(), "grpc", None)).await?;
-    driver.attach(&format!("{short}-good")).await?;
-    arrives(&good, &format!("{short}-good")).await;
-    Ok(())
-}
-
-/// All at once in the operator that other tests work with: none of them may notice.
+/// Attaches with each bad collector in turn, and then with a good one, over each protocol.
 #[tokio::test]
 async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
-    let world = World::shared().await?;
-    try_join_all(MANNERS.map(|manner| endure(&world, manner))).await?;
+    let world = World::own().await?;
+    crate::support::operator::install(&world.cluster).await?;
+    let driver = world.unconfigured_driver("bad", |builder| builder).await?;
+    driver.configure(&json!({})).await?;
+    for (index, protocol) in ["grpc", "http/protobuf", "http/json"].into_iter().enumerate() {
+        let (manner, seen) = watch::channel(Manner::Silent);
+        let (endpoint, _running) = start(seen).await;
+        let options = sends_to(&endpoint, protocol).variable("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
+        let mut operator = world.operator(options).await?;
+        driver.wait("Ready", "True", None).await?;
+        for bad in MANNERS {
+            manner.send_replace(bad);
+            let name = format!("bad-{index}-{bad:?}").to_lowercase();
+            driver.attach(&name).await?;
+        }
+        let good = match protocol {
+            "grpc" => OtlpReceiver::grpc().await,
+            _ => OtlpReceiver::http().await,
+        };
+        manner.send_replace(Manner::Passes(good.port()));
+        let name = format!("bad-{index}-good");
+        driver.attach(&name).await?;
+        arrives(&good, &name).await;
+        stop(&mut operator).await?;
+    }
     Ok(())
 }

@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::csi::v1::GetPluginInfoResponse;
 use csi_attacher_operator::mock::{Method, Rule};
 use futures::future::try_join_all;
 use futures::stream;
 use hyper::body::{Bytes, Frame};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand};
-use crate::rig::{LIMIT, World, within};
+use crate::rig::{LIMIT, World, operator_options, within};
 use crate::support::operator::{apply_config, wait_condition};
 use crate::support::wait::wait_for;
 use crate::support::{Error, Result, Volume};
@@ -285,6 +289,53 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     driver.mock.set_driver_name(next);
     driver.start_again().await?;
     driver.wait("Ready", "True", None).await
+}
+
+/// Each name has a Lease, which nobody may delete, and series of metrics.
+#[tokio::test]
+async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
+    let world = World::own().await?;
+    let operator = world.operator(operator_options()).await?;
+    let good = world.driver("names-good", json!({})).await?;
+    let name = |number: usize| format!("names-{number}.csi.test");
+    let server = hostile(&world, "names", move |called, before| match called {
+        "GetPluginInfo" => Some(Answer::Bytes(
+            GetPluginInfoResponse {
+                name: name(before),
+                vendor_version: "1".to_owned(),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        )),
+        // It is asked, answers, and hangs up.
+        "ControllerGetCapabilities" => Some(Answer::GoAway),
+        _ => None,
+    })
+    .await?;
+    within("a fourth name", server.called("GetPluginInfo", 4)).await?;
+    let text = message(&world, "names", "Stalled", "True", "DriverNameMismatch").await?;
+    assert!(
+        text.contains("spec.driverName") && text.contains("after it had 3 other names"),
+        "{text}"
+    );
+    let leases: Api<Lease> = Api::all(world.client.clone());
+    let leases = leases
+        .list(&ListParams::default())
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
+    let made = leases
+        .iter()
+        .filter(|lease| lease.name_any().starts_with("external-attacher-leader-names-"))
+        .count();
+    assert!(made <= 4, "{made} Leases, that of the good driver included");
+    let metrics = operator.metrics().await?;
+    for number in 0..2 {
+        let left = metrics
+            .lines()
+            .find(|line| line.contains(&format!("\"{}\"", name(number))));
+        assert_eq!(left, None, "a name that nobody has any more is left in the metrics");
+    }
+    good.attach("names-beside").await.map(drop)
 }
 
 #[tokio::test]

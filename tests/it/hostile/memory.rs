@@ -60,9 +60,14 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     let page = Server::start(&world.socket("endless"), &name("endless"), pages)?;
     let info = |called: &str, _| (called == "GetPluginInfo").then(|| Answer::Http(large(64 << 20)));
     let shake = Server::start(&world.socket("fat-info"), &name("fat-info"), info)?;
-    for short in ["fat", "endless", "fat-info"] {
-        let settings =
-            json!({ "reconcileSync": { "interval": "20ms" }, "backoff": { "initial": "20ms", "max": "20ms" } });
+    // 3 MB in the name: as long as an answer may be, and the label of some hundred series.
+    let named = Server::start(&world.socket("fat-name"), &"n".repeat(3_000_000), |_, _| None)?;
+    for short in ["fat", "endless", "fat-info", "fat-name"] {
+        // Without an election work begins as soon as the driver has answered, whatever its name.
+        let settings = json!({
+            "reconcileSync": { "interval": "20ms" }, "backoff": { "initial": "20ms", "max": "20ms" },
+            "leaderElection": { "enabled": short != "fat-name" },
+        });
         apply_config(&world.client, short, world.spec(short, &settings)).await?;
     }
     world.fixtures.csi_node("fat-node", "fat.csi.test", "fat-id").await?;
@@ -80,6 +85,7 @@ async fn answers_without_measure_do_not_fill_the_memory() -> Result<()> {
     within("Publish", list.called("ControllerPublishVolume", 20)).await?;
     within("pages", page.called("ListVolumes", 200)).await?;
     within("GetPluginInfo", shake.called("GetPluginInfo", 3)).await?;
+    within("GetPluginInfo", named.called("GetPluginInfo", 3)).await?;
     good.attach("lean-meanwhile").await?;
     let configs: Api<AttacherConfig> = Api::all(world.client.clone());
     let told = |config: &AttacherConfig| {

@@ -218,7 +218,7 @@ pub fn dripping(pause: Duration) -> Response<Body> {
         tokio::time::sleep(pause).await;
         Some((Frame::data(Bytes::from_static(&[0])), ()))
     });
-    let head = Bytes::from_static(&[0, 0, 0x0f, 0xff, 0xff]);
+    let head = Bytes::from_static(&[0, 0, 0, 0xff, 0xff]);
     grpc(stream::iter([Frame::data(head)]).chain(bytes))
 }
 

@@ -38,7 +38,7 @@ async fn jaeger_takes_the_configuration_of_jaeger_and_of_the_collector() -> Resu
     Ok(())
 }
 
-/// The API server takes the objects of the kustomization, and the AttacherConfig beside them.
+/// The API server takes the objects of the kustomization.
 #[tokio::test]
 async fn the_api_server_takes_the_objects_of_the_examples() -> Result<()> {
     let scene = Scene::enter().await?;
@@ -67,7 +67,6 @@ async fn the_api_server_takes_the_objects_of_the_examples() -> Result<()> {
     ] {
         assert!(told.contains(wanted), "{told}");
     }
-    run(&["apply", "--dry-run=server", "-f", "config/jaeger/attacherconfig.yaml"])?;
     Ok(())
 }
 

@@ -90,8 +90,8 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole /persistentvolumes:patch", "put the finalizer on a volume that is attached, and take it off" => a_volume_is_attached;
     "ClusterRole /persistentvolumes:watch", "try again when a missing volume comes; release a volume that is deleted"
         => a_volume_that_comes_late_ends_the_wait;
-    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is" => a_driver_becomes_ready;
-    "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is, and record where its Lease is" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start; read where a Lease is, before work begins" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off; take off a confirmation that is used up"
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"

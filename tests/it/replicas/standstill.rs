@@ -6,13 +6,11 @@ use csi_attacher_operator::mock::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Code;
 
-use super::{leads, moves, other};
+use super::{leads, moves};
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::{AuditEvent, Operator, Result};
 
@@ -109,18 +107,21 @@ async fn a_leader_that_stood_still_detaches_nothing_that_was_attached_meanwhile(
     first.signal("CONT")?;
 
     let mut strays = Vec::new();
-    for (number, (driver, from)) in drivers.iter().zip(&marks).enumerate() {
+    for (driver, from) in drivers.iter().zip(&marks) {
         follows(&first, driver).await?;
         // Whatever else it was about to do, it has done or left alone by then.
         driver.attach(&format!("{}-more", driver.short)).await?;
         strays.extend(driver.calls_of(pid, *from));
-        assert_eq!(driver.mock.published().len(), VOLUMES + 1, "driver {number}");
     }
     assert!(
         strays.is_empty(),
         "{} calls by the one that stood still: {strays:#?}",
         strays.len()
     );
+
+    for driver in &drivers {
+        assert_eq!(driver.mock.published().len(), VOLUMES + 1, "{}", driver.name);
+    }
 
     // It is a standby like any other, and works when its turn comes.
     second.signal("KILL")?;
@@ -143,32 +144,28 @@ async fn a_single_replica_that_stood_still_lists_the_objects_before_it_calls() -
 
     only.signal("STOP")?;
     let stopped = Instant::now();
-    // Somebody detaches by hand and takes the finalizers off: what the process knows is of no worth any more.
-    let attachments: Api<VolumeAttachment> = Api::all(world.client.clone());
-    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    let params = PatchParams::default();
     for driver in &drivers {
         driver.mock.clear_rules();
-        let names = driver.names();
-        let freed = names.iter().map(|name| attachments.patch(name, &params, &without));
-        try_join_all(freed).await.map_err(other)?;
     }
     sleep_until(stopped + STANDSTILL).await;
     let marks: Vec<u64> = drivers.iter().map(|driver| driver.mock.call_count()).collect();
     let went_on = Timestamp::now();
     only.signal("CONT")?;
 
+    let mut listed = went_on;
     for resource in ["volumeattachments", "persistentvolumes", "csinodes"] {
-        let listed = move |event: &AuditEvent| event.is("list", resource) && event.request_timestamp > went_on;
+        let anew = move |event: &AuditEvent| event.is("list", resource) && event.request_timestamp > went_on;
         let what = format!("a new list of {resource}");
-        world.cluster.wait_for_audit_event(&what, LIMIT, listed).await?;
+        let event = world.cluster.wait_for_audit_event(&what, LIMIT, anew).await?;
+        listed = listed.max(event.request_timestamp);
     }
     for (driver, from) in drivers.iter().zip(marks) {
-        let name = format!("{}-more", driver.short);
-        driver.attach(&name).await?;
+        let (names, fixtures) = (driver.names(), &world.fixtures);
+        try_join_all(names.iter().map(|name| fixtures.wait_for_attachment_gone(name))).await?;
         let calls = driver.calls_of(pid, from);
-        let about: Vec<_> = calls.iter().filter_map(|call| call.volume.as_deref()).collect();
-        assert_eq!(about, [&*name], "{calls:#?}");
+        let early: Vec<_> = calls.iter().filter(|call| call.started < listed).collect();
+        assert!(early.is_empty(), "{} calls before the lists: {early:#?}", early.len());
+        assert_eq!(calls.len(), VOLUMES, "{calls:#?}");
         let lease = world.holder(&driver.name, Some("only")).await?;
         assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(0));
     }

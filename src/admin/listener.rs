@@ -1,0 +1,208 @@
+//! Connections to the HTTP endpoints: how many, for how long, and one request for each.
+//!
+//! The number of connections is limited. When all are in use and another one comes, the oldest one without a request is
+//! closed: idle peers keep nobody out, and a probe, which sends its request at once, is answered at once. HTTP/2 is not
+//! spoken: a scrape has no use for it, and its resets of streams made floods cheap (CVE-2023-44487).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use http::request::Parts;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::DRAIN_TIME;
+use super::answer::Answer;
+use super::secure::Certificates;
+
+/// Connections at a time, for each endpoint.
+const PLACES: usize = 64;
+/// How long a handshake may take, and how long a request may take to come in.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const REQUEST: Duration = Duration::from_secs(5);
+/// The whole of a connection, the answer included; more than a scrape may take by default (10 s).
+const CONNECTION: Duration = Duration::from_secs(30);
+/// A request has a line and a few headers, one of which may be a token.
+const LARGEST_REQUEST: usize = 32 << 10;
+/// After a fault of `accept`, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers requests.
+pub(super) trait Endpoint: Send + Sync + 'static {
+    /// Answers one; a body is not looked at.
+    fn answer(&self, request: &Parts) -> impl Future<Output = Answer> + Send;
+}
+
+/// What lies between an endpoint and TCP.
+pub(super) enum Transport {
+    /// Nothing.
+    Plain,
+    /// TLS.
+    Tls(Certificates),
+}
+
+impl Transport {
+    /// How long a connection without a request is safe from being closed for another one. A request without TLS comes with
+    /// the connection; a handshake takes time on both sides, the more so when there are many.
+    const fn grace(&self) -> Duration {
+        match self {
+            Self::Plain => Duration::from_millis(20),
+            Self::Tls(_) => Duration::from_secs(1),
+        }
+    }
+}
+
+/// Serves an endpoint until `shutdown` is cancelled, then lets open requests finish for two seconds.
+pub(super) async fn serve(
+    listener: TcpListener,
+    transport: Transport,
+    endpoint: impl Endpoint,
+    shutdown: CancellationToken,
+) {
+    let endpoint = Arc::new(endpoint);
+    let mut peers = Peers::default();
+    loop {
+        let next = async {
+            let accepted = listener.accept().await;
+            peers.make_room(transport.grace()).await;
+            accepted
+        };
+        let Some(accepted) = shutdown.run_until_cancelled(next).await else {
+            break;
+        };
+        let acceptor = match &transport {
+            Transport::Plain => None,
+            // The check of the certificate says why there is none.
+            Transport::Tls(certificates) => match certificates.current() {
+                Some(config) => Some(TlsAcceptor::from(config)),
+                None => continue,
+            },
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let endpoint = Arc::clone(&endpoint);
+                peers.add(move |asked| async move {
+                    // A peer that is too slow is disconnected.
+                    let _ended = timeout(CONNECTION, talk(stream, acceptor, &*endpoint, &asked)).await;
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a connection to the HTTP endpoint");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    peers.end().await;
+}
+
+/// The open connections.
+#[derive(Default)]
+struct Peers {
+    connections: JoinSet<()>,
+    /// Those that may have sent no request yet, the oldest first.
+    silent: VecDeque<Silent>,
+}
+
+struct Silent {
+    since: Instant,
+    asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Silent {
+    fn is_silent(&self) -> bool {
+        !self.asked.load(Ordering::Relaxed) && !self.task.is_finished()
+    }
+}
+
+impl Peers {
+    /// Waits until there is a place: until a connection ends, or one without a request is older than `grace` and is closed.
+    async fn make_room(&mut self, grace: Duration) {
+        while self.connections.try_join_next().is_some() {}
+        while self.connections.len() >= PLACES {
+            self.silent.retain(Silent::is_silent);
+            let Some(longest) = self.silent.front() else {
+                self.connections.join_next().await;
+                continue;
+            };
+            tokio::select! {
+                _ = self.connections.join_next() => {}
+                () = sleep_until(longest.since + grace) => {
+                    if longest.is_silent() {
+                        longest.task.abort();
+                    }
+                    self.silent.pop_front();
+                }
+            }
+        }
+    }
+
+    fn add<F: Future<Output = ()> + Send + 'static>(&mut self, serve: impl FnOnce(Arc<AtomicBool>) -> F) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let task = self.connections.spawn(serve(Arc::clone(&asked)));
+        self.silent.retain(Silent::is_silent);
+        self.silent.push_back(Silent {
+            since: Instant::now(),
+            asked,
+            task,
+        });
+    }
+
+    /// Closes the connections without a request, and lets the others have their answers.
+    async fn end(mut self) {
+        for peer in self.silent.iter().filter(|peer| peer.is_silent()) {
+            peer.task.abort();
+        }
+        let drained = async { while self.connections.join_next().await.is_some() {} };
+        let _overdue = timeout(DRAIN_TIME, drained).await;
+    }
+}
+
+async fn talk(stream: TcpStream, acceptor: Option<TlsAcceptor>, endpoint: &impl Endpoint, asked: &AtomicBool) {
+    let Some(acceptor) = acceptor else {
+        return answer(stream, endpoint, asked).await;
+    };
+    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, endpoint, asked).await,
+        Ok(Err(error)) => debug!(%error, "TLS handshake for the metrics failed"),
+        Err(_) => debug!("TLS handshake for the metrics took too long"),
+    }
+}
+
+/// One connection with one request. Its faults are those of whoever dialled.
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + Send, endpoint: &impl Endpoint, asked: &AtomicBool) {
+    // A place in a queue is kept until the answer is on its way as a whole.
+    let kept = Mutex::new(None);
+    let service = service_fn(async |request: Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
+        let (head, _) = request.into_parts();
+        let Answer { response, place } = endpoint.answer(&head).await;
+        *kept.lock() = place;
+        Ok::<_, Infallible>(response)
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST)
+        .max_buf_size(LARGEST_REQUEST)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        debug!(%error, "a request to the HTTP endpoint failed");
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections that are swallowed: nothing more comes over them, and nobody says so. The clock is paused.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::Client;
+use kube::client::Body;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::network::Network;
+
+/// The rule: a dead connection is replaced within this time.
+const REPLACED: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_mins(10);
+/// Shorter than an idle connection is kept for.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Answers with the number of the connection. `/hang` is not answered by the first connection; `/watch` says one thing and
+/// goes on.
+fn network() -> Network {
+    Network::new(|number, request: Request<Body>| async move {
+        let text = Bytes::from(number.to_string());
+        match request.uri().path() {
+            "/hang" if number == 0 => std::future::pending().await,
+            "/watch" => {
+                let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(text))]);
+                Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
+            }
+            _ => Response::new(Full::new(text).map_err(|never| match never {}).boxed_unsync()),
+        }
+    })
+}
+
+async fn send(client: &Client, path: &str) -> Result<Response<Body>, kube::Error> {
+    client.send(Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+/// The number of the connection by which a request is answered.
+async fn get(client: &Client, path: &str) -> Result<usize, String> {
+    let response = send(client, path).await.map_err(|error| error.to_string())?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap().parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_over_a_swallowed_connection_fails_soon_and_the_next_one_is_answered() {
+    let network = network();
+    let client = network.client();
+    assert_eq!(get(&client, "/").await, Ok(0));
+    network.swallow();
+    let cut = Instant::now();
+    let lost = timeout(LONG, get(&client, "/")).await.unwrap();
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(get(&client, "/").await, Ok(1));
+    assert!(cut.elapsed() <= REPLACED, "{:?}", cut.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_that_is_swallowed_is_replaced_before_it_is_needed() {
+    let network = network();
+    let client = network.client();
+    assert_eq!(get(&client, "/").await, Ok(0));
+    sleep(MINUTE).await;
+    assert_eq!(get(&client, "/").await, Ok(0), "it is kept while it is good");
+    network.swallow();
+    sleep(REPLACED).await;
+    let asked = Instant::now();
+    assert_eq!(timeout(LONG, get(&client, "/")).await.unwrap(), Ok(1));
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_notices_that_its_connection_is_swallowed() {
+    let network = network();
+    let client = network.client();
+    let mut watch = send(&client, "/watch").await.unwrap().into_body();
+    assert!(watch.frame().await.unwrap().is_ok());
+    assert!(timeout(LONG, watch.frame()).await.is_err(), "a silent watch goes on");
+    network.swallow();
+    let cut = Instant::now();
+    let end = timeout(LONG, watch.frame()).await.unwrap();
+    assert!(end.unwrap().is_err());
+    assert!(cut.elapsed() <= REPLACED, "{:?}", cut.elapsed());
+}
+
+/// A round trip of 1.5 s is an API server, or a network, under heavy load.
+#[tokio::test(start_paused = true)]
+async fn a_slow_connection_is_kept() {
+    let network = network();
+    let client = network.client();
+    let mut watch = send(&client, "/watch").await.unwrap().into_body();
+    assert!(watch.frame().await.unwrap().is_ok());
+    network.slow(Duration::from_millis(750));
+    assert!(timeout(MINUTE, watch.frame()).await.is_err(), "the watch goes on");
+    assert_eq!(get(&client, "/").await, Ok(0));
+    assert_eq!(network.opened(), 1);
+}
+
+/// What a process finds when it was stopped, or its machine was suspended: much time is gone, nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_connection_outlives_a_standstill_of_the_process() {
+    let network = network();
+    let client = network.client();
+    assert_eq!(get(&client, "/").await, Ok(0));
+    sleep(Duration::from_millis(1700)).await;
+    tokio::time::advance(Duration::from_mins(1)).await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(get(&client, "/").await, Ok(0));
+}
+
+/// Something between us and the API server answers pings and nothing else.
+#[tokio::test(start_paused = true)]
+async fn the_next_request_after_one_that_was_given_up_takes_a_new_connection() {
+    let network = network();
+    let client = network.client();
+    assert_eq!(get(&client, "/").await, Ok(0));
+    let mut watch = send(&client, "/watch").await.unwrap().into_body();
+    assert!(watch.frame().await.unwrap().is_ok());
+    assert!(timeout(Duration::from_secs(5), get(&client, "/hang")).await.is_err());
+    assert_eq!(timeout(LONG, get(&client, "/hang")).await.unwrap(), Ok(1));
+    assert!(
+        timeout(MINUTE, watch.frame()).await.is_err(),
+        "what runs over the old one goes on"
+    );
+    assert_eq!(get(&client, "/").await, Ok(1));
+    assert_eq!(network.opened(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_requests_that_are_given_up_together_cost_one_connection() {
+    let network = network();
+    let client = network.client();
+    let all = futures::future::join_all((0..20).map(|_| get(&client, "/hang")));
+    assert!(timeout(Duration::from_secs(5), all).await.is_err());
+    assert_eq!(timeout(LONG, get(&client, "/hang")).await.unwrap(), Ok(1));
+    assert_eq!(network.opened(), 2);
+}
+
+/// One that is let go early, as its object is gone or its driver ends, says nothing about the connection.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_let_go_early_leaves_the_connection() {
+    let network = network();
+    let client = network.client();
+    assert_eq!(get(&client, "/").await, Ok(0));
+    assert!(
+        timeout(Duration::from_millis(300), get(&client, "/hang"))
+            .await
+            .is_err()
+    );
+    assert_eq!(get(&client, "/").await, Ok(0));
+    assert_eq!(network.opened(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_to_connect_that_hangs_is_given_up() {
+    let network = network();
+    let client = network.client();
+    network.next_is_stuck();
+    let begun = Instant::now();
+    let lost = timeout(LONG, get(&client, "/")).await.unwrap();
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(get(&client, "/").await, Ok(1));
+    assert!(begun.elapsed() <= REPLACED, "{:?}", begun.elapsed());
+}

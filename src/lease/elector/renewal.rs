@@ -1,0 +1,81 @@
+//! Keeping a Lease that is held.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::Elector;
+use crate::clock;
+use crate::lease::election::Next;
+use crate::lease::{Moment, Term};
+
+/// Longest pause after a renewal that failed: there is not much time left.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// How a try to renew ended.
+enum Renewal {
+    /// It is renewed by a request begun at this time.
+    Done(Moment),
+    /// Somebody else has it.
+    Taken,
+    /// Not known; to be tried again.
+    Failed,
+}
+
+impl Elector {
+    /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
+    /// even when nobody took it, as what it knows of the objects may be of before.
+    pub(super) async fn keep(&mut self, term: &Term) {
+        let period = self.campaign.settings.timing.retry_period;
+        loop {
+            sleep(term.until_renewal().min(term.until_deadline())).await;
+            loop {
+                // Not left to the timers below: they are late when the process stood still.
+                if !term.may_start() {
+                    return;
+                }
+                let renewal = timeout(term.until_deadline(), self.renew(term)).await;
+                match renewal.unwrap_or(Renewal::Failed) {
+                    // It is not enough that the Lease is ours.
+                    Renewal::Done(begun) if term.renew(begun) => break,
+                    Renewal::Done(_) => return,
+                    Renewal::Taken => {
+                        term.end();
+                        return;
+                    }
+                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self, term: &Term) -> Renewal {
+        // A Lease that is ours needs no look: a write that came too late fails by its resource version.
+        if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
+            match self.write(record).await {
+                Ok(renewed) => return Renewal::Done(renewed),
+                Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
+            }
+        }
+        if !term.may_start() {
+            return Renewal::Failed;
+        }
+        self.metrics.lease_read_before_renewal(&self.name);
+        let renewed = match self.read().await {
+            Ok(()) if self.known.is_some() && !self.election.is_ours() => return Renewal::Taken,
+            Ok(()) => match self.next() {
+                Next::Wait { .. } => return Renewal::Taken,
+                next => self.write_next(next).await,
+            },
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Ok(renewed) => Renewal::Done(renewed),
+            Err(error) => {
+                warn!(lease = self.name, error, "cannot renew the Lease; trying again");
+                Renewal::Failed
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The Lease when connections to the API server are swallowed. The clock is paused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::time::{sleep, timeout};
+
+use super::api_server::ApiServer;
+use super::{seconds, usual};
+use crate::kubernetes::tests::network::Network;
+use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, SeenPlaces, Timing};
+use crate::telemetry::Metrics;
+
+/// The default times of an AttacherConfig, and those of the sidecar.
+fn timings() -> [Timing; 2] {
+    [Timing::default(), usual()]
+}
+
+async fn leader(client: Client, timing: Timing) -> Candidate {
+    let campaign = Campaign {
+        client,
+        settings: ElectionSettings {
+            enabled: true,
+            namespace: "default".to_owned(),
+            identity: "a".to_owned(),
+            labels: BTreeMap::new(),
+            reports: true,
+            timing,
+        },
+        health: LeaseHealth::default(),
+        shares: LeaseShares::default(),
+        seen: SeenPlaces::default(),
+        record: None,
+        longest_call: Duration::ZERO,
+        clock: Clock::default(),
+    };
+    let candidate = Candidate::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
+    let leads = async {
+        while !candidate.leads() {
+            candidate.differs_from(&candidate.standing()).await;
+        }
+    };
+    timeout(seconds(60), leads).await.expect("it leads");
+    candidate
+}
+
+/// Resolves when the Lease is not held any more, or held in another term.
+async fn not_leading(candidate: &Candidate) {
+    let standing = candidate.standing();
+    assert!(candidate.leads(), "{standing:?}");
+    candidate.differs_from(&standing).await;
+}
+
+/// With the default times, whenever the connection is cut within the time between two renewals.
+#[tokio::test(start_paused = true)]
+async fn a_swallowed_connection_costs_no_lease() {
+    for (timing, tenths) in timings()
+        .into_iter()
+        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
+    {
+        let server = ApiServer::default();
+        let answers = server.client();
+        let network = Network::new(move |_, request| {
+            let answers = answers.clone();
+            async move { answers.send(request).await.unwrap() }
+        });
+        let candidate = leader(network.client(), timing).await;
+        sleep(seconds(10) + seconds(1) / 10 * tenths).await;
+        network.swallow();
+        assert!(
+            timeout(seconds(60), not_leading(&candidate)).await.is_err(),
+            "{timing:?}: cut after {tenths} tenths of a second"
+        );
+    }
+}
+
+/// Something in between answers the pings of the first connection and none of its requests any more.
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_swallowed_cost_no_lease() {
+    for (timing, tenths) in timings()
+        .into_iter()
+        .flat_map(|timing| (0..55).map(move |tenths| (timing, tenths)))
+    {
+        let server = ApiServer::default();
+        let answers = server.client();
+        let deaf = Arc::new(AtomicUsize::new(0));
+        let deaf_below = deaf.clone();
+        let network = Network::new(move |number, request| {
+            let answers = (number >= deaf_below.load(Ordering::Relaxed)).then(|| answers.clone());
+            async move {
+                match answers {
+                    Some(answers) => answers.send(request).await.unwrap(),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let candidate = leader(network.client(), timing).await;
+        sleep(seconds(10) + seconds(1) / 10 * tenths).await;
+        deaf.store(network.opened(), Ordering::Relaxed);
+        assert!(
+            timeout(seconds(60), not_leading(&candidate)).await.is_err(),
+            "{timing:?}: cut after {tenths} tenths of a second"
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! Where an attachment is found: under its volume, its node and its driver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::index::Index;
+use super::sharing::{Names, OfVolume};
+use crate::api::names::finalizer_name;
+use crate::objects::Attachment;
+
+/// What is known of a driver that attachments name, whether it is served or not.
+pub(super) struct OfDriver {
+    pub counts: Counts,
+    pub finalizer: Box<str>,
+}
+
+impl Index {
+    pub(super) fn link(&mut self, record: &Attachment) {
+        self.count(record);
+        if let Some(volume) = record.volume_name() {
+            match self.by_volume.get_mut(volume) {
+                None => {
+                    self.by_volume
+                        .insert(volume.clone(), OfVolume::One(record.name.clone()));
+                }
+                Some(of_volume) => {
+                    let first = match of_volume {
+                        OfVolume::One(name) => self.attachments.get(name),
+                        OfVolume::Several(_) => None,
+                    };
+                    let first = first.map(|first| (&**first, finalizer_of(&self.drivers, &first.attacher)));
+                    of_volume.add(record, finalizer_of(&self.drivers, &record.attacher), first);
+                }
+            }
+        }
+        match self.by_node.get_mut(&record.node) {
+            Some(names) => names.add(&record.name),
+            None => {
+                self.by_node
+                    .insert(record.node.clone(), Names::One(record.name.clone()));
+            }
+        }
+        self.handles.add_inline(record);
+    }
+
+    pub(super) fn unlink(&mut self, record: &Attachment) {
+        if let Some(volume) = record.volume_name()
+            && let Some(of_volume) = self.by_volume.get_mut(volume)
+            && of_volume.remove(record, finalizer_of(&self.drivers, &record.attacher))
+        {
+            self.by_volume.remove(volume);
+        }
+        if let Some(names) = self.by_node.get_mut(&record.node)
+            && names.remove(&record.name)
+        {
+            self.by_node.remove(&record.node);
+        }
+        self.handles.remove_inline(record);
+        self.uncount(record);
+    }
+
+    /// An attachment changed and stayed where it was.
+    pub(super) fn update_of_volume(&mut self, previous: &Attachment, current: &Attachment) {
+        if let Some(of_volume) = previous.volume_name().and_then(|volume| self.by_volume.get_mut(volume)) {
+            of_volume.replace(
+                previous,
+                finalizer_of(&self.drivers, &previous.attacher),
+                current,
+                finalizer_of(&self.drivers, &current.attacher),
+            );
+        }
+    }
+
+    pub(super) fn finalizer_of(&self, driver: &str) -> &str {
+        finalizer_of(&self.drivers, driver)
+    }
+
+    pub(super) fn count(&mut self, record: &Attachment) {
+        let driver = self.drivers.entry(record.attacher.clone()).or_insert_with(|| OfDriver {
+            counts: Counts::default(),
+            finalizer: finalizer_name(&record.attacher).into(),
+        });
+        *driver.counts.of(record) += 1;
+    }
+
+    pub(super) fn uncount(&mut self, record: &Attachment) {
+        if let Some(driver) = self.drivers.get_mut(&record.attacher) {
+            let count = driver.counts.of(record);
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// The finalizer of a driver that some attachment names.
+fn finalizer_of<'a>(drivers: &'a HashMap<Arc<str>, OfDriver>, driver: &str) -> &'a str {
+    drivers.get(driver).map_or("", |driver| &driver.finalizer)
+}

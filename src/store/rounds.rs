@@ -1,0 +1,84 @@
+//! When everything was listed, and asking for fresh lists.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::Store;
+
+/// At most one doubt within this time leads to fresh lists.
+const DOUBTS: Duration = Duration::from_secs(10);
+
+/// In which round each kind was last listed completely; none before the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Synced {
+    pub(super) attachments: Option<u64>,
+    pub(super) volumes: Option<u64>,
+    pub(super) nodes: Option<u64>,
+}
+
+impl Synced {
+    /// Whether all kinds were listed in this round or a later one.
+    pub(super) fn since(self, round: u64) -> bool {
+        [self.attachments, self.volumes, self.nodes]
+            .iter()
+            .all(|listed| *listed >= Some(round))
+    }
+}
+
+impl Store {
+    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
+    pub async fn wait_synced(&self) {
+        self.listed_since(0).await;
+    }
+
+    /// Lists everything anew; resolves when that is done.
+    ///
+    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
+    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
+    /// it. What a list shows that begins now is at least as new as everything the other one did.
+    pub async fn listed_anew(&self) {
+        #[cfg(test)]
+        if self.inner.trusting.load(std::sync::atomic::Ordering::Relaxed) {
+            return self.wait_synced().await;
+        }
+        let mut round = 0;
+        self.inner.rounds.send_modify(|rounds| {
+            *rounds += 1;
+            round = *rounds;
+        });
+        self.listed_since(round).await;
+    }
+
+    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
+    /// time are one: whoever answers untruly is not to cause lists without end.
+    pub fn doubt(&self, why: &str) {
+        let now = Instant::now();
+        let mut doubted = self.inner.doubted.lock();
+        if doubted.is_some_and(|last| now < last + DOUBTS) {
+            return;
+        }
+        *doubted = Some(now);
+        drop(doubted);
+        tracing::warn!(
+            why,
+            "listing everything again, as the cache may not be what the API server has"
+        );
+        self.inner.rounds.send_modify(|rounds| *rounds += 1);
+    }
+
+    async fn listed_since(&self, round: u64) {
+        loop {
+            let mut news = std::pin::pin!(self.inner.listed.notified());
+            news.as_mut().enable();
+            if self.inner.synced.read().since(round) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// Whether all three kinds were listed.
+    pub fn is_synced(&self) -> bool {
+        self.inner.synced.read().since(0)
+    }
+}

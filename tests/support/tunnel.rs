@@ -1,0 +1,98 @@
+//! A tunnel to the API server that can swallow its connections: nothing more comes through, and nobody is told.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::error::{Error, Result};
+
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn other(error: impl ToString) -> Error {
+    Error::Other(error.to_string())
+}
+
+/// The tunnel, with TLS from end to end. It ends when it is dropped.
+pub struct Tunnel {
+    kubeconfig: PathBuf,
+    /// How often the connections that there were have been swallowed.
+    swallowed: watch::Sender<u64>,
+    opened: watch::Receiver<usize>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl Tunnel {
+    /// A tunnel to where this kubeconfig leads.
+    pub async fn start(original: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(original).map_err(other)?;
+        let mut kubeconfig: Value = serde_json::from_str(&text)?;
+        let server = &mut kubeconfig["clusters"][0]["cluster"]["server"];
+        let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
+        let target = target
+            .ok_or_else(|| other("no https:// server in the kubeconfig"))?
+            .to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
+        *server = json!(format!("https://{}", listener.local_addr().map_err(other)?));
+        let path = original.with_extension("tunnel");
+        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        let (swallowed, seen) = watch::channel(0);
+        let (opening, opened) = watch::channel(0);
+        let server = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                opening.send_modify(|opened| *opened += 1);
+                connections.spawn(carry(near, target.clone(), seen.clone()));
+            }
+        });
+        Ok(Self {
+            kubeconfig: path,
+            swallowed,
+            opened,
+            _server: AbortOnDropHandle::new(server),
+        })
+    }
+
+    /// A kubeconfig that leads through the tunnel.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Swallows all connections that there are; new ones come through.
+    pub fn swallow(&self) {
+        self.swallowed.send_modify(|times| *times += 1);
+    }
+
+    /// How many connections came so far.
+    pub fn opened(&self) -> usize {
+        *self.opened.borrow()
+    }
+}
+
+async fn carry(near: TcpStream, target: String, mut swallowed: watch::Receiver<u64>) -> io::Result<()> {
+    swallowed.mark_unchanged();
+    let far = TcpStream::connect(target).await?;
+    let (near_read, near_write) = near.into_split();
+    let (far_read, far_write) = far.into_split();
+    // By reference: what is not polled any more keeps both sides open, without an end.
+    let mut both = pin!(async { tokio::join!(copy(near_read, far_write), copy(far_read, near_write)) });
+    tokio::select! {
+        _ended = &mut both => {}
+        _swallowed = swallowed.changed() => std::future::pending().await,
+    }
+    Ok(())
+}
+
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut bytes).await? {
+            0 => return to.shutdown().await,
+            length => to.write_all(&bytes[..length]).await?,
+        }
+    }
+}
