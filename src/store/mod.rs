@@ -27,6 +27,7 @@ mod table;
 pub use cause::Cause;
 pub use counts::Counts;
 pub use forced::Forced;
+#[cfg(test)]
 pub(crate) use index::Change;
 pub use index::Snapshot;
 pub use observe::observe;

@@ -10,7 +10,7 @@ use super::world::State;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::patch::{self, Form, Target};
 use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
-use crate::objects::{Attachment, Finalizers, StringMap, Volume, VolumeNote, VolumeSource, VolumeSpec};
+use crate::objects::{Attachment, Finalizers, Volume, VolumeNote, VolumeSource, VolumeSpec};
 
 pub fn release_early(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     match outcome {
@@ -274,7 +274,7 @@ pub fn lose_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) 
 }
 
 pub fn keep_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
-    let fresh = with_attachment(observed, |attachment| attachment.publish_context = StringMap::default());
+    let fresh = with_attachment(observed, |attachment| attachment.publish_context_keys = Box::default());
     decide::settle(&fresh, outcome, now)
 }
 
