@@ -123,7 +123,7 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
             world.with(|state| configs::place(state, place));
             for replica in &replicas.all {
                 let after = world.with(|state| state.millis(0..=2_000));
-                replica.move_leases(place, after);
+                replica.move_leases(after);
             }
         }
         Event::CapabilityGoes(driver) | Event::CapabilityComes(driver) => {

@@ -78,7 +78,7 @@ pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair
         if !state.terms.allow(process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}");
             state.journal.violated(ONLY_WITH_THE_LEASE, detail);
-        } else if let Some(place) = state.terms.elsewhere(process, pair.driver) {
+        } else if let Some(place) = state.terms.called(process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
             state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
         }
@@ -98,6 +98,10 @@ pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair
 }
 
 fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
+    if let Some(rollback) = &mut state.rollback {
+        // What follows is another story than that of what was published before.
+        rollback.published.remove(pair);
+    }
     let attachments = state.cluster.all(Kind::Attachment);
     let noted = attachments.filter(|object| {
         let claimed = claim_of(object).is_some_and(|(claimed, _)| claimed == *pair);

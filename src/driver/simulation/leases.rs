@@ -34,6 +34,8 @@ pub fn key(place: usize, driver: usize) -> String {
 struct Term {
     process: usize,
     until: Instant,
+    /// Whether the driver was called in it.
+    worked: bool,
 }
 
 /// Who may work for which driver.
@@ -57,11 +59,23 @@ impl Terms {
         self.is_tampered() || (0..2).any(|place| self.holder(&key(place, driver)) == Some(process))
     }
 
-    /// A place of the Lease where another process may still call the driver.
-    pub fn elsewhere(&self, process: usize, driver: usize) -> Option<String> {
-        let keys = (0..2).map(|place| key(place, driver));
-        let mut others = keys.filter(|key| self.holder(key).is_some_and(|holder| holder != process));
-        others.next().filter(|_| !self.is_tampered())
+    /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
+    /// holds a Lease may be about to find that it is not where it should be.
+    pub fn called(&mut self, process: usize, driver: usize) -> Option<String> {
+        let now = Instant::now();
+        let mut elsewhere = None;
+        for place in 0..2 {
+            let key = key(place, driver);
+            let Some(term) = self.terms.get_mut(&key).filter(|term| now < term.until) else {
+                continue;
+            };
+            if term.process == process {
+                term.worked = true;
+            } else if term.worked {
+                elsewhere = Some(key);
+            }
+        }
+        elsewhere.filter(|_| !self.is_tampered())
     }
 
     fn is_tampered(&self) -> bool {
@@ -81,7 +95,10 @@ impl Terms {
                 let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
                 let until = Instant::now() + Duration::from_secs(seconds);
                 let process = process.number();
-                self.terms.insert(key.to_owned(), Term { process, until });
+                let known = self.terms.get(key).filter(|known| known.process == process);
+                let worked = known.is_some_and(|known| known.worked);
+                let term = Term { process, until, worked };
+                self.terms.insert(key.to_owned(), term);
             }
             None => {
                 self.terms.remove(key);

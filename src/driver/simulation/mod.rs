@@ -72,11 +72,14 @@ fn what_went_wrong_once_does_not_again() {
 /// With the defect of the time, the events still lead to a violation: they have not become harmless.
 #[test]
 fn what_went_wrong_once_would_be_noticed() {
+    let mut harmless = Vec::new();
     for regression in regressions::all() {
         let Some(mutant) = regression.mutant else { continue };
-        let noticed = ways(&regression).any(|scenario| run(&scenario, mutant, false).violation.is_some());
-        assert!(noticed, "{}", regression.what);
+        if !ways(&regression).any(|scenario| run(&scenario, mutant, false).violation.is_some()) {
+            harmless.push(regression.what);
+        }
     }
+    assert!(harmless.is_empty(), "not noticed: {harmless:#?}");
 }
 
 /// The same events with other latencies and faults.

@@ -415,7 +415,7 @@ pub(super) fn with(flaw: Flaw) -> Mutant {
     }
 }
 
-pub(super) fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
+fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
     Mutant {
         rules: Some(Rules {
             settle,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, settling, with};
+use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
-use super::wrong_rules::{forget_former, forget_twin, forget_version};
+use super::wrong_rules::forget_twin;
 
 /// In how many ways each is run: with other latencies, delays of the watches and faults.
 pub const WAYS: u64 = 60;
@@ -92,7 +92,7 @@ fn of_volumes() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(deciding(forget_former)),
+            None,
         ),
         regression(
             "a late write of an operator that had died told of a call that did not count any more (seed 133500)",
@@ -112,7 +112,7 @@ fn of_volumes() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(settling(forget_version)),
+            None,
         ),
     ]
 }

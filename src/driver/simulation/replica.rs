@@ -192,11 +192,13 @@ impl Replica {
         }
     }
 
-    /// The process hears after a while that the Leases are to be elsewhere.
-    pub fn move_leases(&self, place: usize, after: Duration) {
+    /// The process hears after a while where the Leases are to be.
+    pub fn move_leases(&self, after: Duration) {
+        let world = self.world.clone();
         let places: Vec<watch::Sender<usize>> = self.served.iter().map(|served| served.place.clone()).collect();
         tokio::spawn(self.process.run(async move {
             tokio::time::sleep(after).await;
+            let place = world.with(|state| state.place);
             for sender in places {
                 sender.send_if_modified(|known| std::mem::replace(known, place) != place);
             }

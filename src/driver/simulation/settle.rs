@@ -89,6 +89,8 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         && !state.forced_volumes.contains(&owner.volume)
         && !state.trivial.contains(&owner.uid)
         && !state.was_rolled_back(name);
+    // What the backend lost is published again only where it may be attached.
+    let known = known && (state.drifted.is_empty() || attachable(state, attachment, disk.as_ref()));
     if attached && !published && known {
         state.journal.violated(ATTACHED_IS_PUBLISHED, || name.to_owned());
     }
