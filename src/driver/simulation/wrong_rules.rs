@@ -281,7 +281,7 @@ pub fn keep_context(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) 
 pub fn forget_version(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let mut writes = decide::settle(observed, outcome, now);
     for write in &mut writes {
-        if let Some(metadata) = write.body["metadata"].as_object_mut() {
+        if let Some(metadata) = write.body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");
         }
     }
