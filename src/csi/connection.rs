@@ -29,6 +29,9 @@ enum Link {
     Lost,
 }
 
+/// Whether bytes may go to the driver now.
+type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A channel to one driver, with the state of the connection under it.
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -38,6 +41,23 @@ pub struct Connection {
     peer: Arc<OnceLock<Place>>,
     link: Arc<watch::Sender<Link>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
+    permit: Gate,
+}
+
+/// What is asked before each write, if anything is.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<Option<Permit>>>);
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        self.0.lock().as_ref().is_none_or(|permit| permit())
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gate").field("open", &self.is_open()).finish()
+    }
 }
 
 impl Connection {
@@ -57,12 +77,13 @@ impl Connection {
         let link = Arc::new(watch::Sender::new(Link::default()));
         let dial_error = Arc::new(Mutex::new(None));
         let address = target.address().into();
-        let (server, peer) = (target.server(), Arc::default());
+        let (server, peer, permit) = (target.server(), Arc::default(), Gate::default());
         let dialler = Dialler {
             target: Arc::new(target),
             peer: Arc::clone(&peer),
             link: link.clone(),
             error: dial_error.clone(),
+            permit: permit.clone(),
         };
         // The URI only fills `:authority`; where to go is the dialler's business. gRPC for Go says "localhost" too.
         let channel = TonicEndpoint::from_static("http://localhost")
@@ -78,7 +99,14 @@ impl Connection {
             peer,
             link,
             dial_error,
+            permit,
         }
+    }
+
+    /// Asks this before each write from now on; where it says no, the connection ends. A call goes through queues on its way
+    /// to the socket, and the process may stand still while it waits in one: only here is it known when it leaves.
+    pub fn writes_only_while(&self, permit: impl Fn() -> bool + Send + Sync + 'static) {
+        *self.permit.0.lock() = Some(Arc::new(permit));
     }
 
     /// The channel for calls.
@@ -146,6 +174,7 @@ struct Dialler {
     peer: Arc<OnceLock<Place>>,
     link: Arc<watch::Sender<Link>>,
     error: Arc<Mutex<Option<DialError>>>,
+    permit: Gate,
 }
 
 impl Dialler {
@@ -214,7 +243,14 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        forward!(self.get_mut(), poll_write, cx, bytes)
+        let io = self.get_mut();
+        if !io.dialler.permit.is_open() {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "nothing may be sent to the driver any more",
+            )));
+        }
+        forward!(io, poll_write, cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

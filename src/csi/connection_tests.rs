@@ -1,13 +1,15 @@
 //! What a failed dial is called, and what a lost connection is.
 
 use futures::FutureExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client_tests::{client_of, within};
 use super::{Connection, CsiClient, DialError};
 use crate::api::condition::Reason;
 use crate::api::validated::{Endpoint, LoopbackHost};
-use crate::mock::MockDriver;
+use crate::mock::{Method, MockDriver};
 use crate::telemetry::{Metrics, Span};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -127,4 +129,28 @@ async fn a_loss_is_seen_on_tcp_as_well() {
     assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
     within(driver.stop()).await;
     within(client.connection().lost()).await;
+}
+
+/// A call waits in queues of the connection until that gets its turn. A process that stands still in between must not send it
+/// when it goes on, however long it took.
+#[tokio::test]
+async fn what_waits_in_the_connection_is_not_sent_without_permission() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let driver = MockDriver::builder("a.test").start(&socket).await.unwrap();
+    let client = client_of(&socket);
+    let (span, open) = (Span::disabled(), Arc::new(AtomicBool::new(true)));
+    let permit = open.clone();
+    client
+        .connection()
+        .writes_only_while(move || permit.load(Ordering::SeqCst));
+    within(client.probe(LONG, &span)).await.unwrap();
+    let before = driver.calls_of(Method::Probe).len();
+    let mut call = std::pin::pin!(client.probe(LONG, &span));
+    // The call is made, and the task of the connection has not had its turn.
+    assert!(call.as_mut().now_or_never().is_none());
+    open.store(false, Ordering::SeqCst);
+    within(call).await.unwrap_err();
+    within(client.connection().lost()).await;
+    assert_eq!(driver.calls_of(Method::Probe).len(), before);
 }

@@ -123,13 +123,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
             forced: work.waits.forced.contains(&snapshot.attachment),
             ..observe(&snapshot, &work.facts, &policy, Credentials::NotLoaded)
         };
-        // A volume that was made anew under its name may need another Secret than the one that was read.
-        let needed = decide::publish_secret(&observed).ok().flatten();
-        if attempt.secrets.is_some() && needed == attempt.needed_secret.as_ref() {
-            observed.credentials = Credentials::Loaded;
-        } else {
-            attempt.secrets = None;
-        }
+        observed.credentials = attempt.credentials_for(&observed);
         let action = (work.rules.attachment)(&observed);
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
@@ -181,6 +175,16 @@ fn policy(work: &Work, config: &DriverConfig) -> Policy {
 }
 
 impl Attempt<'_> {
+    /// Whether the Secret that was read is the one that is needed. A volume that was made again under its name may need another.
+    fn credentials_for(&mut self, observed: &Observed<'_>) -> Credentials {
+        let needed = decide::publish_secret(observed).ok().flatten();
+        if self.secrets.is_some() && needed == self.needed_secret.as_ref() {
+            return Credentials::Loaded;
+        }
+        self.secrets = None;
+        Credentials::NotLoaded
+    }
+
     /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
     /// is a Secret which the driver is not given.
     fn settle_waits(&self, name: &str, verdict: Verdict) {
@@ -190,7 +194,7 @@ impl Attempt<'_> {
         }
         // An attempt that did not get as far as the Secret learned nothing about it.
         if self.needed_secret.is_some() || self.denied_secret.is_some() {
-            waits.secrets.learn(name, self.denied_secret.clone(), &work.publisher);
+            waits.secrets.learn(name, self.denied_secret.as_ref(), &work.publisher);
         }
         let failed = matches!(verdict, Verdict::Failed | Verdict::FailedWith { .. });
         if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {

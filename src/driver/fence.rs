@@ -3,8 +3,8 @@
 //! A process can stand still between any two of its steps, for longer than its Lease: a node that swaps, a container that is
 //! frozen or throttled, a machine that is suspended. What it knew before is not true any more when it goes on, and what is
 //! about to be sent may undo the work of the replica that took over. So the clocks are read at the very moment when a call is
-//! begun, and each time before it goes on. What was handed to the connection before the process stood still cannot be taken
-//! back.
+//! begun, and each time before it goes on; and once more when its bytes leave the process, as a call passes queues of the
+//! connection on its way. What the kernel was given before the process stood still cannot be taken back.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::calls::Calls;
-use crate::csi::{Asked, CallError, VolumePage};
+use crate::csi::{Asked, CallError, CsiClient, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::lease::Term;
@@ -55,6 +55,14 @@ impl FencedClient {
     /// Calls in this term of the driver's Lease; at any time when there is no election.
     pub fn new(calls: Arc<dyn Calls>, term: Option<Term>) -> Self {
         Self { calls, term }
+    }
+
+    /// As [`FencedClient::new`], over a connection that writes nothing after the term either.
+    pub fn over(client: &CsiClient, term: Option<Term>) -> Self {
+        if let Some(term) = term.clone() {
+            client.connection().writes_only_while(move || term.may_run());
+        }
+        Self::new(Arc::new(client.clone()), term)
     }
 
     /// The term in which calls are made; none when there is no election.

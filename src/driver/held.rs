@@ -56,7 +56,7 @@ impl Held {
             match self.away_since {
                 // Without an election nobody else could work for the driver.
                 Some(since) if self.candidate.as_ref().is_some_and(Candidate::elects) => {
-                    sleep_until(since + PATIENCE).await
+                    sleep_until(since + PATIENCE).await;
                 }
                 _ => std::future::pending().await,
             }

@@ -197,19 +197,20 @@ fn tell_unclaimed(work: &Work, found: Vec<Unclaimed>, memory: &mut Memory) {
     let (driver, count) = (&*work.facts.name, lasting.len());
     if count != memory.told_unclaimed {
         lasting.sort_unstable_by_key(|unclaimed| (&unclaimed.handle, &unclaimed.node_id));
-        match lasting.first() {
-            Some(first) => warn!(
+        if let Some(first) = lasting.first() {
+            warn!(
                 driver,
                 volumes = count,
                 volumeHandle = &*first.handle,
                 nodeID = &*first.node_id,
                 "the driver lists volumes at nodes of this cluster that no VolumeAttachment names; one of them is shown. They \
                  are left alone; detach by hand those that nobody uses"
-            ),
-            None => info!(
+            );
+        } else {
+            info!(
                 driver,
                 "the driver lists no volumes any more at nodes of this cluster that no VolumeAttachment names"
-            ),
+            );
         }
         memory.told_unclaimed = count;
     }

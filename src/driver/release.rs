@@ -6,7 +6,7 @@ use super::engine::Work;
 use super::record::{of_write, take_in};
 use super::report;
 use crate::decide::patch::Target;
-use crate::decide::{self, VolumeAction};
+use crate::decide::{self, VolumeAction, Write};
 use crate::kubernetes::ApiErrorKind;
 use crate::objects::Volume;
 use crate::queue::{Run, Verdict};
@@ -92,12 +92,18 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         }
         VolumeAction::Release(write) => write,
     };
-    let fingerprint = decide::volume_fingerprint(&volume, attachments, &work.facts);
-    let mut span = open_span(work, run, &volume);
-    let outcome = work.context.requests.write(&write, &span).await;
+    send(work, run, &volume, attachments, &write).await
+}
+
+/// Sends the write that releases a volume, and takes in what it comes to.
+async fn send(work: &Work, run: &Run<AttacherKey>, volume: &Volume, attachments: usize, write: &Write) -> Tried {
+    let name = &*volume.name;
+    let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
+    let mut span = open_span(work, run, volume);
+    let outcome = work.context.requests.write(write, &span).await;
     let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
     match take_in(
-        store,
+        &work.context.store,
         &write.target,
         &volume.uid,
         Some(volume.resource_version),
@@ -116,7 +122,7 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         }
         Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done.into(),
         Err(error) => {
-            if error.kind == ApiErrorKind::Stale && is_outdated(work, &volume, &write.target, &span).await {
+            if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await {
                 return Tried {
                     verdict: Verdict::FailedWith { fingerprint },
                     outdated: true,

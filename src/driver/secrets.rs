@@ -225,13 +225,13 @@ impl SecretWaits {
     }
 
     /// Takes in whether an attempt at an attachment was denied its Secret.
-    pub fn learn(&self, name: &str, denied: Option<Withheld>, publisher: &Publisher) {
+    pub fn learn(&self, name: &str, denied: Option<&Withheld>, publisher: &Publisher) {
         self.tell(publisher, |withheld| {
-            let before = match &denied {
+            let before = match denied {
                 Some(denied) => withheld.insert(name.into(), denied.clone()),
                 None => withheld.remove(name),
             };
-            before != denied
+            before.as_ref() != denied
         });
     }
 

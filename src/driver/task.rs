@@ -272,8 +272,12 @@ impl DriverTask {
         facts: &DriverFacts,
         reached: &Reached,
     ) -> bool {
+<<<<<<< HEAD
         let client = &reached.client;
         let calls = FencedClient::new(reached.calls.clone(), held.term.clone());
+=======
+        let calls = FencedClient::over(client, held.term.clone());
+>>>>>>> main
         let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
             running.resume(calls);

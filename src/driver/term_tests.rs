@@ -52,6 +52,7 @@ struct Stage {
 }
 
 impl Stage {
+    #[allow(clippy::too_many_lines, reason = "everything that a task has")]
     async fn new() -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let folder = tempfile::tempdir().unwrap();

@@ -61,6 +61,12 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             return;
         }
     }
+    take_back(attempt, snapshot, place, is_wanted).await;
+}
+
+/// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
+async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, is_wanted: impl Fn() -> bool) {
+    let (name, driver) = (&*snapshot.attachment.name, &*attempt.work.facts.name);
     let deadline = attempt.timeouts().unpublish;
     let mut pause = FIRST_PAUSE;
     for _ in 0..TRIES {

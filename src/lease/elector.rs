@@ -1,5 +1,6 @@
 //! What a candidate does: watches the Lease, takes it, keeps it, releases it.
 
+mod acquire;
 mod display;
 mod renewal;
 mod requests;
@@ -14,6 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use display::Display;
+
 use super::Term;
 use super::candidate::{Campaign, Holder, Order, Standing};
 use super::election::{Election, Next};
@@ -22,18 +25,9 @@ use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
-use display::Display;
 
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
-
-/// What one that competes does next.
-enum Step {
-    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
-    Wait(Instant),
-    /// To take the Lease, by a write of this kind.
-    Take(Next),
-}
 
 pub(super) struct Elector {
     api: Api<Lease>,
@@ -236,6 +230,7 @@ impl Elector {
         self.display.show(standing);
     }
 
+<<<<<<< HEAD
     /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
     async fn acquire(&mut self) -> Term {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
@@ -354,6 +349,8 @@ impl Elector {
         self.display.wait_for(self.other_holder());
     }
 
+=======
+>>>>>>> main
     /// Leaves the Lease to others, if it is ours. A change by somebody else meanwhile is looked at once.
     async fn release(&mut self) {
         if let Some(term) = self.term.take() {

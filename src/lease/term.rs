@@ -12,7 +12,7 @@ use super::clock::{Clock, Moment};
 use super::settings::Timing;
 
 /// Longer than any machine is up, and short enough for every clock.
-const FOR_EVER: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+const FOR_EVER: Duration = Duration::from_hours(20 * 365 * 24);
 
 /// One uninterrupted time of holding a Lease, from the write that took it. It is over for good as soon as it was not renewed
 /// in time by either clock, when another took the Lease, and when the Lease is released; whoever takes the Lease again has a

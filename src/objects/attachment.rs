@@ -48,6 +48,10 @@ struct SourceWire {
 /// `VolumeAttachmentStatus`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[allow(
+    clippy::zero_sized_map_values,
+    reason = "values that nobody reads are skipped, not kept"
+)]
 pub struct StatusWire {
     #[serde(default)]
     attached: bool,

@@ -135,15 +135,10 @@ where
     F: FnMut() -> S,
 {
     async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
-        let running = match &mut self.running {
-            Some(running) => running,
-            None => {
-                if std::mem::take(&mut self.is_listed) {
-                    self.turn().await;
-                }
-                self.running.insert(Box::pin((self.watch)()))
-            }
-        };
+        if self.running.is_none() && std::mem::take(&mut self.is_listed) {
+            self.turn().await;
+        }
+        let running = self.running.get_or_insert_with(|| Box::pin((self.watch)()));
         let event = running.next().await?;
         match &event {
             Ok(watcher::Event::InitDone) => self.is_listed = true,

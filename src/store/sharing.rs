@@ -49,7 +49,9 @@ impl Names {
 
 /// Attachments by driver and by where they are: a node or a node ID. The last part is the name; none comes before all.
 #[derive(Debug, Default)]
-pub(super) struct Places(BTreeSet<(Arc<str>, Arc<str>, Option<Arc<str>>)>);
+pub(super) struct Places(BTreeSet<Entry>);
+
+type Entry = (Arc<str>, Arc<str>, Option<Arc<str>>);
 
 impl Places {
     fn add(&mut self, record: &Attachment, place: &str) {
@@ -91,18 +93,16 @@ impl Places {
     }
 }
 
-type Bound = (Arc<str>, Arc<str>, Option<Arc<str>>);
-
-fn start(driver: &Arc<str>, place: &str) -> Bound {
+fn start(driver: &Arc<str>, place: &str) -> Entry {
     (driver.clone(), place.into(), None)
 }
 
 /// No text is between another one and that with a NUL behind it.
-fn after(driver: &Arc<str>, place: &str) -> Bound {
+fn after(driver: &Arc<str>, place: &str) -> Entry {
     (driver.clone(), format!("{place}\0").into(), None)
 }
 
-fn after_driver(driver: &Arc<str>) -> Bound {
+fn after_driver(driver: &Arc<str>) -> Entry {
     (format!("{driver}\0").into(), "".into(), None)
 }
 

@@ -9,7 +9,7 @@ pub(super) enum Election {
     /// Not at all: there must be no other replica.
     None,
     /// The same for all drivers.
-    Same(Campaign),
+    Same(Box<Campaign>),
     /// For each driver by its settings.
     Each(Office),
 }
@@ -19,7 +19,7 @@ impl Election {
     pub fn campaign(&self, name: &str, config: &DriverConfig) -> Option<Campaign> {
         let office = match self {
             Self::None => return None,
-            Self::Same(campaign) => return Some(campaign.clone()),
+            Self::Same(campaign) => return Some(Campaign::clone(campaign)),
             Self::Each(office) => office,
         };
         let asked = &config.leader_election;

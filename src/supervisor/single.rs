@@ -27,7 +27,8 @@ pub async fn serve_one(
     check: CheckHandle,
     stop: CancellationToken,
 ) {
-    let mut drivers = Drivers::new(context).electing(campaign.map_or(Election::None, Election::Same));
+    let mut drivers =
+        Drivers::new(context).electing(campaign.map_or(Election::None, |campaign| Election::Same(Box::new(campaign))));
     drivers.start(NAME, config);
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

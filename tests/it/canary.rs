@@ -24,7 +24,7 @@ pub const SECRETS: [(&str, &str); 4] = [
     ("password", "sing-7c41e9d2"),
     ("pin", "whistle-03fd66\n"),
     ("token", "sing-7c41e9d2-louder-58b0"),
-    ("url", ESCAPED),
+    ("zone", ESCAPED),
 ];
 /// What every way to print it changes.
 const ESCAPED: &str = "a\"b\\c+d/e=f&g \u{e9}chirp41f7c9\nsecond \"line\\";

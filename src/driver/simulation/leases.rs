@@ -14,7 +14,7 @@ use tower::BoxError;
 use super::answers::{Answer, Fate, Lie, fate, respond, respond_with};
 use super::cluster::{Kind, not_found, status, text};
 use super::process::Process;
-use super::scenario::{DRIVERS, Scenario};
+use super::scenario::DRIVERS;
 use super::world::{State, World};
 use crate::api::names::lease_name;
 
@@ -33,6 +33,8 @@ pub fn key(place: usize, driver: usize) -> String {
 /// What a replica has stored.
 struct Term {
     process: usize,
+    /// Since when.
+    since: Instant,
     until: Instant,
     /// Whether the driver was called in it.
     worked: bool,
@@ -43,8 +45,6 @@ struct Term {
 pub struct Terms {
     /// By the keys of Leases.
     terms: BTreeMap<String, Term>,
-    /// Somebody deleted a Lease, so that two may hold it until this time.
-    tampered: Option<Instant>,
 }
 
 impl Terms {
@@ -56,7 +56,7 @@ impl Terms {
 
     /// Whether a process may call a driver now.
     pub fn allow(&self, process: usize, driver: usize) -> bool {
-        self.is_tampered() || (0..2).any(|place| self.holder(&key(place, driver)) == Some(process))
+        (0..2).any(|place| self.holder(&key(place, driver)) == Some(process))
     }
 
     /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
@@ -75,17 +75,13 @@ impl Terms {
                 elsewhere = Some(key);
             }
         }
-        elsewhere.filter(|_| !self.is_tampered())
+        elsewhere
     }
 
-    fn is_tampered(&self) -> bool {
-        self.tampered.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Somebody deletes a Lease.
-    pub fn deleted(&mut self, scenario: &Scenario) {
-        let duration = scenario.lease.map_or(Duration::ZERO, |lease| lease.duration);
-        self.tampered = Some(Instant::now() + duration);
+    /// Whether a Lease has been held for so long that everybody has seen who holds it.
+    pub fn is_well_known(&self, key: &str, time: Duration) -> bool {
+        let term = self.terms.get(key);
+        term.is_some_and(|term| Instant::now() >= term.since + time)
     }
 
     fn written(&mut self, process: Option<&Process>, key: &str, lease: &Value) {
@@ -96,8 +92,12 @@ impl Terms {
                 let until = Instant::now() + Duration::from_secs(seconds);
                 let process = process.number();
                 let known = self.terms.get(key).filter(|known| known.process == process);
-                let worked = known.is_some_and(|known| known.worked);
-                let term = Term { process, until, worked };
+                let term = Term {
+                    process,
+                    since: known.map_or_else(Instant::now, |known| known.since),
+                    until,
+                    worked: known.is_some_and(|known| known.worked),
+                };
                 self.terms.insert(key.to_owned(), term);
             }
             None => {

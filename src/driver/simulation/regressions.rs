@@ -6,8 +6,10 @@ use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
 use super::wrong_rules::forget_twin;
 
-/// In how many ways each is run: with other latencies, delays of the watches and faults.
+/// In how many ways each is run: with other pauses, latencies, delays of the watches and faults.
 pub const WAYS: u64 = 60;
+/// In so many ways an operator with the defect is noticed at least once.
+pub const MANY_WAYS: u64 = 1_000;
 
 /// A course of events.
 pub struct Regression {
@@ -201,7 +203,10 @@ fn of_processes() -> Vec<Regression> {
         ),
         regression(
             "two replicas were in calls for one volume while the Lease moved (seed 148)",
-            of(4_000, &[(0, Attach(0, 0)), (3_700, LeaseMoves(1))]),
+            of(
+                5,
+                &[(0, Attach(0, 0)), (3_700, LeaseMoves(1)), (3_000, Detach(0, 0)), (9_000, Attach(0, 0))],
+            ),
             Some(with(Flaw::Hasty)),
         ),
         regression(
@@ -221,7 +226,7 @@ fn of_processes() -> Vec<Regression> {
             "after a restore of the API server what had been attached was not attached again (seed 156)",
             Scenario {
                 faultless: false,
-                ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(20, true))])
+                ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(4, true))])
             },
             Some(with(Flaw::Forward)),
         ),
@@ -229,7 +234,7 @@ fn of_processes() -> Vec<Regression> {
             "a restore with lower revisions was not noticed",
             Scenario {
                 faultless: false,
-                ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(20, false))])
+                ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(4, false))])
             },
             Some(with(Flaw::Forward)),
         ),
@@ -237,7 +242,15 @@ fn of_processes() -> Vec<Regression> {
             "a driver lost PUBLISH_UNPUBLISH, and what was published was released (seed 318)",
             Scenario {
                 faultless: false,
-                ..of(5, &[(0, Attach(0, 0)), (2_700, Detach(0, 0)), (0, CapabilityGoes(0))])
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (2_700, CapabilityGoes(0)),
+                        (2_000, Detach(0, 0)),
+                        (5_000, Attach(0, 0)),
+                    ],
+                )
             },
             Some(with(Flaw::Unattached)),
         ),
@@ -246,7 +259,7 @@ fn of_processes() -> Vec<Regression> {
 
 /// Answers that are not true, Secrets that nobody waits for any more or that are another driver's.
 fn of_answers() -> Vec<Regression> {
-    use Event::{Attach, DeleteVolume, Detach, SecretGoes};
+    use Event::{Attach, DeleteVolume, Detach, EditVolume, SecretGoes};
     let lied_to = |events: &[(u64, Event)]| Scenario {
         faultless: false,
         api_faults: 50,
@@ -263,7 +276,7 @@ fn of_answers() -> Vec<Regression> {
     vec![
         regression(
             "a 404 that was not true had a volume in use detached (seeds 25 and 35)",
-            lied_to(&[(0, Attach(0, 0))]),
+            lied_to(&[(0, Attach(0, 0)), (9_000, EditVolume(0))]),
             Some(with(Flaw::Believing)),
         ),
         regression(

@@ -89,23 +89,31 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
         && !state.forced_volumes.contains(&owner.volume)
         && !state.trivial.contains(&owner.uid)
         && !state.was_rolled_back(name);
-    // What the backend lost is published again only where it may be attached.
-    let known = known && (state.drifted.is_empty() || attachable(state, attachment, disk.as_ref()));
+    // What the backend lost is published again only where it may be attached, and is tried until then.
+    let known = known && (!has_drifted(state, attachment) || attachable(state, attachment, disk.as_ref()));
     if attached && !published && known {
         state.journal.violated(ATTACHED_IS_PUBLISHED, || name.to_owned());
     }
-    if attached && known && is_held_by(attachment, driver) && !is_protected(state, driver, &owner.volume) {
+    // Nobody protects a volume anew that has lost our finalizer in a restore before an attachment was made.
+    let protected = is_protected(state, driver, &owner.volume) || state.was_rolled_back(&owner.volume);
+    if attached && known && is_held_by(attachment, driver) && !protected {
         state.journal.violated(ATTACHED_IS_PROTECTED, || name.to_owned());
     }
     let error = attachment["status"]["attachError"]["message"].as_str();
     // An error that was written late by a request that was given up may come after the success.
-    if attached && error.is_some() && state.scenario.api_faults == 0 {
+    if attached && error.is_some() && state.scenario.api_faults == 0 && !has_drifted(state, attachment) {
         state.journal.violated(ATTACHED_WITHOUT_ERROR, || name.to_owned());
     }
     if !attached && secret && attachable(state, attachment, disk.as_ref()) {
         let detail = format!("{name} ({})", error.unwrap_or("no error"));
         state.journal.violated(ATTACHES, || detail);
     }
+}
+
+/// Whether the backend lost the volume of an attachment, which it has not got back.
+fn has_drifted(state: &State, attachment: &Value) -> bool {
+    let claim = claim_of(attachment);
+    claim.is_some_and(|(pair, _)| state.drifted.contains(&pair) && !state.backend.published.contains_key(&pair))
 }
 
 /// Whether the Secret of a disk can be had, if it needs one.
@@ -173,7 +181,7 @@ pub fn quiet_enough(state: &mut State, steps: usize, secret_looks: usize) {
         if is_deleting(object) {
             is_held(object)
         } else {
-            !attached
+            !attached || has_drifted(state, object)
         }
     });
     // A tenth may be taken from each wait by chance.

@@ -33,7 +33,7 @@ pub fn written(state: &mut State, late: bool, written: &Written) {
     }
     let attached = |object: &Value| object["status"]["attached"] == true;
     match (attached(before), attached(after)) {
-        (false, true) if !late => recorded_as_attached(state, after),
+        (false, true) => recorded_as_attached(state, late, after),
         (true, false) if has => state
             .journal
             .violated(RELEASED_FIRST, || text(after, "/metadata/name").to_owned()),
@@ -105,7 +105,11 @@ fn volume_released(state: &mut State, driver: usize, object: &Value) {
     let named = state
         .cluster
         .all(Kind::Attachment)
-        .find(|attachment| is_held(attachment) && text(attachment, "/spec/source/persistentVolumeName") == name)
+        .find(|attachment| {
+            let named = text(attachment, "/spec/source/persistentVolumeName") == name;
+            // That an attachment is there again after a restore is known once it was listed.
+            named && is_held(attachment) && !state.was_rolled_back(text(attachment, "/metadata/name"))
+        })
         .map(|attachment| format!("{name} is named by {}", text(attachment, "/metadata/name")));
     if let Some(detail) = left {
         state.journal.violated(PROTECTED_WHILE_PUBLISHED, || detail);
@@ -115,7 +119,7 @@ fn volume_released(state: &mut State, driver: usize, object: &Value) {
     }
 }
 
-fn recorded_as_attached(state: &mut State, object: &Value) {
+fn recorded_as_attached(state: &mut State, late: bool, object: &Value) {
     let owner = owner(object);
     let is_there = state.backend.published.values().any(|owners| owners.contains(&owner));
     if is_there || state.was_rolled_back(&owner.name) {
@@ -127,7 +131,9 @@ fn recorded_as_attached(state: &mut State, object: &Value) {
         state.trivial.insert(owner.uid);
         return;
     }
-    state.journal.violated(PUBLISHED_FIRST, || owner.name);
+    if !late {
+        state.journal.violated(PUBLISHED_FIRST, || owner.name);
+    }
 }
 
 /// The publish context is one that the driver answered for this place, and nothing of another one.

@@ -1,4 +1,4 @@
-//! Where a candidate stands, for those who follow it, the metrics and the health.
+//! Where a candidate stands, as the process and its metrics show it.
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use crate::lease::LeaseHealth;
 use crate::lease::candidate::{Holder, Standing};
 use crate::telemetry::Metrics;
 
-/// Where a candidate shows where it stands.
+/// What a candidate shows by.
 #[derive(Clone)]
 pub(super) struct Display {
     pub lease: String,

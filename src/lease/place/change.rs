@@ -103,7 +103,7 @@ impl PlaceChange {
         if live
             .wanted
             .as_ref()
-            .is_some_and(|wanted| *wanted != self.place.namespace)
+            .is_some_and(|wanted| wanted.0 != self.place.namespace)
         {
             return Ok(Look::Outdated);
         }

@@ -20,11 +20,14 @@ pub struct PlaceRecord {
     name: String,
 }
 
+/// Where a spec wants the Lease: in this namespace, or none at all.
+pub(super) struct Wanted(pub Option<String>);
+
 /// An AttacherConfig as it is now.
 pub(super) struct Live {
     pub recorded: LeaderElectionStatus,
     /// The place that its spec asks for; none when the spec cannot be used, so that each goes on with the last good one.
-    pub wanted: Option<Option<String>>,
+    pub wanted: Option<Wanted>,
     /// The longest call that replicas without a Lease may have begun.
     pub longest_call: Duration,
     uid: Option<String>,
@@ -65,7 +68,7 @@ impl PlaceRecord {
             Live {
                 wanted: config.as_ref().map(|config| {
                     let election = &config.leader_election;
-                    election.enabled.then(|| namespace(&election.namespace))
+                    Wanted(election.enabled.then(|| namespace(&election.namespace)))
                 }),
                 longest_call: config
                     .map(|config| config.timeouts.publish.max(config.timeouts.unpublish))

@@ -30,6 +30,7 @@ fn status(namespace: Option<&str>, seconds: Option<i64>, without_lease: &[&str])
 type Expected<'a> = (Option<&'a str>, &'a [&'a str], u64);
 
 #[test]
+#[allow(clippy::too_many_lines, clippy::type_complexity, reason = "a table")]
 fn which_places_must_be_over_and_what_is_recorded() {
     let nothing: &[&str] = &[];
     let (x, y) = (Some("x"), Some("y"));
@@ -211,6 +212,7 @@ enum Read {
 }
 
 #[test]
+#[allow(clippy::type_complexity, reason = "a table")]
 fn when_a_former_lease_is_over() {
     use Read::{Forbidden, Held, Nothing};
     // What is read at which second, the last one; how long it is in use from then on.

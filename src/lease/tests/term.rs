@@ -41,7 +41,7 @@ async fn it_is_over_by_the_clock_that_went_further() {
         let later = clock.now();
         let renewed = Moment {
             monotonic: later.monotonic - Duration::from_millis(monotonic),
-            boot: later.boot - Duration::from_millis(boot),
+            boot: later.boot.saturating_sub(Duration::from_millis(boot)),
         };
         let term = Term::new(clock, usual(), renewed);
         assert_eq!(

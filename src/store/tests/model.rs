@@ -69,6 +69,7 @@ enum Answer {
 }
 
 /// What the watch has still to do.
+#[allow(clippy::large_enum_variant, reason = "there are few at a time")]
 enum Next {
     Tell(Event<VolumeAttachmentWire>),
     /// Ask for a list, which shows what is there then.

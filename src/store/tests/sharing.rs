@@ -9,6 +9,7 @@ use crate::objects::{Attachment, ErrorNote, Finalizers, Source};
 use crate::store::index::{Change, Index};
 
 /// What an attachment is like, drawn.
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn")]
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     name: usize,

@@ -128,7 +128,7 @@ fn told_of(mut collector: Collector) -> (String, String) {
         .finish();
     tracing::subscriber::with_default(subscriber, || collector.prepare());
     let logged = String::from_utf8(log.0.lock().clone()).unwrap();
-    let error = collector.build().err().expect("it cannot be used");
+    let error = collector.build().map(drop).expect_err("it cannot be used");
     let told = format!("{:?} {error} {error:?}", collector.told);
     (logged, told)
 }

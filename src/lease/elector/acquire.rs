@@ -1,0 +1,144 @@
+//! Taking the Lease: at each change of it, when the holder's time is over, and after the pause before a free one.
+
+use std::pin::pin;
+
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use super::{Elector, SPREAD};
+use crate::clock;
+use crate::error_chain::chain;
+use crate::lease::Term;
+use crate::lease::candidate::Campaign;
+use crate::lease::election::Next;
+use crate::lease::shares::LeaseShareGuard;
+
+/// What one that competes does next.
+enum Step {
+    /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
+    Wait(Instant),
+    /// To take the Lease, by a write of this kind.
+    Take(Next),
+}
+
+impl Elector {
+    /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
+    pub(super) async fn acquire(&mut self) -> Term {
+        let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
+        let mut watched = pin!(watched.fuse());
+        // What the watch told, or was seen before a short pause, needs no look: a write over something newer fails by its
+        // resource version.
+        let mut fresh = false;
+        loop {
+            if let Some(term) = self.try_to_take(fresh).await {
+                return term;
+            }
+            let mut next_try = self.next_try();
+            loop {
+                tokio::select! {
+                    biased;
+                    () = sleep_until(next_try) => {
+                        fresh = self.share.is_some();
+                        break;
+                    }
+                    Some(event) = watched.next() => match event {
+                        Ok(lease) => {
+                            self.saw(lease);
+                            match self.step() {
+                                Step::Wait(until) => next_try = next_try.min(until),
+                                Step::Take(_) => {
+                                    fresh = true;
+                                    break;
+                                }
+                            }
+                        }
+                        // Not every sidecar may watch; looking now and then does as well, only later.
+                        Err(error) => debug!(lease = self.name, error = chain(&error), "cannot watch the Lease"),
+                    },
+                }
+            }
+        }
+    }
+
+    /// When to try again if nothing is heard.
+    fn next_try(&mut self) -> Instant {
+        let period = self.campaign.settings.timing.retry_period;
+        let spread = period.mul_f64(SPREAD * fastrand::f64());
+        let usual = Instant::now() + period;
+        match self.step() {
+            Step::Wait(until) if self.share.is_some() => until,
+            Step::Wait(until) => until.min(usual) + spread,
+            Step::Take(_) => usual + spread,
+        }
+    }
+
+    /// What to do about the Lease by the rules of the election.
+    pub(super) fn next(&self) -> Next {
+        self.election.next(Instant::now(), clock::now())
+    }
+
+    /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
+    fn step(&mut self) -> Step {
+        let next = self.next();
+        if let Next::Wait { until, .. } = next {
+            self.share = None;
+            return Step::Wait(until);
+        }
+        // The drop-in mode, and one that has its own Lease back, do not pause.
+        if !self.seen || !self.campaign.settings.reports || self.election.is_ours() {
+            return Step::Take(next);
+        }
+        let pause_ends = self.share().pause_ends;
+        if pause_ends > Instant::now() {
+            Step::Wait(pause_ends)
+        } else {
+            Step::Take(next)
+        }
+    }
+
+    /// Counts the Lease as one that is held or about to be taken.
+    pub(super) fn share(&mut self) -> &LeaseShareGuard {
+        let Campaign { shares, settings, .. } = &self.campaign;
+        let acquire = || shares.acquire(settings.timing.retry_period, Instant::now());
+        self.share.get_or_insert_with(acquire)
+    }
+
+    async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
+        let step = fresh.then(|| self.step());
+        let written = match step {
+            Some(Step::Take(next)) => self.write_next(next).await.ok(),
+            _ => None,
+        };
+        let taken = match written {
+            Some(renewed) => Ok(renewed),
+            None => match self.read().await {
+                Ok(()) => match self.step() {
+                    Step::Wait(_) => {
+                        self.allowed();
+                        self.wait_for();
+                        return None;
+                    }
+                    Step::Take(next) => self.write_next(next).await,
+                },
+                Err(error) => Err(error),
+            },
+        };
+        match taken {
+            Ok(taken) => {
+                let timing = self.campaign.settings.timing;
+                Some(Term::new(self.campaign.clock.clone(), timing, taken))
+            }
+            Err(error) => {
+                warn!(lease = self.name, error, "cannot take the Lease; trying again");
+                self.wait_for();
+                None
+            }
+        }
+    }
+
+    pub(super) fn wait_for(&self) {
+        self.display.wait_for(self.other_holder());
+    }
+}
