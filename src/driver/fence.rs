@@ -57,12 +57,12 @@ impl FencedClient {
         Self { calls, term }
     }
 
-    /// As [`FencedClient::new`], over a connection that writes nothing after the term either.
-    pub fn over(client: &CsiClient, term: Option<Term>) -> Self {
+    /// As [`FencedClient::new`], over the connection of `client`, which writes nothing after the term either.
+    pub fn over(client: &CsiClient, calls: Arc<dyn Calls>, term: Option<Term>) -> Self {
         if let Some(term) = term.clone() {
             client.connection().writes_only_while(move || term.may_run());
         }
-        Self::new(Arc::new(client.clone()), term)
+        Self::new(calls, term)
     }
 
     /// The term in which calls are made; none when there is no election.

@@ -272,12 +272,8 @@ impl DriverTask {
         facts: &DriverFacts,
         reached: &Reached,
     ) -> bool {
-<<<<<<< HEAD
         let client = &reached.client;
-        let calls = FencedClient::new(reached.calls.clone(), held.term.clone());
-=======
-        let calls = FencedClient::over(client, held.term.clone());
->>>>>>> main
+        let calls = FencedClient::over(client, reached.calls.clone(), held.term.clone());
         let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
             running.resume(calls);

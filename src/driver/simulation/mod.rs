@@ -75,7 +75,8 @@ fn what_went_wrong_once_would_be_noticed() {
     let mut harmless = Vec::new();
     for regression in regressions::all() {
         let Some(mutant) = regression.mutant else { continue };
-        if !ways(&regression, regressions::MANY_WAYS).any(|scenario| run(&scenario, mutant, false).violation.is_some()) {
+        if !ways(&regression, regressions::MANY_WAYS).any(|scenario| run(&scenario, mutant, false).violation.is_some())
+        {
             harmless.push(regression.what);
         }
     }

@@ -205,7 +205,12 @@ fn of_processes() -> Vec<Regression> {
             "two replicas were in calls for one volume while the Lease moved (seed 148)",
             of(
                 5,
-                &[(0, Attach(0, 0)), (3_700, LeaseMoves(1)), (3_000, Detach(0, 0)), (9_000, Attach(0, 0))],
+                &[
+                    (0, Attach(0, 0)),
+                    (3_700, LeaseMoves(1)),
+                    (3_000, Detach(0, 0)),
+                    (9_000, Attach(0, 0)),
+                ],
             ),
             Some(with(Flaw::Hasty)),
         ),
