@@ -9,7 +9,9 @@ use super::invariants::{
     ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, NO_BUSY_LOOP,
     NO_FORGOTTEN_WAIT, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
 };
-use super::objects::{claim_of, disk_of, driver_of, is_held, is_held_by, is_protected, node_id, owner, volume_of};
+use super::objects::{
+    claim_of, disk_handle, disk_of, driver_of, is_held, is_held_by, is_protected, node_id, owner, volume_of,
+};
 use super::replica::LONGEST_WAIT;
 use super::scenario::{Disk, Scenario, Secret};
 use super::secrets;
@@ -110,10 +112,16 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     }
 }
 
-/// Whether the backend lost the volume of an attachment, which it has not got back.
+/// Whether the driver does not list the volume of an attachment that is recorded as attached: the backend lost it, or there was
+/// nothing to publish it with. Then it is tried again and again.
 fn has_drifted(state: &State, attachment: &Value) -> bool {
-    let claim = claim_of(attachment);
-    claim.is_some_and(|(pair, _)| state.drifted.contains(&pair) && !state.backend.published.contains_key(&pair))
+    let Some((driver, handle)) = disk_handle(state, attachment) else {
+        return false;
+    };
+    let owner = owner(attachment);
+    let mut lost = state.drifted.iter();
+    let lost = lost.any(|pair| (pair.driver, &pair.volume) == (driver, handle)) || state.trivial.contains(&owner.uid);
+    lost && !state.backend.published.values().any(|owners| owners.contains(&owner))
 }
 
 /// Whether the Secret of a disk can be had, if it needs one.

@@ -122,6 +122,8 @@ fn volume_released(state: &mut State, driver: usize, object: &Value) {
 fn recorded_as_attached(state: &mut State, late: bool, object: &Value) {
     let owner = owner(object);
     let is_there = state.backend.published.values().any(|owners| owners.contains(&owner));
+    // The backend may lose it before it is recorded.
+    let is_there = is_there || claim_of(object).is_some_and(|(pair, _)| state.drifted.contains(&pair));
     if is_there || state.was_rolled_back(&owner.name) {
         return;
     }
