@@ -99,7 +99,7 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
                 replica.reconfigure(variant);
             }
         }
-        Event::WatchBreaks(kind) => replicas.worker().break_watch(kind),
+        Event::WatchBreaks(kind) => replicas.all.iter().for_each(|replica| replica.break_watch(kind)),
         Event::StandStill(polls, millis) | Event::Suspend(polls, millis) => {
             let process = &replicas.worker().process;
             let suspends = matches!(event, Event::Suspend(..));

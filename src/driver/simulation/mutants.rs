@@ -299,20 +299,23 @@ fn careless() -> Vec<Wrong> {
             },
             &[NO_BUSY_LOOP],
         ),
-        wrong(
-            "takes over with a cache that may be stale",
-            Mutant {
-                stale: true,
-                ..Mutant::default()
-            },
-            &[
-                WANTED,
-                PROTECTED_WHILE_PUBLISHED,
-                PROTECTED_WHILE_NAMED,
-                NOT_UNDER_A_LIVE_ONE,
-                HELD_WHILE_PUBLISHED,
-            ],
-        ),
+        Wrong {
+            budget: 100_000,
+            ..wrong(
+                "takes over with a cache that may be stale",
+                Mutant {
+                    stale: true,
+                    ..Mutant::default()
+                },
+                &[
+                    WANTED,
+                    PROTECTED_WHILE_PUBLISHED,
+                    PROTECTED_WHILE_NAMED,
+                    NOT_UNDER_A_LIVE_ONE,
+                    HELD_WHILE_PUBLISHED,
+                ],
+            )
+        },
         wrong(
             "works beside another replica",
             Mutant {

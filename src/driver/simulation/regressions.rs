@@ -57,7 +57,10 @@ fn of_volumes() -> Vec<Regression> {
                     (0, HandOver),
                 ],
             ),
-            None,
+            Some(Mutant {
+                stale: true,
+                ..Mutant::default()
+            }),
         ),
         regression(
             "a Publish for an attachment whose deletion became known while a former place was taken back (seed 356)",

@@ -73,7 +73,7 @@ pub enum Event {
     SecretGoes(usize),
     /// The Secret comes back, or its value changes.
     SecretComes(usize),
-    /// A watch breaks and lists anew; 0 attachments, 1 volumes, 2 nodes.
+    /// A watch breaks in each process and lists anew; 0 attachments, 1 volumes, 2 nodes.
     WatchBreaks(usize),
     /// The process at work dies; another one starts after a while.
     Crash,
