@@ -186,7 +186,8 @@ async fn compete(world: World, driver: usize, pause: Duration) {
                 .map(|change| change.at);
             let over = last.is_none_or(|last| last + lease.duration < Instant::now());
             holds = holder.as_deref() == Some(STRANGER);
-            if holds || over || holder.is_none_or(|holder| holder.is_empty()) {
+            // One that is gone is left alone for as long: its holder may not know yet.
+            if holds || over || holder.is_some_and(|holder| holder.is_empty()) {
                 holds = true;
                 let seconds = lease.duration.as_secs();
                 let spec = json!({"holderIdentity": STRANGER, "leaseDurationSeconds": seconds, "leaseTransitions": 1});

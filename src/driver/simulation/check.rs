@@ -78,7 +78,7 @@ pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair
         if !state.terms.allow(process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}");
             state.journal.violated(ONLY_WITH_THE_LEASE, detail);
-        } else if let Some(place) = state.terms.called(process, pair.driver) {
+        } else if let Some(place) = state.terms.called(&state.cluster, process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
             state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
         }
@@ -151,7 +151,7 @@ fn unwanted(state: &State, store: &Store, pair: &Pair, owner: &Owner) -> Option<
     }
     if attachment.attached {
         // What the driver has lost is published once more.
-        let lost = state.drifted.contains(pair) || !state.backend.published.contains_key(pair);
+        let lost = state.has_lost(pair.driver, &pair.volume) || !state.backend.published.contains_key(pair);
         return (!lost || state.scenario.lists.is_none()).then_some("it is attached");
     }
     let deleting = snapshot.volume.as_ref().is_some_and(|volume| volume.deleting);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::answers::{Answer, Fate, Lie, fate, respond, respond_with};
-use super::cluster::{Kind, not_found, status, text};
+use super::cluster::{Cluster, Kind, not_found, status, text};
 use super::process::Process;
 use super::scenario::DRIVERS;
 use super::world::{State, World};
@@ -60,8 +60,9 @@ impl Terms {
     }
 
     /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
-    /// holds a Lease may be about to find that it is not where it should be.
-    pub fn called(&mut self, process: usize, driver: usize) -> Option<String> {
+    /// holds a Lease may be about to find that it is not where it should be; a Lease that somebody has deleted says nothing
+    /// to those who look for it at its former place.
+    pub fn called(&mut self, cluster: &Cluster, process: usize, driver: usize) -> Option<String> {
         let now = Instant::now();
         let mut elsewhere = None;
         for place in 0..2 {
@@ -71,7 +72,7 @@ impl Terms {
             };
             if term.process == process {
                 term.worked = true;
-            } else if term.worked {
+            } else if term.worked && cluster.has(Kind::Lease, &key) {
                 elsewhere = Some(key);
             }
         }

@@ -282,7 +282,7 @@ pub fn restore(state: &mut State, back: usize, bumped: bool) {
     // With faults, an attempt that has attached it may still wait for the answer to what it has written.
     let settled: Vec<Pair> = if state.scenario.api_faults == 0 {
         let attached = state.cluster.all(Kind::Attachment);
-        let attached = attached.filter(|object| object["status"]["attached"] == true);
+        let attached = attached.filter(|object| object["status"]["attached"] == true && !is_deleting(object));
         attached
             .filter_map(|object| claim_of(object).map(|(pair, _)| pair))
             .collect()

@@ -117,6 +117,12 @@ impl State {
         self.journal.note(name, || format!("stands still for {pause:?}"));
     }
 
+    /// Whether a backend lost a volume somewhere.
+    pub fn has_lost(&self, driver: usize, volume: &str) -> bool {
+        let mut lost = self.drifted.iter();
+        lost.any(|pair| pair.driver == driver && pair.volume == volume)
+    }
+
     /// Whether an object is another one now than it was before the API server went back.
     pub fn was_rolled_back(&self, name: &str) -> bool {
         self.rollback
