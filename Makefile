@@ -22,7 +22,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
-	isolation one-volume ten failover listing overhead \
+	isolation one-volume ten failover listing overhead chaos \
 	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
 help: ## List the targets
@@ -104,6 +104,9 @@ ten: need-rust controlplane sidecar ## Measure ten drivers in one process beside
 
 failover: need-rust controlplane ## Hand a driver over and kill its replica, HANDOVERS=200 times, and look whether anything is lost
 	$(CARGO) bench --bench cluster -- failover
+
+chaos: need-rust controlplane ## Let everything around the operator fail while volumes come and go; SEED=, CHAOS=3m, CHAOS_FAULTS=, CHAOS_PARTS=, ONLY=--list
+	$(CARGO) test --quiet --test chaos -- $(ONLY)
 
 listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
 	$(CARGO) bench --bench cluster -- listing

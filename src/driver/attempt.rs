@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
+/// How long an attach rests that waits for lists.
+const LIST_REST: Duration = Duration::from_millis(200);
 /// The longest that an attach is held back for the detach of its volume from another node.
 const LONGEST_HOLD: Duration = Duration::from_mins(2);
 
@@ -116,6 +118,10 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         let Some(snapshot) = work.context.store.attachment(name) else {
             return Verdict::Done;
         };
+        if snapshot.attachment.deleting.is_none() && !work.context.store.is_of_one_state() {
+            // What was looked at may be of another state of the API server than the rest, such as a protected volume.
+            return Verdict::After(LIST_REST);
+        }
         // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
         policy.leaving = work.config.borrow().leaving;
         let mut observed = Observed {

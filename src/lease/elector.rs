@@ -161,7 +161,7 @@ impl Elector {
             }
             info!(lease, identity, "leading");
             display.show(Standing::Leading(term));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

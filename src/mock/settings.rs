@@ -64,6 +64,8 @@ pub struct Settings {
     pub node_attach_limits: BTreeMap<String, usize>,
     /// Whether a volume springs into being when it is published or asked for by an id nobody created.
     pub accept_any_volume: bool,
+    /// Whether a volume that may be at one node only is refused at a second; a driver that does not look publishes it there too.
+    pub refuse_second_node: bool,
     /// Whether ControllerUnpublishVolume answers NOT_FOUND for a volume or node it does not know; otherwise OK.
     pub unpublish_unknown_is_not_found: bool,
     /// Whether a call for a volume and node that has another call running is answered with ABORTED.
@@ -101,6 +103,7 @@ impl Settings {
             attach_limit: None,
             node_attach_limits: BTreeMap::new(),
             accept_any_volume: false,
+            refuse_second_node: true,
             unpublish_unknown_is_not_found: false,
             abort_overlapping: false,
             list_page_limit: None,

@@ -70,6 +70,8 @@ struct Inner {
     rounds: watch::Sender<u64>,
     /// Attachments that are still to be looked at for a change that the watches brought.
     backlog: parking_lot::Mutex<react::Backlog>,
+    /// The round of lists before which what the cache shows is not of one state.
+    trusted_from: AtomicU64,
     /// When a fresh list was last asked for because of a doubt.
     doubted: parking_lot::Mutex<Option<Instant>>,
     vacancies: watch::Sender<()>,
@@ -149,8 +151,11 @@ impl Store {
     fn take_attachment(&self, record: Attachment, origin: Origin) {
         let mut index = self.inner.index.write();
         let change = index.take_attachment(record, origin);
-        let haunted = index.attachments.is_haunted();
+        let (haunted, went_back) = (index.attachments.is_haunted(), index.attachments.went_back());
         drop(index);
+        if went_back {
+            self.distrust();
+        }
         self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
@@ -174,8 +179,11 @@ impl Store {
     fn take_node(&self, record: CsiNode, origin: Origin) {
         let mut index = self.inner.index.write();
         let change = index.take_node(record, origin);
-        let haunted = index.nodes.is_haunted();
+        let (haunted, went_back) = (index.nodes.is_haunted(), index.nodes.went_back());
         drop(index);
+        if went_back {
+            self.distrust();
+        }
         self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
@@ -190,8 +198,11 @@ impl Store {
     fn take_volume(&self, record: Volume, origin: Origin) {
         let mut index = self.inner.index.write();
         let change = index.take_volume(record, origin);
-        let haunted = index.volumes.is_haunted();
+        let (haunted, went_back) = (index.volumes.is_haunted(), index.volumes.went_back());
         drop(index);
+        if went_back {
+            self.distrust();
+        }
         self.react_in_pieces(change);
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");

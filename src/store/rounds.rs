@@ -1,5 +1,6 @@
 //! When everything was listed, and asking for fresh lists.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -64,6 +65,24 @@ impl Store {
             "listing everything again, as the cache may not be what the API server has"
         );
         self.inner.rounds.send_modify(|rounds| *rounds += 1);
+    }
+
+    /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
+    /// a PersistentVolume with a finalizer that it has lost: everything is listed again before anything is attached.
+    pub(super) fn distrust(&self) {
+        self.inner.rounds.send_modify(|rounds| {
+            *rounds += 1;
+            self.inner.trusted_from.store(*rounds, Ordering::SeqCst);
+        });
+        tracing::warn!(
+            "the API server went back to an older state; listing everything again before anything is attached"
+        );
+    }
+
+    /// Whether what the cache shows of the three kinds is of one state of the API server, as far as can be seen.
+    pub fn is_of_one_state(&self) -> bool {
+        let round = self.inner.trusted_from.load(Ordering::SeqCst);
+        round == 0 || self.inner.synced.borrow().since(round)
     }
 
     async fn listed_since(&self, round: u64) {

@@ -47,6 +47,10 @@ pub(crate) struct Table<R> {
     pub lookups: std::sync::atomic::AtomicU64,
     /// The greatest version of all copies since that list began.
     newest: ResourceVersion,
+    /// The same before that list began.
+    before: ResourceVersion,
+    /// Whether the list that comes in shows an older state than was known.
+    went_back: bool,
     /// Whether the watch goes on showing an object that is believed to be gone.
     haunted: bool,
 }
@@ -88,6 +92,8 @@ impl<R> Default for Table<R> {
             #[cfg(test)]
             lookups: 0.into(),
             newest: ResourceVersion::default(),
+            before: ResourceVersion::default(),
+            went_back: false,
             haunted: false,
         }
     }
@@ -144,6 +150,13 @@ impl<R: Record + PartialEq> Table<R> {
             }
             self.ghosts.remove(record.uid());
         }
+        if origin == Origin::List && record.version() != ResourceVersion::default() {
+            // What is not known was made since, and so its version is greater than all that were told before.
+            let known = self.records.get(record.name());
+            let floor = known.map_or(self.before, |known| known.record.version());
+            let is_older = known.is_none_or(|known| known.list < list) && record.version() < floor;
+            self.went_back |= self.listed && is_older;
+        }
         if let Some(known) = self.records.get_mut(record.name()) {
             if origin == Origin::List && known.list < list {
                 // So it stays what it is, and nobody has to look again.
@@ -195,7 +208,12 @@ impl<R: Record + PartialEq> Table<R> {
 
     pub fn start_list(&mut self) {
         self.list += 1;
-        self.newest = ResourceVersion::default();
+        self.before = std::mem::take(&mut self.newest);
+    }
+
+    /// Whether the list that comes in shows that the API server went back to an older state; told once.
+    pub fn went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
     }
 
     /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.

@@ -17,6 +17,7 @@ mod saturation;
 mod single;
 mod status;
 mod voice;
+mod watched;
 mod writer;
 
 use futures::{Stream, StreamExt};
@@ -37,13 +38,14 @@ use crate::driver::{Context, Phase};
 use crate::events::{Events, Occurrence, of_config};
 use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
-use crate::store::{RECOVERED, from_lists, patient};
+use crate::store::{from_lists, patient};
 use election::Election;
 use generations::Outlook;
 use numbers::Numbers;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
 use voice::{Lead, Word};
+use watched::Watched;
 use writer::{Entry, StatusWriter};
 
 pub use single::serve_one;
@@ -57,8 +59,6 @@ pub struct Supervisor {
     objects: BTreeMap<String, Entry>,
     /// The objects of a list that is still coming in.
     listing: Option<BTreeMap<String, Entry>>,
-    /// Whether there was a complete list.
-    listed: bool,
     problems: BTreeMap<String, Problem>,
     writer: StatusWriter,
     holder: String,
@@ -77,7 +77,6 @@ impl Supervisor {
             drivers: Drivers::new(context).electing(Election::Each(office)),
             objects: BTreeMap::new(),
             listing: None,
-            listed: false,
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
@@ -131,35 +130,21 @@ impl Supervisor {
         let mut events = pin!(events);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut broken: Option<Instant> = None;
+        let mut watched = Watched::new(check);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => {
-                        broken = None;
-                        self.take_in(event, &check);
+                        watched.event(&event);
+                        self.take_in(event);
                     }
-                    Some(Err(error)) => {
-                        let again = broken.replace(Instant::now()).is_some();
-                        if !again {
-                            warn!(%error, "cannot watch attacherconfigs; is the CustomResourceDefinition installed? trying again");
-                        }
-                        // An API server makes the storage of a custom resource when it is first asked for one. It may
-                        // answer the first list and refuse the watch after it (429, "storage is (re)initializing"); the
-                        // next try, a second later, stands, but tells nothing while there are no objects.
-                        if again || !self.listed {
-                            check.set_failing(format!("cannot watch attacherconfigs: {error}"));
-                        }
-                    }
+                    Some(Err(error)) => watched.error(&error),
                     None => return,
                 },
                 name = self.drivers.ended(), if !self.drivers.is_empty() => self.drivers.after_end(&name),
                 _ = look.tick() => {
-                    if self.listed && broken.is_some_and(|at| at.elapsed() >= RECOVERED) {
-                        broken = None;
-                        check.set_ready(true);
-                    }
+                    watched.look();
                     self.drivers.restart_due();
                     self.drivers.look();
                     self.insights.configured(self.configured());
@@ -172,7 +157,7 @@ impl Supervisor {
         }
     }
 
-    fn take_in(&mut self, event: watcher::Event<AttacherConfigObject>, check: &CheckHandle) {
+    fn take_in(&mut self, event: watcher::Event<AttacherConfigObject>) {
         match event {
             watcher::Event::Init => {
                 self.listing = Some(BTreeMap::new());
@@ -186,14 +171,11 @@ impl Supervisor {
             }
             watcher::Event::InitDone => {
                 self.objects = self.listing.take().unwrap_or_default();
-                self.listed = true;
-                check.set_ready(true);
                 self.apply();
             }
             watcher::Event::Apply(object) => {
                 let (name, entry) = self.entry(object);
                 self.objects.insert(name, entry);
-                check.set_ready(true);
                 self.apply();
             }
             watcher::Event::Delete(object) => {

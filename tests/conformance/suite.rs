@@ -45,8 +45,8 @@ pub struct Mode {
     pub name: String,
     /// The command.
     pub template: Template,
-    /// Whether it must offer the extensions too.
-    pub complete: bool,
+    /// If it must offer the extensions too: all but these.
+    pub left_out: Option<&'static [&'static str]>,
 }
 
 impl Mode {

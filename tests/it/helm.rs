@@ -58,7 +58,15 @@ async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
             found(kubectl, &definition.name_any()).await?;
         }
     }
-    for namespace in [NAMESPACE, "drivers", "grafana", "other", "rook-ceph", "storage"] {
+    for namespace in [
+        NAMESPACE,
+        "drivers",
+        "grafana",
+        "other",
+        "rook-ceph",
+        "storage",
+        "vault",
+    ] {
         let manifest = format!(
             "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n  labels:\n    \
              pod-security.kubernetes.io/warn: restricted\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  \

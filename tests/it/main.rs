@@ -13,6 +13,7 @@ mod support;
 mod bad_input;
 mod canary;
 mod capability;
+mod chaos;
 mod chart;
 mod collectors;
 mod conformance_command;

@@ -339,9 +339,14 @@ fn own(status: u16, retry_after: Option<u64>, body: Bytes) -> io::Result<Answer>
     response.body(body).map_err(io::Error::other)
 }
 
-async fn forward(client: &Client, request: Request<Incoming>) -> std::result::Result<Response<Body>, BoxError> {
+/// Sends the API server what somebody asked, as whom the client is for.
+pub async fn forward<B>(client: &Client, request: Request<B>) -> std::result::Result<Response<Body>, BoxError>
+where
+    B: hyper::body::Body,
+    B::Error: Into<BoxError>,
+{
     let (head, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
+    let body = body.collect().await.map_err(Into::into)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut ours = Request::builder()
         .method(head.method)

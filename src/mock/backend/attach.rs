@@ -104,7 +104,7 @@ impl Backend {
                 !multi_node || !is_multi_node(mode)
             })
         });
-        if let Some((other, _)) = other {
+        if let Some((other, _)) = other.filter(|_| settings.refuse_second_node) {
             let text = format!("volume {volume:?} is published to node {other:?} already");
             return Err(Status::failed_precondition(text));
         }

@@ -10,4 +10,5 @@ mod running;
 mod saturation;
 mod status;
 mod voice;
+mod watched;
 mod writer;

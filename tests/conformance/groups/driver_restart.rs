@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt as _;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 
 use csi_attacher_operator::mock::{Action, ControllerCapability, Method};
 
@@ -183,10 +186,28 @@ async fn leftovers_go(t: &Test) -> Outcome {
     }
 }
 
+/// What an administrator says of a driver whose new version attaches no volumes: it comes with the new version. Without that
+/// word an attacher may well take the lost capability for a mistake, and keep what was published.
+async fn announce(t: &Test, attaches: bool) -> Outcome {
+    let drivers = t.api::<CSIDriver>();
+    let name = &t.env.driver_name;
+    match drivers.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        deleted => drop(deleted?),
+    }
+    if !attaches {
+        let object = json!({ "metadata": { "name": name }, "spec": { "attachRequired": false } });
+        let object = serde_json::from_value(object).map_err(|error| Stop::Failed(error.to_string()))?;
+        drivers.create(&PostParams::default(), &object).await?;
+    }
+    Ok(())
+}
+
 /// A new version of the driver's pod, with the attacher in it: both come back.
 async fn exchange(t: &Test, attaches: bool) -> Outcome {
     t.env.attacher.stop().await?;
     t.env.driver.stop().await;
+    announce(t, attaches).await?;
     t.env
         .driver
         .set_capability(ControllerCapability::PublishUnpublishVolume, attaches);

@@ -89,13 +89,13 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole /persistentvolumes:list", "know the volumes at the start" => a_driver_becomes_ready;
     "ClusterRole /persistentvolumes:patch", "put the finalizer on a volume that is attached, and take it off" => a_volume_is_attached;
     "ClusterRole /persistentvolumes:watch", "try again when a missing volume comes; release a volume that is deleted"
-        => a_volume_that_comes_late_ends_the_wait;
+        => volumes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
     "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is, and record where its Lease is" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start; read where a Lease is, before work begins" => a_driver_becomes_ready;
     "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off; take off a confirmation that is used up"
         => a_config_waits_for_its_volumes;
     "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"
-        => a_config_that_is_made_later_is_served;
+        => a_config_that_is_made_and_changed_later_is_served, grace = GRACE_IN_TURN;
     "ClusterRole authentication.k8s.io/tokenreviews:create", "ask whose a token is; only with metrics.secure.enabled"
         => only_who_may_read_the_metrics_does, long = true;
     "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "ask whether its owner may read the metrics; only with metrics.secure.enabled"
@@ -105,14 +105,16 @@ pub const ROWS: &[Row] = rows! {
     "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch is late with"
         => a_node_is_used_that_the_watch_is_late_with, deaf_for = Some("/csinodes");
     "ClusterRole storage.k8s.io/csinodes:list", "know the nodes' IDs at the start" => a_driver_becomes_ready;
-    "ClusterRole storage.k8s.io/csinodes:watch", "try again when a missing node comes" => a_node_that_comes_late_ends_the_wait;
+    "ClusterRole storage.k8s.io/csinodes:watch", "try again when a missing node comes"
+        => nodes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
     "ClusterRole storage.k8s.io/volumeattachments/status:patch", "say that a volume is attached, or why not" => a_volume_is_attached;
     "ClusterRole storage.k8s.io/volumeattachments:get", "look again after a write from a stale copy"
         => an_attachment_that_changed_unseen_is_attached, deaf_for = Some("/volumeattachments");
     "ClusterRole storage.k8s.io/volumeattachments:list", "know the attachments at the start" => a_driver_becomes_ready;
     "ClusterRole storage.k8s.io/volumeattachments:patch", "put the finalizer and the node's ID on an attachment, and take the finalizer off"
         => a_volume_is_attached;
-    "ClusterRole storage.k8s.io/volumeattachments:watch", "attach and detach what is asked for later" => a_volume_is_attached;
+    "ClusterRole storage.k8s.io/volumeattachments:watch", "attach and detach what is asked for later"
+        => attachments_that_are_made_later_are_served, grace = GRACE_IN_TURN;
     "Role /secrets:get", "read the publish secret of a volume, or the certificates of an endpoint; for the Secrets named, and no others"
         => a_volume_with_a_secret_is_attached;
     "Role coordination.k8s.io/leases:create", "make the Lease of a driver that has none" => a_driver_becomes_ready;
@@ -123,6 +125,21 @@ pub const ROWS: &[Row] = rows! {
     "Role coordination.k8s.io/leases:watch", "take over at the moment that another replica releases a Lease"
         => a_lease_that_becomes_free_is_taken_at_once;
 };
+
+/// So many objects that come one after another, each when the one before has had its effect, need a watch. A watch that is
+/// refused is followed by a list, and each list tells of one of them: but five lists at most come soon, with pauses between
+/// them (`LISTS` in src/store/reflect.rs, and the first one).
+const IN_TURN: usize = 6;
+
+/// Longer than all of them take with the watch, and shorter than the time for which the sixth list is put off.
+const GRACE_IN_TURN: Duration = Duration::from_secs(10);
+
+/// The names of objects that come one after another.
+fn in_turn(driver: &Driver<'_>) -> Vec<String> {
+    (0..IN_TURN)
+        .map(|number| format!("{}-{number}", driver.short))
+        .collect()
+}
 
 /// Settings with which only an event can bring about a second try.
 fn patient() -> Value {
@@ -142,7 +159,7 @@ async fn a_driver_becomes_ready(scene: &Scene<'_>) -> Result<()> {
     driver.wait("Ready", "True", None).await
 }
 
-async fn a_config_that_is_made_later_is_served(scene: &Scene<'_>) -> Result<()> {
+async fn a_config_that_is_made_and_changed_later_is_served(scene: &Scene<'_>) -> Result<()> {
     scene.start()?;
     let user = scene.account.user();
     let listed = scene
@@ -153,9 +170,15 @@ async fn a_config_that_is_made_later_is_served(scene: &Scene<'_>) -> Result<()> 
         });
     listed.await?;
     let driver = scene.driver().await?;
-    driver.configure(&json!({})).await?;
     scene.point();
-    driver.wait("Ready", "True", None).await
+    for number in 1..=IN_TURN {
+        driver
+            .configure(&json!({ "concurrency": { "perNode": number } }))
+            .await?;
+        // Of the generation that was just made.
+        driver.wait("Ready", "True", None).await?;
+    }
+    Ok(())
 }
 
 async fn a_config_waits_for_its_volumes(scene: &Scene<'_>) -> Result<()> {
@@ -192,33 +215,48 @@ async fn what_happens_is_told_as_an_event(scene: &Scene<'_>) -> Result<()> {
         .map(drop)
 }
 
-async fn a_volume_that_comes_late_ends_the_wait(scene: &Scene<'_>) -> Result<()> {
+async fn attachments_that_are_made_later_are_served(scene: &Scene<'_>) -> Result<()> {
     let driver = scene.ready(patient()).await?;
-    let (name, fixtures) = (volume_of(&driver), &scene.world.fixtures);
-    driver.attachment(&name, &name).await?;
-    fixtures.wait_for_attach_error(&name).await?;
     scene.point();
-    fixtures.persistent_volume(&driver.volume(&name)).await?;
-    fixtures.wait_for_attached(&name).await.map(drop)
+    for name in in_turn(&driver) {
+        driver.attach(&name).await?;
+    }
+    Ok(())
 }
 
-/// The driver of a scenario, one of its volumes, and an attachment of that to a node which is not there.
-async fn nowhere<'w>(scene: &Scene<'w>) -> Result<(Driver<'w>, String, String)> {
+async fn volumes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
     let driver = scene.ready(patient()).await?;
-    let (name, node) = (volume_of(&driver), format!("{}-late", driver.short));
-    let fixtures = &scene.world.fixtures;
-    fixtures.persistent_volume(&driver.volume(&name)).await?;
-    Ok((driver, name, node))
+    let (names, fixtures) = (in_turn(&driver), &scene.world.fixtures);
+    for name in &names {
+        driver.attachment(name, name).await?;
+    }
+    for name in &names {
+        fixtures.wait_for_attach_error(name).await?;
+    }
+    scene.point();
+    for name in &names {
+        fixtures.persistent_volume(&driver.volume(name)).await?;
+        fixtures.wait_for_attached(name).await?;
+    }
+    Ok(())
 }
 
-async fn a_node_that_comes_late_ends_the_wait(scene: &Scene<'_>) -> Result<()> {
-    let (driver, name, node) = nowhere(scene).await?;
-    let fixtures = &scene.world.fixtures;
-    fixtures.volume_attachment(&name, &driver.name, &name, &node).await?;
-    fixtures.wait_for_attach_error(&name).await?;
+async fn nodes_that_come_late_end_the_wait(scene: &Scene<'_>) -> Result<()> {
+    let driver = scene.ready(patient()).await?;
+    let (names, fixtures) = (in_turn(&driver), &scene.world.fixtures);
+    for name in &names {
+        fixtures.persistent_volume(&driver.volume(name)).await?;
+        fixtures.volume_attachment(name, &driver.name, name, name).await?;
+    }
+    for name in &names {
+        fixtures.wait_for_attach_error(name).await?;
+    }
     scene.point();
-    fixtures.csi_node(&node, &driver.name, "id").await?;
-    fixtures.wait_for_attached(&name).await.map(drop)
+    for name in &names {
+        fixtures.csi_node(name, &driver.name, "id").await?;
+        fixtures.wait_for_attached(name).await?;
+    }
+    Ok(())
 }
 
 async fn a_volume_is_attached_that_the_watch_is_late_with(scene: &Scene<'_>) -> Result<()> {
@@ -228,8 +266,10 @@ async fn a_volume_is_attached_that_the_watch_is_late_with(scene: &Scene<'_>) -> 
 }
 
 async fn a_node_is_used_that_the_watch_is_late_with(scene: &Scene<'_>) -> Result<()> {
-    let (driver, name, node) = nowhere(scene).await?;
+    let driver = scene.ready(patient()).await?;
+    let (name, node) = (volume_of(&driver), format!("{}-late", driver.short));
     let fixtures = &scene.world.fixtures;
+    fixtures.persistent_volume(&driver.volume(&name)).await?;
     fixtures.csi_node(&node, &driver.name, "id").await?;
     scene.point();
     fixtures.volume_attachment(&name, &driver.name, &name, &node).await?;

@@ -155,6 +155,36 @@ impl ControlPlane {
         drop(self.apiserver.lock().take());
     }
 
+    /// Kills etcd, as a crash would. Returns when it is gone.
+    pub fn stop_etcd(&self) {
+        drop(self.etcd.lock().take());
+    }
+
+    /// Starts etcd again on the same port and data after [`ControlPlane::stop_etcd`]. Does nothing when it runs.
+    pub async fn start_etcd(&self) -> Result<()> {
+        if self.etcd.lock().is_some() {
+            return Ok(());
+        }
+        let started = self.installation.start_etcd().await?;
+        *self.etcd.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Copies the data of etcd, which runs and stands still meanwhile: the copy is what a crash at that moment would leave.
+    pub fn back_up_running(&self) -> Result<()> {
+        let pid = match &*self.etcd.lock() {
+            Some(etcd) => etcd.child("etcd")?.to_string(),
+            None => return Err(Error::Other("etcd does not run".to_owned())),
+        };
+        if self.backup().exists() {
+            std::fs::remove_dir_all(self.backup()).while_trying(|| "remove the copy before".to_owned())?;
+        }
+        signal(&pid, "-STOP")?;
+        let copied = self.back_up();
+        signal(&pid, "-CONT")?;
+        copied
+    }
+
     /// Kills kube-apiserver and etcd. Returns when they are gone.
     pub fn stop_storage(&self) {
         self.stop_apiserver();
@@ -349,6 +379,11 @@ impl ControlPlane {
             .path()
             .join(format!("{:016x}.kubeconfig", fastrand::u64(..)))
     }
+}
+
+fn signal(pid: &str, signal: &str) -> Result<()> {
+    let sent = std::process::Command::new("kill").args([signal, pid]).status();
+    sent.map(drop).while_trying(|| format!("kill {signal}"))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {

@@ -1,0 +1,68 @@
+//! What readiness says of the watch of AttacherConfigs.
+
+use kube::runtime::watcher::{self, Event};
+use tokio::time::advance;
+
+use crate::admin::Health;
+use crate::store::RECOVERED;
+use crate::supervisor::watched::Watched;
+
+fn refused(code: u16) -> watcher::Error {
+    let status = kube::core::Status::failure("refused", "Refused").with_code(code);
+    watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
+}
+
+fn watched() -> (Watched, Health) {
+    let health = Health::new();
+    (Watched::new(health.check("watch/attacherconfigs")), health)
+}
+
+fn list(watched: &mut Watched) {
+    for event in [Event::Init, Event::InitApply(()), Event::InitDone] {
+        watched.event(&event);
+    }
+}
+
+/// Each watch that is refused is followed by a list (`store::from_lists`), which does not say that the next watch stands.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_after_each_list_is_not_ready() {
+    let (mut watched, health) = watched();
+    list(&mut watched);
+    watched.error(&refused(403));
+    assert!(health.is_ready(), "the storage of a new definition may refuse once");
+    for round in 0..10 {
+        list(&mut watched);
+        watched.error(&refused(403));
+        watched.look();
+        assert!(!health.is_ready(), "round {round}");
+    }
+    let reason = health.readiness()[0].failure.clone().unwrap();
+    assert!(reason.starts_with("cannot watch attacherconfigs: "), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_ready_with_a_list_after_an_outage_with_news_and_with_time() {
+    let (mut watched, health) = watched();
+    watched.error(&refused(503));
+    assert!(!health.is_ready(), "nothing was listed");
+    list(&mut watched);
+    assert!(health.is_ready());
+    let news: fn(&mut Watched) = |watched| watched.event(&Event::Apply(()));
+    let departure: fn(&mut Watched) = |watched| watched.event(&Event::Delete(()));
+    for stands in [list, news, departure] {
+        watched.error(&refused(503));
+        watched.error(&refused(503));
+        assert!(!health.is_ready());
+        stands(&mut watched);
+        assert!(health.is_ready());
+    }
+    watched.error(&refused(429));
+    watched.error(&refused(429));
+    watched.look();
+    assert!(!health.is_ready());
+    advance(RECOVERED).await;
+    watched.look();
+    assert!(health.is_ready());
+    watched.error(&refused(429));
+    assert!(health.is_ready(), "the first one since");
+}

@@ -1,0 +1,309 @@
+//! What must never be, looked for in a [`History`]. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::history::{Call, Finding, History, Observation, Place, Process, Step, Term};
+
+/// A driver notices that a caller gave up, or went away, when its own process gets to it: on another connection the next
+/// caller's first call may be read before.
+const NOTICED_LATE: SignedDuration = SignedDuration::from_millis(500);
+/// A process that goes on after a standstill gives up what it may no longer do at its first poll; for the machine to get there.
+const AWAKE: SignedDuration = SignedDuration::from_secs(3);
+
+/// How long a call that was left to a driver, and what it did, may be seen.
+const LEFT_LASTS: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a violation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A VolumeAttachment says `attached: true`, and the driver does not have the volume published.
+    AttachedNotPublished,
+    /// A VolumeAttachment is gone, and the driver has the volume published.
+    GoneButPublished,
+    /// A volume for one node is published at two.
+    TwoNodes,
+    /// Two processes are in calls for one volume.
+    TwoProcesses,
+    /// A call began while another process held the Lease.
+    CallWithoutLease,
+    /// ControllerUnpublishVolume for a volume that is attached and wanted.
+    UnpublishInUse,
+    /// ControllerPublishVolume for an attachment that is gone.
+    PublishAfterGone,
+    /// What was wanted did not come about in time after the last fault.
+    Overdue,
+    /// What no VolumeAttachment names was touched after a restore of etcd.
+    LeftoverTouched,
+    /// The settings in effect are not those of the AttacherConfig, and it does not say why.
+    SettingNotInEffect,
+    /// Where the run ends differs from where it ends without faults.
+    EndDiffers,
+    /// A process of the operator ended by itself.
+    ProcessEnded,
+}
+
+/// A violation.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    pub at: Timestamp,
+    pub kind: Kind,
+    /// The volume, or the AttacherConfig.
+    pub object: String,
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?} {}: {}", self.kind, self.object, self.text)
+    }
+}
+
+fn violation(at: Timestamp, kind: Kind, place: &Place, text: impl Into<String>) -> Violation {
+    let text = format!("{place}: {}", text.into());
+    let object = place.volume.clone();
+    Violation { at, kind, object, text }
+}
+
+/// All violations, in the order of their times.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut found = two_processes(history);
+    found.extend(calls_without_lease(history));
+    found.extend(
+        history
+            .findings
+            .iter()
+            .filter_map(|finding| wrong_finding(history, finding)),
+    );
+    let mut places: BTreeMap<&Place, Vec<&Observation>> = BTreeMap::new();
+    for observation in &history.observations {
+        places.entry(&observation.place).or_default().push(observation);
+    }
+    for (place, steps) in places {
+        let mut finalizer = true;
+        for step in &steps {
+            if let Step::DeleteAnswered { finalizer: carried } = step.step {
+                finalizer = carried;
+            }
+            found.extend(wrong_step(history, step, finalizer));
+        }
+        found.extend(wrong_calls(history, place, &steps));
+    }
+    found.sort_by_key(|violation| violation.at);
+    found
+}
+
+/// A finding, unless a call that a process had sent before it stood still explains it.
+fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
+    let Finding { at, kind, object, text } = finding.clone();
+    let of_volume = history
+        .calls
+        .iter()
+        .filter(|call| call.publish && call.place.volume == object);
+    let mut recent = of_volume.filter(|call| call.started < at && at < call.started + LEFT_LASTS);
+    let left = kind == Kind::TwoNodes && recent.any(|call| was_left_by_a_stop(history, call));
+    let explained = left || kind == Kind::TwoNodes && history.restored(at, at);
+    (!explained).then_some(Violation { at, kind, object, text })
+}
+
+/// What is wrong with one step alone; `finalizer` says whether the last deletion before it found the operator's finalizer.
+fn wrong_step(history: &History, observation: &Observation, finalizer: bool) -> Option<Violation> {
+    let Observation { at, place, step } = observation;
+    match step {
+        Step::Attached { published: false } if !left_behind(history, place, false, *at) => {
+            let text = "attached: true, and the driver does not have it published";
+            Some(violation(*at, Kind::AttachedNotPublished, place, text))
+        }
+        Step::Kept if !left_behind(history, place, true, *at) && (finalizer || !caller_ended(history, place, *at)) => {
+            let text = "the VolumeAttachment is gone, and the driver still has it published";
+            Some(violation(*at, Kind::GoneButPublished, place, text))
+        }
+        Step::Overdue { wanted, found } => {
+            let text = format!("wanted: {wanted}; found: {found}");
+            Some(violation(*at, Kind::Overdue, place, text))
+        }
+        _ => None,
+    }
+}
+
+/// Whether such a call for a place was left to the driver by a process that stood still, not long before.
+fn left_behind(history: &History, place: &Place, publish: bool, before: Timestamp) -> bool {
+    let of_place = history
+        .calls
+        .iter()
+        .filter(|call| call.publish == publish && call.place == *place);
+    let mut recent = of_place.filter(|call| call.started < before && before < call.started + LEFT_LASTS);
+    recent.any(|call| was_left_by_a_stop(history, call))
+}
+
+/// Whether the process that published last ended, or stood still and lost its Lease: when the API server has lost its finalizer, nobody else knows of it.
+fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
+    let publishes = |call: &&Call| call.publish && call.place == *place && call.started < before;
+    let last = history.calls.iter().rfind(publishes);
+    let caller = last.and_then(|call| history.process(call.pid, call.started));
+    caller.is_some_and(|caller| {
+        caller.ended.is_some_and(|ended| ended < before) || caller.stops.iter().any(|stop| stop.from < before)
+    })
+}
+
+/// When a call was over: a process that is gone is in no call.
+fn end(history: &History, call: &Call) -> Timestamp {
+    let finished = call.finished.unwrap_or(Timestamp::MAX);
+    let ended = history
+        .process(call.pid, call.started)
+        .and_then(|process| process.ended);
+    // When a call that was given up ended is known less exactly than when it began.
+    let finished = if call.cancelled && finished - NOTICED_LATE > call.started {
+        finished - NOTICED_LATE
+    } else if call.cancelled {
+        call.started
+    } else {
+        finished
+    };
+    ended.map_or(finished, |ended| ended.min(finished))
+}
+
+/// Calls of different processes for one volume at the same time.
+fn two_processes(history: &History) -> Vec<Violation> {
+    let mut volumes: BTreeMap<(&str, &str), Vec<&Call>> = BTreeMap::new();
+    for call in &history.calls {
+        let place = &call.place;
+        volumes.entry((&place.driver, &place.volume)).or_default().push(call);
+    }
+    let mut found = Vec::new();
+    for calls in volumes.values_mut() {
+        calls.sort_by_key(|call| call.started);
+        for (index, later) in calls.iter().enumerate() {
+            // Calls last seconds; what began a hundred calls before is over.
+            let earlier = calls[index.saturating_sub(100)..index].iter();
+            let overlapping = earlier.filter(|call| call.pid != later.pid && end(history, call) > later.started);
+            for earlier in overlapping {
+                if !was_left_by_a_stop(history, earlier) && !was_left_by_a_stop(history, later) {
+                    let text = format!("{} and {}", tell(history, earlier), tell(history, later));
+                    found.push(violation(later.started, Kind::TwoProcesses, &later.place, text));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Whether a call had been sent by the time its process stood still: one that arrives while it does was. When the process goes
+/// on, it must give the call up.
+fn was_left_by_a_stop(history: &History, call: &Call) -> bool {
+    let Some(process) = history.process(call.pid, call.started) else {
+        return false;
+    };
+    let until = end(history, call);
+    let stop = process.stopped_within(call.started, until.max(call.started + SignedDuration::from_nanos(1)));
+    stop.is_some_and(|stop| stop.to.is_none_or(|to| call.started < to && until <= to + AWAKE))
+}
+
+fn tell(history: &History, call: &Call) -> String {
+    let who = history.process(call.pid, call.started);
+    let who = who.map_or_else(
+        || format!("process {}", call.pid),
+        |process| format!("{} ({})", process.identity, process.version),
+    );
+    let what = if call.publish { "Publish" } else { "Unpublish" };
+    let until = call
+        .finished
+        .map_or_else(|| "now".to_owned(), |finished| finished.to_string());
+    format!("{what} by {who} from {} to {until} ({})", call.started, call.outcome)
+}
+
+/// Calls of a process that began when another one held the Lease in every place where there is one.
+fn calls_without_lease(history: &History) -> Vec<Violation> {
+    let wrong = |call: &&Call| {
+        let process = history.process(call.pid, call.started);
+        let holders = holders(history, &call.place.driver, call.started);
+        process.is_some_and(|process| {
+            let by_others = |holder: &Option<String>| holder.as_ref().is_some_and(|name| *name != process.identity);
+            !holders.is_empty() && holders.iter().all(by_others) && process.stopped_at(call.started).is_none()
+        })
+    };
+    let calls = history.calls.iter().filter(wrong);
+    let calls = calls.filter(|call| !history.restored(call.started, call.started));
+    let told = calls.map(|call| {
+        let holders = holders(history, &call.place.driver, call.started);
+        let text = format!("{}, while the Lease is held by {holders:?}", tell(history, call));
+        violation(call.started, Kind::CallWithoutLease, &call.place, text)
+    });
+    told.collect()
+}
+
+/// Who held the Leases of a driver at a time, in each namespace.
+fn holders(history: &History, driver: &str, at: Timestamp) -> Vec<Option<String>> {
+    let mut last: BTreeMap<&str, &Term> = BTreeMap::new();
+    for term in history
+        .terms
+        .iter()
+        .filter(|term| term.driver == driver && term.acquired < at)
+    {
+        // By their own times: after a restore of etcd an old one is seen again.
+        let known = last.entry(&term.namespace).or_insert(term);
+        if known.acquired <= term.acquired {
+            *known = term;
+        }
+    }
+    last.into_values().map(|term| term.holder.clone()).collect()
+}
+
+/// Calls for a place that its VolumeAttachment of that time forbids.
+fn wrong_calls(history: &History, place: &Place, steps: &[&Observation]) -> Vec<Violation> {
+    let calls: Vec<&Call> = history.calls.iter().filter(|call| call.place == *place).collect();
+    let mut found = Vec::new();
+    let mut finalizer = true;
+    for (index, step) in steps.iter().enumerate() {
+        if let Step::DeleteAnswered { finalizer: carried } = step.step {
+            finalizer = carried;
+        }
+        let next = |wanted: fn(&Step) -> bool| {
+            let next = steps[index + 1..].iter().find(|later| wanted(&later.step));
+            next.map_or(Timestamp::MAX, |later| later.at)
+        };
+        let (kind, publish, until) = match step.step {
+            Step::Attached { .. } => (Kind::UnpublishInUse, false, next(|step| *step == Step::Delete)),
+            // Whose finalizer the API server lost may be published by who has just claimed it, and is undone then.
+            Step::Gone if finalizer => (Kind::PublishAfterGone, true, next(|step| *step == Step::Create)),
+            _ => continue,
+        };
+        let within = |call: &&&Call| call.publish == publish && step.at < call.started && call.started < until;
+        for call in calls.iter().filter(within) {
+            let stopped = history
+                .process(call.pid, call.started)
+                .and_then(|process: &Process| process.stopped_at(call.started));
+            if stopped.is_none() && !history.restored(step.at, call.started) {
+                found.push(violation(call.started, kind, place, tell(history, call)));
+            }
+        }
+    }
+    found
+}
+
+/// What is known about a violation: the last lines about its object, faults, and the calls for it.
+pub fn story(history: &History, violation: &Violation, lines: usize) -> String {
+    let until = violation.at + SignedDuration::from_secs(5);
+    let mut told: Vec<(Timestamp, String)> = Vec::new();
+    for note in history.notes.iter().filter(|note| note.at <= until) {
+        if note.object.is_empty() || note.object == violation.object {
+            told.push((note.at, note.text.clone()));
+        }
+    }
+    for call in history.calls.iter().filter(|call| call.started <= until) {
+        if call.place.volume == violation.object {
+            told.push((call.started, format!("{}: {}", call.place.driver, tell(history, call))));
+        }
+    }
+    for step in history.observations.iter().filter(|step| step.at <= until) {
+        if step.place.volume == violation.object {
+            told.push((step.at, format!("worker of {}: {:?}", step.place, step.step)));
+        }
+    }
+    told.sort();
+    let first = told.len().saturating_sub(lines);
+    let told = told[first..].iter().map(|(at, text)| format!("    {at} {text}\n"));
+    told.collect()
+}

@@ -1,0 +1,378 @@
+//! The actors that bring faults about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_operator::mock::{Action, ControllerCapability, Failure, Method, Rule};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tonic::Code;
+
+use super::history::Term;
+use super::link::{Lie, UNTRUE};
+use super::other;
+use super::plan::{Kind, Planned, Round};
+use super::world::{Driver, OTHER_NAMESPACE, Replica, World, this_version};
+use crate::support::operator::{IDENTITY, apply_config};
+use crate::support::{Error, Result};
+
+/// How long is tried what the API server does not take because it is away.
+const TRIES: u32 = 150;
+const PAUSE: Duration = Duration::from_millis(400);
+/// How long one kind of answers that are not true is given.
+const EACH_LIE: Duration = Duration::from_millis(700);
+/// How long detaches fail before a standstill.
+const FAILING_FOR: Duration = Duration::from_millis(1500);
+/// How long calls last that are under way when the Leases of their driver are moved.
+const UNDER_WAY: Duration = Duration::from_secs(4);
+
+/// Brings all faults of a round about; returns when the last one is over.
+pub async fn strike(world: &Arc<World>, round: &Round) -> Result<()> {
+    let faults = round.faults.iter().map(|fault| {
+        let (world, fault) = (Arc::clone(world), *fault);
+        async move {
+            sleep(fault.at).await;
+            world.recorder.note("", format!("begins: {fault}"));
+            let outcome = bring_about(&world, &fault).await;
+            world.recorder.note("", format!("is over: {fault}"));
+            outcome
+        }
+    });
+    futures::future::try_join_all(faults).await.map(drop)
+}
+
+async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
+    let driver = &world.drivers[fault.driver];
+    let replica = struck(world, fault);
+    let link = &replica.link;
+    match fault.kind {
+        Kind::Stop => return stop(world, replica, driver, fault).await,
+        Kind::Kill => return replace(world, replica, "KILL", fault).await,
+        Kind::Term => return replace(world, replica, "TERM", fault).await,
+        Kind::Hole => {
+            link.hold_back(true);
+            sleep(fault.lasts).await;
+            link.hold_back(false);
+        }
+        Kind::Swallow => link.swallow(),
+        Kind::Reset => {
+            for _ in 0..=fault.lasts.as_millis() / 700 {
+                link.reset();
+                sleep(Duration::from_millis(700)).await;
+            }
+        }
+        Kind::Slow => {
+            link.slow(Duration::from_millis(50 + fault.choice % 600));
+            sleep(fault.lasts).await;
+            link.slow(Duration::ZERO);
+        }
+        Kind::Untrue => {
+            let mut choice = fault.choice;
+            for _ in 0..=fault.lasts.as_millis() / EACH_LIE.as_millis() {
+                let lie = lie(choice);
+                world
+                    .recorder
+                    .note("", format!("replica {} gets {lie:?}", replica.number));
+                link.lie(Some(lie));
+                sleep(EACH_LIE).await;
+                choice = choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+            }
+            link.lie(None);
+        }
+        Kind::Away
+        | Kind::Drop
+        | Kind::Fail
+        | Kind::FailAfter
+        | Kind::Hang
+        | Kind::Late
+        | Kind::Lag
+        | Kind::Capability => {
+            return misbehave(world, driver, fault).await;
+        }
+        Kind::Patch | Kind::Namespace => return patch(world, driver, fault).await,
+        Kind::Recreate => return recreate(world, driver, fault).await,
+        Kind::Lease => return delete_leases(world, driver).await,
+        Kind::Api | Kind::Etcd => return restart(world, fault).await,
+        // A round of its own; see `restore`.
+        Kind::Restore => {}
+    }
+    Ok(())
+}
+
+/// Whom a fault of replicas strikes: mostly the one that works for the driver, because the others have little to lose.
+fn struck<'a>(world: &'a World, fault: &Planned) -> &'a Replica {
+    let leader = world.recorder.holder(&world.drivers[fault.driver].name);
+    let leader = world
+        .replicas
+        .iter()
+        .find(|replica| Some(&*replica.identity.lock()) == leader.as_ref());
+    leader
+        .filter(|_| !fault.choice.is_multiple_of(4))
+        .unwrap_or(&world.replicas[fault.replica])
+}
+
+/// What a number means as an answer that is not true.
+pub fn lie(choice: u64) -> Lie {
+    let kinds = UNTRUE.len() as u64;
+    let index = usize::try_from(choice % kinds).unwrap_or_default();
+    let every = [1, 2, 3, 5][usize::try_from(choice / kinds % 4).unwrap_or_default()];
+    Lie {
+        untrue: UNTRUE[index],
+        every,
+        writes: (choice / 64).is_multiple_of(2),
+    }
+}
+
+fn signal(pid: u32, signal: &str) -> Result<()> {
+    let status = std::process::Command::new("kill")
+        .args([&format!("-{signal}"), &pid.to_string()])
+        .status();
+    status.map(drop).map_err(other)
+}
+
+/// Whether the kernel shows the process as stopped.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// Half of the time the process has much to do when it goes on: detaches failed until it stood still, and wait for their retry.
+async fn stop(world: &World, replica: &Replica, driver: &Driver, fault: &Planned) -> Result<()> {
+    let with_failures = (fault.choice / 4).is_multiple_of(2);
+    // Held until it goes on: a process that stands still cannot be told to end.
+    let running = replica.running.lock().await;
+    let Some(process) = &*running else { return Ok(()) };
+    let behaviour = driver.behaviour.lock().await;
+    if with_failures {
+        world
+            .recorder
+            .note("", format!("{}: detaches fail until the standstill", driver.name));
+        driver
+            .mock
+            .script(Rule::on(Method::ControllerUnpublishVolume).fail(Code::Unavailable, "as chaos wants"));
+        sleep(FAILING_FOR).await;
+    }
+    world.recorder.stops(process.pid);
+    signal(process.pid, "STOP")?;
+    while !is_stopped(process.pid) {
+        tokio::task::yield_now().await;
+    }
+    world.recorder.note("", format!("{} stands still", process.identity));
+    if with_failures {
+        driver.mock.clear_rules();
+    }
+    drop(behaviour);
+    sleep(fault.lasts).await;
+    world.recorder.goes_on(process.pid);
+    world.recorder.note("", format!("{} goes on", process.identity));
+    signal(process.pid, "CONT")
+}
+
+/// Ends a process and starts another one, half of the time under its name, as when a container is started again.
+async fn replace(world: &World, replica: &Replica, how: &str, fault: &Planned) -> Result<()> {
+    let mut running = replica.running.lock().await;
+    let Some(process) = running.take() else { return Ok(()) };
+    let (name, program) = (process.identity.clone(), process.program.clone());
+    world.end(process, how).await?;
+    sleep(fault.lasts).await;
+    let another = format!("replica-{}-{:06x}", replica.number, fault.choice & 0xFF_FFFF);
+    let name = if fault.choice.is_multiple_of(2) { name } else { another };
+    world.start(replica, &mut running, &name, &program).await
+}
+
+fn failure(code: Code) -> Failure {
+    Failure {
+        code,
+        message: "as chaos wants".to_owned(),
+        echo_secrets: false,
+        pad_bytes: 0,
+    }
+}
+
+async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
+    let _alone = driver.behaviour.lock().await;
+    let choice = usize::try_from(fault.choice % 1024).unwrap_or_default();
+    let methods = [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume];
+    let rule = match choice % 3 {
+        0 => Rule::any(),
+        other => Rule::on(methods[other - 1]),
+    };
+    let before = [
+        Code::Unavailable,
+        Code::Internal,
+        Code::Aborted,
+        Code::ResourceExhausted,
+        Code::DeadlineExceeded,
+        Code::Unknown,
+        Code::FailedPrecondition,
+        Code::NotFound,
+        Code::InvalidArgument,
+    ];
+    let after = [
+        Code::Unavailable,
+        Code::Aborted,
+        Code::DeadlineExceeded,
+        Code::Cancelled,
+    ];
+    let rule = match fault.kind {
+        Kind::Away => {
+            driver.mock.stop().await;
+            sleep(fault.lasts).await;
+            return driver.mock.start_again().await.map_err(other);
+        }
+        Kind::Capability => {
+            let publishes = ControllerCapability::PublishUnpublishVolume;
+            driver.mock.set_capability(publishes, false);
+            driver.mock.drop_connections();
+            sleep(fault.lasts).await;
+            driver.mock.set_capability(publishes, true);
+            driver.mock.drop_connections();
+            return Ok(());
+        }
+        Kind::Drop if choice / 3 % 2 == 0 => rule.action(Action::DropConnection),
+        Kind::Drop => rule.action(Action::DropConnectionAfterWork),
+        Kind::Fail => rule.action(Action::Fail(failure(before[choice / 3 % before.len()]))),
+        Kind::FailAfter => rule.action(Action::FailAfterWork(failure(after[choice / 3 % after.len()]))),
+        Kind::Hang => rule.hang(),
+        Kind::Late => rule.late_success(),
+        _ => rule.delay(Duration::from_millis(500 + fault.choice % 4500)),
+    };
+    world.recorder.note("", format!("{}: {rule:?}", driver.name));
+    driver.mock.script(rule);
+    sleep(fault.lasts).await;
+    driver.mock.clear_rules();
+    Ok(())
+}
+
+/// Changes that are valid at any time, each of another part of the settings.
+const CHANGES: [&str; 12] = [
+    r#"{"concurrency": {"attach": 1}}"#,
+    r#"{"concurrency": {"detach": 1}}"#,
+    r#"{"concurrency": {"perNode": 1}}"#,
+    r#"{"concurrency": {"callsPerSecond": 10}}"#,
+    r#"{"kubernetesApi": {"qps": 20, "burst": 5}}"#,
+    r#"{"timeouts": {"publish": "50ms"}}"#,
+    r#"{"timeouts": {"unpublish": "50ms"}}"#,
+    r#"{"leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s"}}"#,
+    r#"{"reconcileSync": {"mode": "Disabled"}}"#,
+    r#"{"suspend": true}"#,
+    r#"{"backoff": {"initial": "1ms", "max": "10ms"}}"#,
+    r#"{"driverName": "another.chaos.test"}"#,
+];
+
+/// Merges as a JSON merge patch does.
+pub fn merge(into: &mut Value, change: &Value) {
+    match (into, change) {
+        (Value::Object(into), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, change) => *into = change.clone(),
+    }
+}
+
+async fn patch(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
+    let _alone = driver.settings.lock().await;
+    let change = if fault.kind == Kind::Namespace {
+        // Calls are under way meanwhile.
+        for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
+            driver.mock.script(Rule::on(method).delay(UNDER_WAY).times(10));
+        }
+        sleep(Duration::from_secs(1)).await;
+        json!({"leaderElection": {"namespace": OTHER_NAMESPACE}})
+    } else {
+        let index = usize::try_from(fault.choice % CHANGES.len() as u64).unwrap_or_default();
+        serde_json::from_str(CHANGES[index])?
+    };
+    world
+        .recorder
+        .note("", format!("AttacherConfig {}: {change}", driver.config));
+    let mut spec = driver.spec.clone();
+    merge(&mut spec, &change);
+    configure(world, driver, &spec).await?;
+    sleep(fault.lasts).await;
+    configure(world, driver, &driver.spec).await
+}
+
+/// Applies settings as soon as the API server takes them.
+pub async fn configure(world: &World, driver: &Driver, spec: &Value) -> Result<()> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        match apply_config(&world.client, &driver.config, spec.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+        sleep(PAUSE).await;
+    }
+    Err(last.unwrap_or_else(|| Error::Other("never tried".to_owned())))
+}
+
+async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
+    let _alone = driver.settings.lock().await;
+    let api: Api<AttacherConfig> = Api::all(world.client.clone());
+    for _ in 0..TRIES {
+        let deleted = api.delete(&driver.config, &DeleteParams::default()).await;
+        if matches!(deleted, Err(kube::Error::Api(status)) if status.is_not_found()) {
+            break;
+        }
+        sleep(PAUSE).await;
+    }
+    sleep(fault.lasts).await;
+    configure(world, driver, &driver.spec).await
+}
+
+async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
+    for namespace in [IDENTITY, OTHER_NAMESPACE] {
+        world.recorder.term(Term {
+            driver: driver.name.clone(),
+            namespace: namespace.to_owned(),
+            holder: None,
+            acquired: Timestamp::now(),
+        });
+        let api: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
+        // It may not be there, or the API server may be away.
+        drop(api.delete(&lease_name(&driver.name), &DeleteParams::default()).await);
+    }
+    Ok(())
+}
+
+async fn restart(world: &World, fault: &Planned) -> Result<()> {
+    let _alone = world.control_plane.lock().await;
+    if fault.kind == Kind::Api {
+        world.cluster.stop_apiserver();
+        sleep(fault.lasts).await;
+        return world.cluster.start_apiserver().await;
+    }
+    world.cluster.stop_etcd();
+    sleep(fault.lasts).await;
+    world.cluster.start_etcd().await
+}
+
+/// Starts replicas that are not there: after a round nobody is missing.
+pub async fn make_whole(world: &World) -> Result<()> {
+    world.heal();
+    world.look_after_replicas().await?;
+    for replica in &world.replicas {
+        let mut running = replica.running.lock().await;
+        if running.is_none() {
+            world
+                .start(
+                    replica,
+                    &mut running,
+                    &format!("replica-{}", replica.number),
+                    &this_version(),
+                )
+                .await?;
+        }
+    }
+    Ok(())
+}

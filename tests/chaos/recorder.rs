@@ -1,0 +1,169 @@
+//! Where everybody writes down what happens.
+
+use std::sync::Arc;
+
+use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::checker::Kind;
+use super::history::{Call, Finding, History, Note, Observation, Place, Process, Step, Stop, Term};
+
+/// A history that grows. Clones write into the same one.
+#[derive(Clone, Default)]
+pub struct Recorder {
+    history: Arc<Mutex<History>>,
+    /// Whether lines for people are printed at once too.
+    aloud: bool,
+}
+
+impl Recorder {
+    /// An empty one.
+    pub fn new(aloud: bool) -> Self {
+        Self {
+            history: Arc::default(),
+            aloud,
+        }
+    }
+
+    /// A line for people; `object` is empty when it is about everything.
+    pub fn note(&self, object: &str, text: impl Into<String>) {
+        let note = Note {
+            at: Timestamp::now(),
+            object: object.to_owned(),
+            text: text.into(),
+        };
+        if self.aloud && object.is_empty() {
+            eprintln!("{} {}", note.at.strftime("%H:%M:%S%.3f"), note.text);
+        }
+        self.history.lock().notes.push(note);
+    }
+
+    /// A step of a worker, at this moment.
+    pub fn step(&self, place: &Place, step: Step) {
+        let observation = Observation {
+            at: Timestamp::now(),
+            place: place.clone(),
+            step,
+        };
+        self.history.lock().observations.push(observation);
+    }
+
+    /// Something that was found wrong at this moment.
+    pub fn finding(&self, kind: Kind, object: &str, text: impl Into<String>) {
+        let finding = Finding {
+            at: Timestamp::now(),
+            kind,
+            object: object.to_owned(),
+            text: text.into(),
+        };
+        self.note("", format!("FOUND {kind:?} {object}: {}", finding.text));
+        self.history.lock().findings.push(finding);
+    }
+
+    /// The holder of a Lease, unless it is the one that was written down last.
+    pub fn term(&self, term: Term) {
+        let mut history = self.history.lock();
+        let mut of_lease = history
+            .terms
+            .iter()
+            .filter(|last| last.driver == term.driver && last.namespace == term.namespace);
+        if of_lease
+            .next_back()
+            .is_none_or(|last| last.holder != term.holder || last.acquired < term.acquired)
+        {
+            history.terms.push(term);
+        }
+    }
+
+    /// Who held the Lease of a driver last, as far as is known.
+    pub fn holder(&self, driver: &str) -> Option<String> {
+        let history = self.history.lock();
+        let of_driver = history.terms.iter().filter(|term| term.driver == driver);
+        of_driver.max_by_key(|term| term.acquired)?.holder.clone()
+    }
+
+    /// Whether a worker has attached a volume to a place and not asked for anything else since.
+    pub fn is_wanted(&self, place: &Place) -> bool {
+        let history = self.history.lock();
+        let last = history.observations.iter().rfind(|step| step.place == *place);
+        last.is_some_and(|last| matches!(last.step, Step::Attached { .. }))
+    }
+
+    /// A process that was started.
+    pub fn started(&self, process: Process) {
+        self.history.lock().processes.push(process);
+    }
+
+    /// Changes what is written down of a process, the last one of that number.
+    fn change(&self, pid: u32, change: impl FnOnce(&mut Process)) {
+        let mut history = self.history.lock();
+        if let Some(process) = history.processes.iter_mut().rfind(|process| process.pid == pid) {
+            change(process);
+        }
+    }
+
+    /// A process is about to be stopped by a signal.
+    pub fn stops(&self, pid: u32) {
+        self.change(pid, |process| {
+            process.stops.push(Stop {
+                from: Timestamp::now(),
+                to: None,
+            });
+        });
+    }
+
+    /// It is about to go on.
+    pub fn goes_on(&self, pid: u32) {
+        self.change(pid, |process| {
+            if let Some(stop) = process.stops.last_mut() {
+                stop.to = Some(Timestamp::now());
+            }
+        });
+    }
+
+    /// It is gone.
+    pub fn ended(&self, pid: u32) {
+        self.change(pid, |process| process.ended = Some(Timestamp::now()));
+    }
+
+    /// etcd went back to a copy at the time `from`, and everything was taken back by now.
+    pub fn restored(&self, from: Timestamp) {
+        self.history.lock().restores.push((from, Timestamp::now()));
+    }
+
+    /// Everything so far, with the calls that the drivers recorded.
+    pub fn history(&self, calls: impl IntoIterator<Item = (String, Vec<CallRecord>)>) -> History {
+        let mut history = self.history.lock().clone();
+        for (driver, records) in calls {
+            history
+                .calls
+                .extend(records.iter().filter_map(|record| call(&driver, record)));
+        }
+        history
+    }
+}
+
+/// A recorded call, if it publishes or unpublishes.
+pub fn call(driver: &str, record: &CallRecord) -> Option<Call> {
+    let publish = match record.method {
+        Method::ControllerPublishVolume => true,
+        Method::ControllerUnpublishVolume => false,
+        _ => return None,
+    };
+    let place = Place {
+        driver: driver.to_owned(),
+        volume: record.volume.clone()?,
+        node: record.node.clone().unwrap_or_default(),
+    };
+    let code = record.code.map(|code| format!(" {code:?}")).unwrap_or_default();
+    Some(Call {
+        place,
+        publish,
+        pid: record.caller_pid?,
+        started: record.started,
+        finished: record.finished,
+        cancelled: matches!(record.outcome, Outcome::Cancelled | Outcome::Late),
+        outcome: format!("{:?}{code}", record.outcome),
+    })
+}

@@ -1,0 +1,470 @@
+//! Those who attach and detach volumes all the while, as the attach/detach controller does: by name, never at a second node before
+//! the VolumeAttachment of the first is gone, and never again before the old one is gone. Each looks at the driver whenever the API
+//! server says that something is done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_attacher_operator::api::names::finalizer_name;
+use fastrand::Rng;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::history::{Place, Step};
+use super::world::{World, is_shared, node, volume};
+use crate::support::Result;
+
+/// What was wanted has come about so long after the last fault, at the latest.
+pub const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// A volume whose VolumeAttachment is gone is free so long after it at the latest: before it is looked whether all is at rest.
+const FREE_WITHIN: Duration = Duration::from_secs(20);
+/// How long is waited before something is looked at again that tells nobody of news, or was refused.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What workers are told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// To attach and detach.
+    Work,
+    /// To finish what they began, and wait.
+    Rest,
+    /// To bring about where the run ends, which the seed says, and wait.
+    Final,
+    /// To detach everything, and wait.
+    Empty,
+    /// To do nothing at all: what they know is not true any more.
+    Forget,
+}
+
+/// One worker: it has a volume of its own, or one node of a volume that may be at many.
+struct Worker {
+    world: Arc<World>,
+    driver: usize,
+    volume: String,
+    nodes: Vec<String>,
+    /// Where it is attached, or is to be.
+    last: Option<Held>,
+    random: Rng,
+    api: Api<VolumeAttachment>,
+    orders: watch::Receiver<Order>,
+    state: Arc<States>,
+    number: usize,
+}
+
+/// A VolumeAttachment that a worker made.
+#[derive(Clone, Debug)]
+struct Held {
+    node: String,
+    uid: String,
+}
+
+/// What the workers do at the moment.
+#[derive(Default)]
+struct States {
+    states: Mutex<BTreeMap<usize, State>>,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    place: Place,
+    name: String,
+    /// The order that it has carried out, and waits after.
+    done: Option<Order>,
+    wanted: String,
+}
+
+impl States {
+    fn set(&self, number: usize, state: State) {
+        self.states.lock().insert(number, state);
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// All workers. They end when this is dropped.
+pub struct Workers {
+    world: Arc<World>,
+    orders: watch::Sender<Order>,
+    state: Arc<States>,
+    count: usize,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// Somebody gave another order, so that what is being done is of no use.
+struct Interrupted;
+
+type Done = std::result::Result<(), Interrupted>;
+
+/// The name of a VolumeAttachment: the same whenever a volume is attached to the same node, as with the attach/detach controller.
+pub fn attachment_name(volume: &str, node: &str) -> String {
+    format!("{volume}-{node}")
+}
+
+impl Workers {
+    /// Begins to work.
+    pub fn start(world: &Arc<World>, seed: u64) -> Self {
+        let (orders, state) = (watch::Sender::new(Order::Work), Arc::new(States::default()));
+        let all: Vec<String> = (0..world.scale.nodes).map(node).collect();
+        let mut seats = Vec::new();
+        for (driver, number) in (0..world.scale.drivers).flat_map(|it| (0..world.scale.volumes).map(move |of| (it, of)))
+        {
+            let volume = volume(driver, number);
+            if is_shared(number) {
+                seats.extend(
+                    all.iter()
+                        .take(2)
+                        .map(|node| (driver, volume.clone(), vec![node.clone()])),
+                );
+            } else {
+                seats.push((driver, volume, all.clone()));
+            }
+        }
+        let count = seats.len();
+        let begin = |(number, (driver, volume, nodes)): (usize, (usize, String, Vec<String>))| {
+            let worker = Worker {
+                world: Arc::clone(world),
+                driver,
+                volume,
+                nodes,
+                last: None,
+                random: Rng::with_seed(seed.wrapping_add(number as u64)),
+                api: Api::all(world.client.clone()),
+                orders: orders.subscribe(),
+                state: Arc::clone(&state),
+                number,
+            };
+            AbortOnDropHandle::new(tokio::spawn(worker.work(seed)))
+        };
+        let tasks = seats.into_iter().enumerate().map(begin).collect();
+        Self {
+            world: Arc::clone(world),
+            orders,
+            state,
+            count,
+            _tasks: tasks,
+        }
+    }
+
+    /// Gives an order; does not wait.
+    pub fn order(&self, order: Order) {
+        self.orders.send_replace(order);
+    }
+
+    /// Gives an order and waits until all have carried it out; writes down who did not in time. Answers how long it took.
+    pub async fn settle(&self, order: Order) -> Duration {
+        let started = std::time::Instant::now();
+        self.order(order);
+        let mut changes = self.state.changes.subscribe();
+        let all = async { while self.waiting(order).len() < self.count && changes.changed().await.is_ok() {} };
+        if timeout(SETTLED_WITHIN, all).await.is_err() {
+            let states = self.state.states.lock().clone();
+            for state in states.into_values().filter(|state| state.done != Some(order)) {
+                let found = self.world.watched.get(&state.name).map(|object| brief(&object));
+                let found = found.unwrap_or_else(|| "no VolumeAttachment".to_owned());
+                self.world.recorder.step(
+                    &state.place,
+                    Step::Overdue {
+                        wanted: state.wanted,
+                        found,
+                    },
+                );
+            }
+        }
+        started.elapsed()
+    }
+
+    fn waiting(&self, order: Order) -> Vec<usize> {
+        let states = self.state.states.lock();
+        states
+            .iter()
+            .filter(|(_, state)| state.done == Some(order))
+            .map(|(number, _)| *number)
+            .collect()
+    }
+}
+
+/// What matters of a VolumeAttachment, for people.
+pub fn brief(object: &VolumeAttachment) -> String {
+    let metadata = &object.metadata;
+    json!({
+        "resourceVersion": metadata.resource_version, "uid": metadata.uid, "deletionTimestamp": metadata.deletion_timestamp,
+        "finalizers": metadata.finalizers, "annotations": metadata.annotations, "status": object.status,
+    })
+    .to_string()
+}
+
+impl Worker {
+    fn place(&self, node: &str) -> Place {
+        let driver = self.world.drivers[self.driver].name.clone();
+        Place {
+            driver,
+            volume: self.volume.clone(),
+            node: node.to_owned(),
+        }
+    }
+
+    fn step(&self, node: &str, step: Step) {
+        self.world.recorder.step(&self.place(node), step);
+    }
+
+    fn is_published(&self, node: &str) -> bool {
+        let published = self.world.drivers[self.driver].mock.published();
+        published.contains(&(self.volume.clone(), node.to_owned()))
+    }
+
+    fn says(&self, node: &str, wanted: &str, done: Option<Order>) {
+        let state = State {
+            place: self.place(node),
+            name: attachment_name(&self.volume, node),
+            done,
+            wanted: wanted.to_owned(),
+        };
+        self.state.set(self.number, state);
+    }
+
+    async fn work(mut self, seed: u64) {
+        loop {
+            let order = *self.orders.borrow_and_update();
+            let done = match order {
+                Order::Work => {
+                    self.round().await;
+                    continue;
+                }
+                Order::Rest => self.reach(self.node()).await,
+                Order::Final => self.reach(self.end(seed)).await,
+                Order::Empty => self.reach(None).await,
+                Order::Forget => {
+                    self.last = None;
+                    Ok(())
+                }
+            };
+            if done.is_ok() {
+                let node = self.node().unwrap_or_else(|| self.nodes[0].clone());
+                self.says(&node, "nothing", Some(order));
+                if self.orders.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn node(&self) -> Option<String> {
+        self.last.as_ref().map(|held| held.node.clone())
+    }
+
+    /// Where the volume is when the run ends: the same for the same seed, whatever happened.
+    fn end(&self, seed: u64) -> Option<String> {
+        let mut random = Rng::with_seed(!seed ^ (self.number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        random
+            .u8(..3)
+            .gt(&0)
+            .then(|| self.nodes[random.usize(..self.nodes.len())].clone())
+    }
+
+    /// Attaches the volume somewhere, or detaches it. What is begun is finished, unless it is all to be forgotten.
+    async fn round(&mut self) {
+        let target = match &self.last {
+            Some(_) if self.random.u8(..3) > 0 => None,
+            _ => Some(self.nodes[self.random.usize(..self.nodes.len())].clone()),
+        };
+        // Somebody changes his mind.
+        if let Some(node) = target.clone().filter(|_| self.random.u8(..6) == 0) {
+            if self.reach(None).await.is_ok() && self.create(&node).await.is_ok() {
+                sleep(Duration::from_millis(self.random.u64(..600))).await;
+                // It is at rest only when it is detached again.
+                drop(self.reach(None).await);
+            }
+        } else if self.reach(target).await.is_ok() {
+            let pause = Duration::from_millis(self.random.u64(..2500));
+            drop(timeout(pause, self.orders.changed()).await);
+        }
+    }
+
+    fn forgotten(&self) -> Done {
+        if *self.orders.borrow() == Order::Forget {
+            Err(Interrupted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Brings the volume to a node, or away from all.
+    async fn reach(&mut self, target: Option<String>) -> Done {
+        if let Some(held) = self.last.clone().filter(|held| target.as_ref() != Some(&held.node)) {
+            self.says(&held.node, "detached", None);
+            self.detach(&held).await?;
+            self.last = None;
+        }
+        if let Some(node) = target {
+            self.says(&node, "attached", None);
+            if self.last.is_none() {
+                self.create(&node).await?;
+            }
+            self.wait_attached().await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the VolumeAttachment.
+    async fn create(&mut self, node: &str) -> Done {
+        let name = attachment_name(&self.volume, node);
+        let driver = &self.world.drivers[self.driver].name;
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": self.volume}},
+        });
+        // It has the form of the type.
+        let Ok(object) = serde_json::from_value::<VolumeAttachment>(object) else {
+            return Err(Interrupted);
+        };
+        self.step(node, Step::Create);
+        let made = loop {
+            self.forgotten()?;
+            match self.api.create(&PostParams::default(), &object).await {
+                Ok(made) => break made,
+                // The answer to an earlier try was lost: before the first one it was gone.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    if let Ok(made) = self.api.get(&name).await {
+                        break made;
+                    }
+                }
+                Err(_) => {}
+            }
+            sleep(PAUSE).await;
+        };
+        self.last = Some(Held {
+            node: node.to_owned(),
+            uid: made.uid().unwrap_or_default(),
+        });
+        Ok(())
+    }
+
+    async fn wait_attached(&self) -> Done {
+        let Some(Held { node, uid }) = &self.last else {
+            return Ok(());
+        };
+        let name = attachment_name(&self.volume, node);
+        let mut changes = self.world.watched.changes();
+        loop {
+            self.forgotten()?;
+            let attachment = self
+                .world
+                .watched
+                .get(&name)
+                .filter(|object| object.metadata.uid.as_ref() == Some(uid));
+            if attachment.is_some_and(|object| object.status.as_ref().is_some_and(|status| status.attached)) {
+                let published = self.is_published(node);
+                self.step(node, Step::Attached { published });
+                return Ok(());
+            }
+            drop(timeout(Duration::from_secs(1), changes.changed()).await);
+        }
+    }
+
+    async fn detach(&self, held: &Held) -> Done {
+        let Held { node, uid } = held;
+        let name = attachment_name(&self.volume, node);
+        let finalizer = finalizer_name(&self.world.drivers[self.driver].name);
+        let ours = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        self.step(node, Step::Delete);
+        let carried = loop {
+            self.forgotten()?;
+            match self.api.delete(&name, &ours).await {
+                // Without a time of deletion the object was gone at once, and is shown as it was last: with a finalizer that was
+                // added during the deletion, and lost.
+                Ok(answer) => {
+                    break answer.left().is_some_and(|object| {
+                        object.metadata.deletion_timestamp.is_some() && object.finalizers().contains(&finalizer)
+                    });
+                }
+                Err(kube::Error::Api(status)) if status.is_not_found() => break false,
+                Err(_) => sleep(PAUSE).await,
+            }
+        };
+        self.step(node, Step::DeleteAnswered { finalizer: carried });
+        self.wait_gone(&name, uid).await?;
+        self.step(node, Step::Gone);
+        self.wait_free(node).await
+    }
+
+    async fn wait_gone(&self, name: &str, uid: &str) -> Done {
+        let mut changes = self.world.watched.changes();
+        loop {
+            self.forgotten()?;
+            let is_other = |uid_found: Option<String>| uid_found.as_deref() != Some(uid);
+            if is_other(self.world.watched.get(name).and_then(|object| object.uid())) {
+                // The watch may be behind, and not show it yet.
+                let live = self.api.get_opt(name).await;
+                if live.is_ok_and(|live| is_other(live.and_then(|object| object.uid()))) {
+                    return Ok(());
+                }
+            }
+            drop(timeout(Duration::from_secs(1), changes.changed()).await);
+        }
+    }
+
+    async fn wait_free(&self, node: &str) -> Done {
+        let mock = &self.world.drivers[self.driver].mock;
+        let key = (self.volume.clone(), node.to_owned());
+        let free = mock.wait_for_published(|published| !published.contains(&key));
+        let mut orders = self.orders.clone();
+        tokio::select! {
+            _ = free => self.step(node, Step::Free),
+            () = sleep(FREE_WITHIN) => {
+                self.step(node, Step::Kept);
+                // So that the rest of the run tells something.
+                mock.drift_detach(&key.0, &key.1);
+            }
+            _ = orders.wait_for(|order| *order == Order::Forget) => return Err(Interrupted),
+        }
+        Ok(())
+    }
+}
+
+/// Follows a driver and writes down whenever a volume for one node is at two.
+pub async fn watch_two_nodes(world: Arc<World>, driver: usize) -> Result<()> {
+    let at_two = |published: &std::collections::BTreeSet<(String, String)>| {
+        let mut nodes: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+        for (volume, node) in published {
+            nodes.entry(volume).or_default().push(node);
+        }
+        let number = |volume: &str| {
+            volume
+                .rsplit('v')
+                .next()
+                .and_then(|number| number.parse::<usize>().ok())
+        };
+        let single = |volume: &str| number(volume).is_some_and(|number| !is_shared(number));
+        let wrong = nodes
+            .into_iter()
+            .filter(|(volume, nodes)| nodes.len() > 1 && single(volume));
+        wrong
+            .map(|(volume, nodes)| (volume.clone(), format!("published at {nodes:?}")))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let mock = &world.drivers[driver].mock;
+    let mut known = BTreeMap::new();
+    loop {
+        let published = mock.wait_for_published(|published| at_two(published) != known).await;
+        let now = at_two(&published);
+        for (volume, text) in now.iter().filter(|(volume, _)| !known.contains_key(*volume)) {
+            world
+                .recorder
+                .finding(super::checker::Kind::TwoNodes, volume, text.clone());
+        }
+        known = now;
+    }
+}

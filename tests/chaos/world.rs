@@ -1,0 +1,366 @@
+//! The cluster of a run: a control plane, drivers, volumes, nodes, and replicas of the operator, each behind a link of its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle};
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::history::Process;
+use super::link::Link;
+use super::other;
+use super::recorder::Recorder;
+use super::watched::Watched;
+use crate::support::operator::{self, IDENTITY, apply_config, wait_condition};
+use crate::support::{ControlPlane, Fixtures, Operator, OperatorOptions, Options, Result, Volume};
+
+/// Where the Leases of a driver are moved to by some faults.
+pub const OTHER_NAMESPACE: &str = "chaos-leases";
+/// Longer than a process needs to start or to end.
+const PROCESS_LIMIT: Duration = Duration::from_mins(1);
+
+/// A program of the operator.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub version: &'static str,
+    pub path: PathBuf,
+}
+
+/// The program that was built with this test.
+pub fn this_version() -> Program {
+    let path = env!("CARGO_BIN_EXE_csi-attacher-operator").into();
+    Program { version: "new", path }
+}
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    pub drivers: usize,
+    /// Of each driver. Each fourth may be at many nodes.
+    pub volumes: usize,
+    pub nodes: usize,
+    pub replicas: usize,
+}
+
+/// A driver with its AttacherConfig.
+pub struct Driver {
+    pub name: String,
+    /// Name of the AttacherConfig.
+    pub config: String,
+    pub spec: Value,
+    pub mock: MockHandle,
+    /// Who changes how it behaves; one at a time.
+    pub behaviour: Mutex<()>,
+    /// Who changes its AttacherConfig.
+    pub settings: Mutex<()>,
+}
+
+/// A replica: its process may be another one from time to time.
+pub struct Replica {
+    pub number: usize,
+    pub link: Link,
+    /// Who does something to the process holds this.
+    pub running: Mutex<Option<Running>>,
+    /// Name of the last process.
+    pub identity: parking_lot::Mutex<String>,
+}
+
+/// A process of a replica.
+pub struct Running {
+    pub identity: String,
+    pub pid: u32,
+    pub program: Program,
+    operator: Operator,
+}
+
+/// Everything of a run.
+pub struct World {
+    pub scale: Scale,
+    pub recorder: Recorder,
+    pub client: Client,
+    pub watched: Watched,
+    // In this order: replicas before drivers and the API server.
+    pub replicas: Vec<Replica>,
+    pub drivers: Vec<Driver>,
+    pub fixtures: Fixtures,
+    pub cluster: Arc<ControlPlane>,
+    /// Who stops parts of the control plane.
+    pub control_plane: Mutex<()>,
+    logs: Option<PathBuf>,
+    _sockets: tempfile::TempDir,
+}
+
+/// Name of a node; the drivers know it by the same.
+pub fn node(number: usize) -> String {
+    format!("node-{number}")
+}
+
+/// Name of a volume: of the PersistentVolume and at the driver.
+pub fn volume(driver: usize, number: usize) -> String {
+    format!("d{driver}-v{number:02}")
+}
+
+/// Whether a volume may be at many nodes.
+pub fn is_shared(number: usize) -> bool {
+    number % 4 == 3
+}
+
+impl World {
+    /// Starts everything but the replicas.
+    pub async fn set(scale: Scale, recorder: Recorder) -> Result<Self> {
+        let cluster = Arc::new(Box::pin(ControlPlane::start(Options::default())).await?);
+        let client = cluster.admin_client().await?;
+        let fixtures = Fixtures::new(client.clone()).with_limit(PROCESS_LIMIT);
+        operator::install(&cluster).await?;
+        cluster.apply_yaml(&lease_rights()).await?;
+        let sockets = tempfile::tempdir().map_err(other)?;
+        let mut drivers = Vec::new();
+        for number in 0..scale.drivers {
+            drivers.push(driver(number, &sockets, &fixtures, scale.volumes).await?);
+        }
+        let names: Vec<String> = drivers.iter().map(|driver| driver.name.clone()).collect();
+        for number in 0..scale.nodes {
+            let (node, of_node) = (node(number), node(number));
+            let registered: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), of_node.as_str())).collect();
+            fixtures.csi_node_with(&node, &registered).await?;
+        }
+        let leases: BTreeMap<String, String> = names.iter().map(|name| (lease_name(name), name.clone())).collect();
+        let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
+        let mut replicas = Vec::new();
+        for number in 0..scale.replicas {
+            let link = Link::start(
+                &original,
+                &format!("link-{number}"),
+                number % 2 == 0,
+                recorder.clone(),
+                leases.clone(),
+            )
+            .await?;
+            replicas.push(Replica {
+                number,
+                link,
+                running: Mutex::default(),
+                identity: parking_lot::Mutex::default(),
+            });
+        }
+        let logs = std::env::var_os("CHAOS_LOGS").map(PathBuf::from);
+        if let Some(folder) = &logs {
+            std::fs::create_dir_all(folder).map_err(other)?;
+        }
+        let watched = Watched::start(cluster.admin_client().await?);
+        Ok(Self {
+            scale,
+            recorder,
+            client,
+            watched,
+            replicas,
+            drivers,
+            fixtures,
+            cluster,
+            control_plane: Mutex::default(),
+            logs,
+            _sockets: sockets,
+        })
+    }
+
+    /// Starts all replicas, and waits until one of them works for each driver.
+    pub async fn start_replicas(&self, program: &Program) -> Result<()> {
+        for replica in &self.replicas {
+            let mut running = replica.running.lock().await;
+            self.start(replica, &mut running, &format!("replica-{}", replica.number), program)
+                .await?;
+        }
+        for driver in &self.drivers {
+            apply_config(&self.client, &driver.config, driver.spec.clone()).await?;
+        }
+        for driver in &self.drivers {
+            wait_condition(&self.client, &driver.config, "Ready", "True", None).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a process of a replica.
+    pub async fn start(
+        &self,
+        replica: &Replica,
+        running: &mut Option<Running>,
+        identity: &str,
+        program: &Program,
+    ) -> Result<()> {
+        let options = OperatorOptions::new(&program.path).argument(format!("--identity={identity}"));
+        let started = Timestamp::now();
+        let operator = Operator::start_with(replica.link.kubeconfig(), options)?;
+        let find = async {
+            loop {
+                // `env` becomes the operator.
+                match operator.pid() {
+                    Ok(pid) => return pid,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let pid = tokio::time::timeout(PROCESS_LIMIT, find).await.map_err(other)?;
+        self.recorder.started(Process {
+            identity: identity.to_owned(),
+            pid,
+            version: program.version,
+            started,
+            ended: None,
+            stops: Vec::new(),
+        });
+        identity.clone_into(&mut replica.identity.lock());
+        let text = format!("{identity} begins as process {pid} ({})", program.version);
+        self.recorder.note("", text);
+        *running = Some(Running {
+            identity: identity.to_owned(),
+            pid,
+            program: program.clone(),
+            operator,
+        });
+        Ok(())
+    }
+
+    /// Ends a process by a signal, and waits until it is gone.
+    pub async fn end(&self, mut running: Running, signal: &str) -> Result<()> {
+        running.operator.signal(signal)?;
+        if running.operator.wait_ended(PROCESS_LIMIT).await.is_err() {
+            let text = format!("does not end within {PROCESS_LIMIT:?} after SIG{signal}");
+            self.recorder
+                .finding(super::checker::Kind::Overdue, &running.identity, text);
+            running.operator.signal("KILL")?;
+            running.operator.wait_ended(PROCESS_LIMIT).await?;
+        }
+        self.recorder.ended(running.pid);
+        self.keep_log(&running);
+        Ok(())
+    }
+
+    /// Looks whether processes ended that nobody ended, and starts them again.
+    pub async fn look_after_replicas(&self) -> Result<()> {
+        for replica in &self.replicas {
+            let mut running = replica.running.lock().await;
+            let Some(process) = running.as_mut() else { continue };
+            let Err(_) = process.operator.pid() else { continue };
+            let (identity, program) = (process.identity.clone(), process.program.clone());
+            let log = process.operator.log_text();
+            let tail: Vec<&str> = log.lines().rev().take(5).collect();
+            self.recorder.ended(process.pid);
+            let text = format!(
+                "{identity} ended by itself; the end of its log, last line first: {}",
+                tail.join("\n")
+            );
+            self.recorder
+                .finding(super::checker::Kind::ProcessEnded, &identity, text);
+            self.keep_log(process);
+            self.start(replica, &mut running, &identity, &program).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the logs of those that run, if `CHAOS_LOGS` names a folder.
+    pub async fn keep_logs(&self) {
+        for replica in &self.replicas {
+            if let Some(running) = &*replica.running.lock().await {
+                self.keep_log(running);
+            }
+        }
+    }
+
+    fn keep_log(&self, running: &Running) {
+        if let Some(folder) = &self.logs {
+            let path = folder.join(format!("{}-{}.log", running.identity, running.pid));
+            if let Err(error) = std::fs::write(&path, running.operator.log_text()) {
+                self.recorder
+                    .note("", format!("cannot write {}: {error}", path.display()));
+            }
+        }
+    }
+
+    /// What the drivers recorded.
+    pub fn calls(&self) -> Vec<(String, Vec<CallRecord>)> {
+        self.drivers
+            .iter()
+            .map(|driver| (driver.name.clone(), driver.mock.calls()))
+            .collect()
+    }
+
+    /// Takes all faults of links and drivers back.
+    pub fn heal(&self) {
+        self.replicas.iter().for_each(|replica| replica.link.heal());
+        self.drivers.iter().for_each(|driver| driver.mock.clear_rules());
+    }
+}
+
+/// The right to Leases in the other namespace, as the chart grants it for `leaderElection.namespace`.
+fn lease_rights() -> String {
+    let verbs = ["get", "list", "watch", "create", "update", "patch"];
+    let rules = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);
+    let metadata = json!({"name": "chaos-leases", "namespace": OTHER_NAMESPACE});
+    let documents = [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER_NAMESPACE}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": rules}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "chaos-leases"},
+            "subjects": [{"kind": "ServiceAccount", "name": IDENTITY, "namespace": IDENTITY}],
+        }),
+    ];
+    documents.map(|document| document.to_string()).join("\n---\n")
+}
+
+async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures, volumes: usize) -> Result<Driver> {
+    let name = format!("d{number}.chaos.test");
+    let socket = sockets.path().join(format!("d{number}.sock"));
+    // Calls of the first driver last long, so that most faults find some of them under way.
+    let delays = if number.is_multiple_of(3) {
+        [900, 600]
+    } else {
+        [120, 80]
+    };
+    let builder = MockDriver::builder(&name)
+        .keep_calls(2_000_000)
+        .delay(Method::ControllerPublishVolume, Duration::from_millis(delays[0]))
+        .delay(Method::ControllerUnpublishVolume, Duration::from_millis(delays[1]))
+        // The second driver does not look where else a volume is, as those of many storage systems; the third refuses to do
+        // two things at a time, as others do.
+        .settings(|settings| {
+            settings.refuse_second_node = number % 3 != 1;
+            settings.abort_overlapping = number % 3 == 2;
+        });
+    let builder = (0..volumes).fold(builder, |builder, of| builder.volume(volume(number, of)));
+    let mock = builder.start(&socket).await.map_err(other)?;
+    fixtures.csi_driver(&name, true).await?;
+    for of in 0..volumes {
+        let handle = volume(number, of);
+        let persistent = Volume::new(&handle, &name, &handle);
+        let persistent = if is_shared(of) {
+            persistent.access_modes(&["ReadWriteMany"])
+        } else {
+            persistent
+        };
+        fixtures.persistent_volume(&persistent).await?;
+    }
+    let spec = json!({
+        "endpoint": format!("unix://{}", socket.display()),
+        "driverName": name,
+        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+        "backoff": {"initial": "100ms", "max": "2s"},
+        "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
+        "reconcileSync": {"interval": "3s"},
+    });
+    let config = format!("d{number}");
+    Ok(Driver {
+        name,
+        config,
+        spec,
+        mock,
+        behaviour: Mutex::default(),
+        settings: Mutex::default(),
+    })
+}

@@ -1,0 +1,369 @@
+//! The parts of `make chaos` that are pure: the checker, given histories that are wrong in one way each, the plan, and the settings.
+
+#[allow(
+    dead_code,
+    reason = "some kinds are found by those who look, and only told by the checker"
+)]
+#[path = "../chaos/checker.rs"]
+mod checker;
+#[allow(dead_code, reason = "calls of a real driver are read in the run itself")]
+#[path = "../chaos/effect.rs"]
+mod effect;
+#[path = "../chaos/history.rs"]
+mod history;
+#[path = "../chaos/plan.rs"]
+mod plan;
+#[path = "../chaos/schema.rs"]
+mod schema;
+
+use checker::{Kind, check, story};
+use history::{Call, Finding, History, Note, Observation, Place, Process, Step, Stop, Term};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use csi_attacher_operator::api::AttacherConfig;
+use kube::CustomResourceExt as _;
+
+fn at(milliseconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_millis(milliseconds)
+}
+
+fn place(node: &str) -> Place {
+    Place {
+        driver: "d".to_owned(),
+        volume: "v".to_owned(),
+        node: node.to_owned(),
+    }
+}
+
+fn process(pid: u32, identity: &str) -> Process {
+    Process {
+        identity: identity.to_owned(),
+        pid,
+        version: "new",
+        started: at(0),
+        ended: None,
+        stops: Vec::new(),
+    }
+}
+
+fn call(pid: u32, publish: bool, node: &str, from: i64, to: i64) -> Call {
+    Call {
+        place: place(node),
+        publish,
+        pid,
+        started: at(from),
+        finished: Some(at(to)),
+        cancelled: false,
+        outcome: "Answered Ok".to_owned(),
+    }
+}
+
+fn term(holder: &str, acquired: i64) -> Term {
+    Term {
+        driver: "d".to_owned(),
+        namespace: "n".to_owned(),
+        holder: Some(holder.to_owned()),
+        acquired: at(acquired),
+    }
+}
+
+fn step(milliseconds: i64, node: &str, step: Step) -> Observation {
+    Observation {
+        at: at(milliseconds),
+        place: place(node),
+        step,
+    }
+}
+
+/// Process 1 attaches and detaches at a node; then process 2 has the Lease and does so at another.
+fn clean() -> History {
+    History {
+        calls: vec![
+            call(1, true, "a", 1100, 1200),
+            call(1, false, "a", 3100, 3200),
+            call(2, true, "b", 8100, 8200),
+        ],
+        processes: vec![process(1, "one"), process(2, "two")],
+        terms: vec![term("one", 500), term("two", 7000)],
+        observations: vec![
+            step(1000, "a", Step::Create),
+            step(1300, "a", Step::Attached { published: true }),
+            step(3000, "a", Step::Delete),
+            step(3050, "a", Step::DeleteAnswered { finalizer: true }),
+            step(3300, "a", Step::Gone),
+            step(3301, "a", Step::Free),
+            step(8000, "b", Step::Create),
+            step(8300, "b", Step::Attached { published: true }),
+        ],
+        ..History::default()
+    }
+}
+
+/// What is found in the clean history after a change.
+fn found(change: impl FnOnce(&mut History)) -> Vec<Kind> {
+    let mut history = clean();
+    change(&mut history);
+    check(&history).iter().map(|violation| violation.kind).collect()
+}
+
+fn stopped(history: &mut History, from: i64, to: i64) {
+    history.processes[0].stops.push(Stop {
+        from: at(from),
+        to: Some(at(to)),
+    });
+}
+
+#[test]
+fn nothing_is_found_in_a_clean_history() {
+    assert_eq!(found(|_| {}), []);
+}
+
+#[test]
+fn attached_without_being_published_is_found() {
+    let step = |history: &mut History| history.observations[7].step = Step::Attached { published: false };
+    assert_eq!(found(step), [Kind::AttachedNotPublished]);
+    // What a process had sent before it stood still cannot be called back.
+    let with_a_left_call = |history: &mut History| {
+        step(history);
+        history.calls.insert(2, call(1, false, "b", 4000, 8250));
+        stopped(history, 4010, 20_000);
+    };
+    assert_eq!(found(with_a_left_call), []);
+}
+
+#[test]
+fn what_is_kept_after_its_attachment_is_gone_is_found() {
+    let kept = |history: &mut History| history.observations[5].step = Step::Kept;
+    assert_eq!(found(kept), [Kind::GoneButPublished]);
+    // Without the finalizer, which the API server can lose, whoever published must go on to take it back.
+    let lost = |history: &mut History| {
+        kept(history);
+        history.observations[3].step = Step::DeleteAnswered { finalizer: false };
+    };
+    assert_eq!(found(lost), [Kind::GoneButPublished]);
+    let lost_and_killed = |history: &mut History| {
+        lost(history);
+        history.processes[0].ended = Some(at(3250));
+    };
+    assert_eq!(found(lost_and_killed), []);
+}
+
+#[test]
+fn two_processes_in_calls_for_one_volume_are_found() {
+    let beside = |history: &mut History| history.calls[2] = call(2, true, "b", 3150, 3400);
+    assert!(found(beside).contains(&Kind::TwoProcesses));
+    let together = |history: &mut History| {
+        beside(history);
+        history.terms = Vec::new();
+    };
+    assert_eq!(found(together), [Kind::TwoProcesses]);
+    let of_another_volume = |history: &mut History| {
+        together(history);
+        history.calls[2].place.volume = "w".to_owned();
+    };
+    assert_eq!(found(of_another_volume), []);
+}
+
+#[test]
+fn a_call_that_a_stopped_process_left_is_no_violation_but_what_it_does_afterwards_is() {
+    let left = |history: &mut History| {
+        history.calls[1] = call(1, false, "a", 3100, 9000);
+        history.calls[2] = call(2, true, "b", 8100, 8200);
+        stopped(history, 3110, 9500);
+    };
+    assert_eq!(found(left), []);
+    let not_given_up = |history: &mut History| {
+        left(history);
+        history.calls[1].finished = Some(at(20_000));
+    };
+    assert_eq!(found(not_given_up), [Kind::TwoProcesses]);
+    let begun_afterwards = |history: &mut History| {
+        left(history);
+        history.calls.push(call(1, false, "a", 9600, 9700));
+    };
+    assert_eq!(found(begun_afterwards), [Kind::CallWithoutLease]);
+    let begun_while_it_stood = |history: &mut History| {
+        left(history);
+        history.calls.push(call(1, false, "a", 9400, 9450));
+    };
+    assert_eq!(found(begun_while_it_stood), []);
+}
+
+#[test]
+fn a_killed_process_is_in_no_call() {
+    let killed = |history: &mut History| {
+        history.calls[1] = call(1, false, "a", 3100, 8150);
+        history.calls[1].cancelled = true;
+        history.processes[0].ended = Some(at(3120));
+    };
+    assert_eq!(found(killed), []);
+}
+
+#[test]
+fn a_call_while_another_has_the_lease_is_found_wherever_the_lease_is() {
+    let late = |history: &mut History| history.calls.push(call(1, false, "c", 7100, 7200));
+    assert_eq!(found(late), [Kind::CallWithoutLease]);
+    // It still has the Lease of the namespace before.
+    let moved = |history: &mut History| {
+        late(history);
+        history.terms[1].namespace = "m".to_owned();
+    };
+    assert_eq!(found(moved), []);
+    // An old Lease is seen again after a restore of etcd.
+    let seen_again = |history: &mut History| history.terms.push(term("one", 600));
+    assert_eq!(found(seen_again), []);
+}
+
+#[test]
+fn calls_against_the_attachment_are_found() {
+    let in_use = |history: &mut History| history.calls.insert(1, call(1, false, "a", 2000, 2100));
+    assert_eq!(found(in_use), [Kind::UnpublishInUse]);
+    let after_gone = |history: &mut History| history.calls.insert(2, call(1, true, "a", 4000, 4100));
+    assert_eq!(found(after_gone), [Kind::PublishAfterGone]);
+    let lost = |history: &mut History| {
+        after_gone(history);
+        history.observations[3].step = Step::DeleteAnswered { finalizer: false };
+    };
+    assert_eq!(found(lost), []);
+    let restored = |history: &mut History| {
+        in_use(history);
+        history.restores.push((at(1900), at(2500)));
+    };
+    assert_eq!(found(restored), []);
+}
+
+#[test]
+fn what_is_overdue_or_was_found_by_others_is_told() {
+    let overdue = |history: &mut History| {
+        let (wanted, found) = ("attached".to_owned(), "nothing".to_owned());
+        history.observations[7].step = Step::Overdue { wanted, found };
+    };
+    assert_eq!(found(overdue), [Kind::Overdue]);
+    let two_nodes = |history: &mut History| {
+        history.findings.push(Finding {
+            at: at(8250),
+            kind: Kind::TwoNodes,
+            object: "v".to_owned(),
+            text: "published at a and b".to_owned(),
+        });
+    };
+    assert_eq!(found(two_nodes), [Kind::TwoNodes]);
+    let by_a_left_call = |history: &mut History| {
+        two_nodes(history);
+        history.calls.insert(2, call(1, true, "a", 3210, 8240));
+        stopped(history, 3220, 9000);
+    };
+    assert_eq!(found(by_a_left_call), []);
+}
+
+#[test]
+fn the_story_tells_of_the_object_and_of_faults_and_of_nothing_else() {
+    let mut history = clean();
+    history.calls.insert(1, call(1, false, "a", 2000, 2100));
+    let note = |milliseconds, object: &str, text: &str| Note {
+        at: at(milliseconds),
+        object: object.to_owned(),
+        text: text.to_owned(),
+    };
+    history.notes = vec![
+        note(1900, "", "begins: stop"),
+        note(1901, "w", "another"),
+        note(90_000, "", "much later"),
+    ];
+    let violations = check(&history);
+    let told = story(&history, &violations[0], 100);
+    for wanted in ["begins: stop", "Unpublish by one", "Attached { published: true }"] {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+    assert!(!told.contains("another") && !told.contains("much later"), "{told}");
+    assert_eq!(story(&history, &violations[0], 2).lines().count(), 2);
+}
+
+#[test]
+fn a_plan_is_the_same_for_the_same_seed_and_has_only_the_faults_that_are_wanted() {
+    let all = plan::Kind::read("").unwrap();
+    assert_eq!(all.len(), plan::KINDS.len());
+    let draw = |seed, number, kinds: &[plan::Kind]| plan::Round::draw(seed, number, kinds, 3, 3);
+    let mut drawn = std::collections::BTreeSet::new();
+    for number in 0..200 {
+        let round = draw(7, number, &all);
+        assert_eq!(round, draw(7, number, &all));
+        drawn.extend(round.faults.iter().map(|fault| fault.kind));
+    }
+    assert_eq!(drawn.len(), all.len(), "every kind is drawn");
+    assert_ne!(draw(7, 0, &all), draw(8, 0, &all));
+    let some = plan::Kind::read("stop, kill").unwrap();
+    let kinds = (0..20).flat_map(|number| draw(7, number, &some).faults);
+    assert!(kinds.map(|fault| fault.kind).all(|kind| some.contains(&kind)));
+    assert_eq!(plan::Kind::read("stop,invented"), Err("invented".to_owned()));
+}
+
+#[test]
+fn the_settings_to_be_walked_are_all_that_the_definition_has() {
+    let definition = serde_json::to_value(AttacherConfig::crd()).unwrap();
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let candidates = schema::candidates(schema);
+    for field in [
+        "spec.backoff.initial",
+        "spec.suspend",
+        "spec.concurrency.attach",
+        "spec.leaderElection.namespace",
+    ] {
+        let values = candidates.iter().filter(|candidate| candidate.field() == field);
+        assert!(values.count() >= 3, "{field}");
+    }
+    let suspend = candidates
+        .iter()
+        .find(|candidate| candidate.field() == "spec.suspend")
+        .unwrap();
+    assert_eq!(suspend.patch(&json!(true)), json!({"spec": {"suspend": true}}));
+    assert_eq!(schema::at(&json!({"suspend": 1}), &suspend.path), &json!(1));
+}
+
+#[test]
+fn durations_of_go_are_read() {
+    for (text, wanted) in [
+        ("1m30s", 90_000),
+        ("1.5s", 1500),
+        ("24h", 86_400_000),
+        ("1500us", 2),
+        ("+7s", 7000),
+    ] {
+        assert_eq!(schema::milliseconds(text), Some(wanted), "{text}");
+    }
+    for text in ["soon", "7", "1x"] {
+        assert_eq!(schema::milliseconds(text), None, "{text}");
+    }
+}
+
+#[test]
+fn an_effect_that_is_not_that_of_the_settings_is_told_with_the_field() {
+    let effect = effect::Effect {
+        publish_deadline: Some(6000),
+        fs_type: Some("ext4".to_owned()),
+        attach_peak: 2,
+        lease_seconds: Some(3),
+        ..effect::Effect::default()
+    };
+    let spec = json!({
+        "timeouts": {"publish": "6s"}, "defaultFsType": "ext4", "concurrency": {"attach": 2},
+        "leaderElection": {"leaseDuration": "3s"},
+    });
+    assert_eq!(effect::wrong(&effect, &spec), [""; 0]);
+    for (pointer, value, field) in [
+        ("/timeouts/publish", json!("7s"), "spec.timeouts.publish"),
+        ("/defaultFsType", json!("xfs"), "spec.defaultFsType"),
+        ("/concurrency/attach", json!(1), "spec.concurrency.attach"),
+        (
+            "/leaderElection/leaseDuration",
+            json!("4s"),
+            "spec.leaderElection.leaseDuration",
+        ),
+    ] {
+        let mut other: Value = spec.clone();
+        *other.pointer_mut(pointer).unwrap() = value;
+        let wrong = effect::wrong(&effect, &other);
+        assert!(matches!(&wrong[..], [one] if one.contains(field)), "{wrong:?}");
+    }
+}
