@@ -82,7 +82,7 @@ impl Store {
     /// Whether what the cache shows of the three kinds is of one state of the API server, as far as can be seen.
     pub fn is_of_one_state(&self) -> bool {
         let round = self.inner.trusted_from.load(Ordering::SeqCst);
-        round == 0 || self.inner.synced.borrow().since(round)
+        round == 0 || self.inner.synced.read().since(round)
     }
 
     async fn listed_since(&self, round: u64) {
