@@ -86,8 +86,8 @@ e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; 
 		CSI_ATTACHER=$$(tests/controlplane/build --path csi-attacher) tests/e2e/cluster tests/e2e/run
 
 # Dependencies are built once more, with some optimisation: without it 100,000 histories take four times as long.
-simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant
-	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
+simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant; SEED_FROM_COMMIT=1 also runs as many that the commit names
+	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) SIMULATION_FRESH=$(if $(SEED_FROM_COMMIT),$$((16#$$(git rev-parse HEAD | cut -c1-12))),0) RUST_BACKTRACE=0 $(CARGO) test --quiet --profile simulation --lib \
 		driver::simulation -- --include-ignored --nocapture --test-threads=1
 
 bench: need-rust controlplane ## Measure attach and detach on a real API server

@@ -6,6 +6,10 @@ use std::time::Duration;
 /// Now.
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Timestamp {
+    #[cfg(test)]
+    if let Some(now) = crate::driver::simulated_time() {
+        return now;
+    }
     Timestamp::now()
 }
 

@@ -33,6 +33,7 @@ pub mod objects;
 mod open_files;
 mod pem;
 pub mod queue;
+mod schedule;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;

@@ -151,6 +151,12 @@ impl Connection {
         });
     }
 
+    /// Makes the connection a lost one.
+    #[cfg(test)]
+    pub(crate) fn lose(&self) {
+        self.link.send_replace(Link::Lost);
+    }
+
     /// Resolves when the connection was lost; never while it was not made.
     ///
     /// A unix socket shows the end of the peer at once, so that no keep-alive is needed; a driver on gRPC for Go would

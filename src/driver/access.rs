@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::Context;
+use super::calls::Calls;
 use super::config_trace::ConfigTrace;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::keys::{Good, Keys, Known};
@@ -32,9 +33,11 @@ const MOST_NAMES: usize = 3;
 /// A driver that answered.
 pub(super) struct Reached {
     pub client: CsiClient,
+    /// Its calls that move volumes.
+    pub calls: Arc<dyn Calls>,
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
-    revision: u64,
+    pub revision: u64,
 }
 
 /// Why there is nobody to work with, and what to look at for a change.
@@ -46,6 +49,32 @@ pub(super) struct Unreached {
 }
 
 /// How a driver is reached.
+pub(super) trait Connector: Send + Sync {
+    /// Connects, and asks who answers.
+    fn reach(&self) -> impl Future<Output = Result<Reached, Unreached>> + Send;
+
+    /// As [`Access::changed`].
+    fn changed(&self, since: &Unreached) -> impl Future<Output = ()> + Send;
+
+    /// As [`Access::renewed`].
+    fn renewed(&self, current: &Reached, publisher: &Publisher) -> impl Future<Output = Reached> + Send;
+}
+
+impl Connector for Access {
+    async fn reach(&self) -> Result<Reached, Unreached> {
+        self.reach().await
+    }
+
+    async fn changed(&self, since: &Unreached) {
+        self.changed(since).await;
+    }
+
+    async fn renewed(&self, current: &Reached, publisher: &Publisher) -> Reached {
+        self.renewed(current, publisher).await
+    }
+}
+
+/// How a driver is reached over the network.
 pub(super) struct Access {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
@@ -114,11 +143,15 @@ impl Access {
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());
         match answer {
-            Ok(handshake) => Ok(Reached {
-                client,
-                handshake,
-                revision,
-            }),
+            Ok(handshake) => {
+                let client = client.named(handshake.plugin.name.as_str().into());
+                Ok(Reached {
+                    calls: Arc::new(client.clone()),
+                    client,
+                    handshake,
+                    revision,
+                })
+            }
             Err(obstacle) => Err(Unreached {
                 obstacle,
                 client: Some(client),
@@ -213,12 +246,6 @@ impl Reached {
     /// What work has to know of the driver.
     pub fn facts(&self) -> DriverFacts {
         DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
-    }
-
-    /// The same, with calls that are counted for the driver.
-    pub fn named(self, driver: &Arc<str>) -> Self {
-        let client = self.client.named(driver.clone());
-        Self { client, ..self }
     }
 }
 

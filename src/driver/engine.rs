@@ -20,6 +20,7 @@ use crate::kubernetes::{RateLimit, Throttle};
 use crate::lease::Term;
 use crate::objects::SecretReference;
 use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
+use crate::schedule;
 use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
 use crate::telemetry::Tracer;
 
@@ -97,19 +98,6 @@ impl Engine {
         client: FencedClient,
         publisher: Publisher,
     ) -> Result<Self, Conflict> {
-        Self::start_by(Rules::default(), context, config, config_name, facts, client, publisher)
-    }
-
-    /// As [`Engine::start`], by these rules.
-    pub fn start_by(
-        rules: Rules,
-        context: Context,
-        config: watch::Receiver<Arc<DriverConfig>>,
-        config_name: Arc<str>,
-        facts: DriverFacts,
-        client: FencedClient,
-        publisher: Publisher,
-    ) -> Result<Self, Conflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
         let observer = QueueMetrics::new(facts.name.clone(), &context.metrics);
@@ -147,7 +135,7 @@ impl Engine {
             config,
             queue,
             publisher,
-            rules,
+            rules: Rules::default(),
             live_release: tokio::sync::Mutex::default(),
             flights: Flights::default(),
             waits,
@@ -156,10 +144,10 @@ impl Engine {
             capability_missed: Notify::new(),
             client,
         });
-        let runner = AbortOnDropHandle::new(tokio::spawn(work_off(work.clone())));
+        let runner = AbortOnDropHandle::new(schedule::spawn(work_off(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
-        let reconciler = lists.then(|| AbortOnDropHandle::new(tokio::spawn(reconcile::run(work.clone()))));
+        let reconciler = lists.then(|| AbortOnDropHandle::new(schedule::spawn(reconcile::run(work.clone()))));
         Ok(Self {
             work,
             runner,

@@ -57,12 +57,12 @@ impl FencedClient {
         Self { calls, term }
     }
 
-    /// As [`FencedClient::new`], over a connection that writes nothing after the term either.
-    pub fn over(client: &CsiClient, term: Option<Term>) -> Self {
+    /// As [`FencedClient::new`], over the connection of `client`, which writes nothing after the term either.
+    pub fn over(client: &CsiClient, calls: Arc<dyn Calls>, term: Option<Term>) -> Self {
         if let Some(term) = term.clone() {
             client.connection().writes_only_while(move || term.may_run());
         }
-        Self::new(Arc::new(client.clone()), term)
+        Self::new(calls, term)
     }
 
     /// The term in which calls are made; none when there is no election.
@@ -72,6 +72,10 @@ impl FencedClient {
 
     /// Whether a call would be sent now.
     pub fn may_start(&self) -> bool {
+        #[cfg(test)]
+        if super::has_flaw(super::Flaw::Unfenced) {
+            return true;
+        }
         self.term.as_ref().is_none_or(Term::may_start)
     }
 
@@ -121,6 +125,10 @@ impl FencedClient {
         let Some(term) = &self.term else {
             return Ok(call.await?);
         };
+        #[cfg(test)]
+        if super::has_flaw(super::Flaw::Unfenced) {
+            return Ok(call.await?);
+        }
         let mut over = pin!(term.over());
         let mut call = pin!(call);
         let mut started = false;

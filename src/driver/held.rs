@@ -62,6 +62,7 @@ impl Held {
             }
         };
         tokio::select! {
+            biased;
             () = self.loses_term() => {}
             () = self.outranked() => {}
             () = away => {}
@@ -117,6 +118,7 @@ impl Held {
             }
         };
         tokio::select! {
+            biased;
             () = engine.drain() => {}
             () = over => {
                 if queue.drained().now_or_never().is_none() {

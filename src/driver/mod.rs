@@ -81,3 +81,5 @@ mod reconcile_tests;
 mod simulation;
 #[cfg(test)]
 mod term_tests;
+#[cfg(test)]
+pub use simulation::{Flaw, has_flaw, of_this_process, simulated_time};

@@ -18,6 +18,10 @@ pub(super) struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
+        #[cfg(test)]
+        if let Some(rules) = super::simulation::mutant_rules() {
+            return rules;
+        }
         Self {
             attachment: decide::attachment,
             settle: decide::settle,

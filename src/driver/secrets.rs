@@ -21,6 +21,7 @@ use crate::decide::Refusal;
 use crate::kubernetes::{Requests, SecretEvent, pause_after};
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::queue::Queue;
+use crate::schedule;
 use crate::store::{AttacherKey, Cause};
 
 /// Secrets of one driver that are asked for. What waits for others waits for the end of its backoff.
@@ -168,7 +169,7 @@ impl SecretWaits {
         self.waiting.changed.notify_one();
         self.looker.get_or_init(|| {
             let look = look(self.waiting.clone(), requests.for_looks(), queue.clone());
-            AbortOnDropHandle::new(tokio::spawn(look))
+            AbortOnDropHandle::new(schedule::spawn(look))
         });
     }
 
@@ -287,6 +288,7 @@ async fn look(waiting: Arc<Waiting>, requests: Requests, queue: Queue<AttacherKe
         let at = due.max(not_before);
         if at > Instant::now() {
             tokio::select! {
+                biased;
                 () = waiting.changed.notified() => {}
                 () = sleep_until(at) => {}
             }

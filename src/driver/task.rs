@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Context;
-use super::access::{Access, Reached, Unreached};
+use super::access::{Access, Connector, Reached, Unreached};
 use super::engine::Engine;
 use super::fence::FencedClient;
 use super::handshake::{Handshake, Obstacle, RETRY};
@@ -76,11 +76,15 @@ fn mode(handshake: &Handshake) -> &'static str {
 
 impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        let access = Access::new(self.name.clone(), self.config.clone(), &self.context);
+        self.run_over(access).await;
+    }
+
+    /// As [`DriverTask::run`], with a driver that is reached this way.
+    pub(super) async fn run_over(mut self, access: impl Connector) {
         let publisher = Publisher::new(self.status.clone());
         let mut held = Held::default();
-        let context = &self.context;
-        let access = Access::new(self.name.clone(), self.config.clone(), context);
         loop {
             if self.stop.is_cancelled() {
                 break;
@@ -95,6 +99,7 @@ impl DriverTask {
             }
             let stop = self.stop.clone();
             let reached = tokio::select! {
+                biased;
                 reached = access.reach() => reached,
                 () = stop.cancelled() => break,
                 () = held.overdue() => {
@@ -146,6 +151,7 @@ impl DriverTask {
         };
         let lost = async {
             tokio::select! {
+                biased;
                 () = given_up => {}
                 () = connection_lost, if stalled => {}
                 () = mended, if stalled => {}
@@ -155,14 +161,15 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &Access, held: &mut Held) {
+    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &impl Connector, held: &mut Held) {
         held.back();
         let facts = reached.facts();
-        let mut reached = reached.named(&facts.name);
+        let mut reached = reached;
         self.introduce(publisher, &reached.handshake);
         if !self.context.store.is_synced() {
             publisher.phase(Phase::Syncing);
             tokio::select! {
+                biased;
                 () = self.context.store.wait_synced() => {}
                 () = self.stop.cancelled() => return,
             }
@@ -178,7 +185,7 @@ impl DriverTask {
             };
             self.announce(&reached.handshake);
             if !self.lead(publisher, &reached, held).await
-                || !self.resume_or_start(publisher, held, &served, client).await
+                || !self.resume_or_start(publisher, held, &served, &reached).await
             {
                 break;
             }
@@ -187,7 +194,7 @@ impl DriverTask {
             match self.work(&facts.name, client, held, renewed).await {
                 Event::Lost | Event::Due => break,
                 Event::Renewed(renewed) if renewed.facts() == facts => {
-                    reached = renewed.named(&facts.name);
+                    reached = *renewed;
                     self.introduce(publisher, &reached.handshake);
                 }
                 // Renewed: by another driver than it was, so that everything starts over.
@@ -233,6 +240,7 @@ impl DriverTask {
         loop {
             let (deposed, outranked) = (held.loses_term(), held.outranked());
             let event = tokio::select! {
+                biased;
                 () = held.capability_missed() => Event::CapabilityMissed,
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => Event::Deposed,
@@ -262,9 +270,10 @@ impl DriverTask {
         publisher: &Publisher,
         held: &mut Held,
         facts: &DriverFacts,
-        client: &CsiClient,
+        reached: &Reached,
     ) -> bool {
-        let calls = FencedClient::over(client, held.term.clone());
+        let client = &reached.client;
+        let calls = FencedClient::over(client, reached.calls.clone(), held.term.clone());
         let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
             running.resume(calls);
@@ -317,6 +326,7 @@ impl DriverTask {
     async fn catch_up(&self, publisher: &Publisher, client: &CsiClient, held: &Held) -> bool {
         publisher.phase(Phase::Syncing);
         tokio::select! {
+            biased;
             () = self.context.store.listed_anew() => true,
             () = self.stop.cancelled() => false,
             () = held.loses_term() => false,
@@ -389,6 +399,7 @@ impl DriverTask {
             }
         };
         tokio::select! {
+            biased;
             () = self.stop.cancelled() => Event::Stop,
             changed = self.config.changed() => if changed.is_ok() { Event::Changed } else { Event::Stop },
             () = lost => Event::Lost,

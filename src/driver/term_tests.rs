@@ -20,7 +20,6 @@ use crate::admin::Health;
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::claims::Claims;
-use crate::csi::CsiClient;
 use crate::events::Events;
 use crate::kubernetes::{Requests, connect};
 use crate::lease::tests::api_server::ApiServer;
@@ -125,7 +124,7 @@ impl Stage {
             clock,
             task,
             publisher: Publisher::new(sender),
-            reached: reached.named(&NAME.into()),
+            reached,
             held,
             status,
             lists,
@@ -144,10 +143,10 @@ impl Stage {
 
     /// Goes on with the engine or starts one; none when that is not done within a moment.
     async fn resume_or_start(&mut self, limit: Duration) -> Option<bool> {
-        let (facts, client): (_, CsiClient) = (self.reached.facts(), self.reached.client.clone());
+        let facts = self.reached.facts();
         let start = self
             .task
-            .resume_or_start(&self.publisher, &mut self.held, &facts, &client);
+            .resume_or_start(&self.publisher, &mut self.held, &facts, &self.reached);
         timeout(limit, start).await.ok()
     }
 

@@ -73,6 +73,7 @@ impl DriverTask {
                     let connection = client.connection();
                     let news = async {
                         tokio::select! {
+                            biased;
                             () = claim.differs_from(&verdict) => {}
                             () = connection.lost() => {}
                         }
@@ -117,6 +118,7 @@ impl DriverTask {
         let connection = client.connection();
         let news = async {
             tokio::select! {
+                biased;
                 () = claim.differs_from(verdict) => {}
                 () = connection.lost() => {}
             }
@@ -168,6 +170,7 @@ impl DriverTask {
             let connection = reached.client.connection();
             let news = async {
                 tokio::select! {
+                    biased;
                     () = candidate.differs_from(&standing) => {}
                     () = candidate.refusal_differs_from(refusal.as_deref()) => {}
                     () = connection.lost() => {}

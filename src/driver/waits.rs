@@ -10,6 +10,7 @@ use super::holds::Holds;
 use super::secrets::SecretWaits;
 use super::status::Publisher;
 use crate::queue::Queue;
+use crate::schedule;
 use crate::store::{AttacherKey, Cause, Forced};
 
 /// The waits of one driver.
@@ -53,7 +54,7 @@ impl CallWaits {
     /// Has an attachment tried again after a call. A wait from before ends: there is one for each attachment at most.
     pub fn wait(&self, name: &Arc<str>, call: Occupied, queue: Queue<AttacherKey>) {
         let key = AttacherKey::Attachment(name.clone());
-        let task = tokio::spawn(async move {
+        let task = schedule::spawn(async move {
             call.ended().await;
             queue.wake(&key, Cause::Retry.into());
         });

@@ -12,6 +12,7 @@ use super::elector::Elector;
 use super::place::change::PlaceChange;
 use super::settings::{self, Timing};
 use super::{Clock, ElectionSettings, LeaseHealth, LeaseShares, Place, PlaceRecord, SeenPlaces, Term};
+use crate::schedule;
 use crate::telemetry::Metrics;
 
 /// What all elections of a process share.
@@ -203,7 +204,7 @@ impl Candidate {
         let (elects, patience) = (campaign.settings.enabled, campaign.settings.timing.renew_deadline);
         let (refusing, refusal) = watch::channel(None);
         let elector = Elector::new(campaign, lease.clone(), metrics, sender, refusing);
-        let task = AbortOnDropHandle::new(tokio::spawn(elector.run(ordered)));
+        let task = AbortOnDropHandle::new(schedule::spawn(elector.run(ordered)));
         Self {
             lease,
             standing,

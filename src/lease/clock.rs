@@ -96,6 +96,15 @@ impl Clock {
         }
     }
 
+    /// Both clocks stood still for so long of the time that has passed, as would two that stop while the machine is suspended.
+    pub fn both_stood_still(&self, behind: Duration) {
+        if let Some(shifts) = &self.shifts {
+            let mut shifts = shifts.lock();
+            shifts.monotonic_behind += behind;
+            shifts.origin += behind;
+        }
+    }
+
     /// CLOCK_MONOTONIC stood still for so long of the time that has passed, as while the machine was suspended.
     pub fn monotonic_stood_still(&self, behind: Duration) {
         if let Some(shifts) = &self.shifts {

@@ -89,6 +89,7 @@ impl Elector {
             match order {
                 Order::Resign => return,
                 Order::Observe => tokio::select! {
+                    biased;
                     () = self.observe() => {}
                     changed = orders.changed() => if changed.is_err() {
                         return;
@@ -97,6 +98,7 @@ impl Elector {
                 Order::Compete => {
                     self.election.stand();
                     let told = tokio::select! {
+                        biased;
                         () = self.compete() => true,
                         told = orders.wait_for(|order| *order != Order::Compete) => told.is_ok(),
                     };
@@ -130,6 +132,7 @@ impl Elector {
             self.term = Some(term.clone());
             let leading = self.lead_when_over(term.clone());
             tokio::select! {
+                biased;
                 () = self.keep(&term) => {}
                 () = leading => return,
             }
@@ -173,6 +176,7 @@ impl Elector {
         let mut next_look = Instant::now();
         loop {
             tokio::select! {
+                biased;
                 () = sleep_until(next_look) => {
                     if let Err(error) = self.read().await {
                         debug!(lease = self.name, error, "cannot look at the Lease; trying again");

@@ -73,6 +73,7 @@ impl Term {
                 return;
             }
             tokio::select! {
+                biased;
                 () = sleep(rest) => {}
                 () = self.0.ended.cancelled() => {}
             }

@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
 use super::{Key, Queue, Run, Ticket, Verdict};
+use crate::schedule;
 
 /// Runs `handler` in a task of its own for each key that the queue hands out, as many at once as the limits of the queue
 /// allow. Ends when the queue is closed and these runs have finished.
@@ -30,7 +31,7 @@ where
             Some(_) = runs.join_next() => {}
             next = queue.next() => match next {
                 Some(ticket) => {
-                    runs.spawn(attempt(ticket, Arc::clone(&handler)));
+                    runs.spawn(schedule::of_this_process(attempt(ticket, Arc::clone(&handler))));
                 }
                 None => break,
             },

@@ -33,9 +33,9 @@ pub use index::Snapshot;
 pub use observe::observe;
 pub use overview::{Around, Marks};
 pub use reading::Reading;
-pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 #[cfg(test)]
-pub(crate) use reflect::{Reflected, follow_from_list};
+pub(crate) use reflect::{COMPARED_EVERY, Reflected, follow_from_list};
+pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
 pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 
@@ -43,7 +43,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::decide::patch::Target;
@@ -63,7 +63,9 @@ pub struct Store {
 struct Inner {
     index: RwLock<Index>,
     routes: RwLock<Routes>,
-    synced: watch::Sender<Synced>,
+    synced: RwLock<Synced>,
+    /// Told of each list. It wakes in the order in which others came, so that a simulation can be repeated.
+    listed: Notify,
     /// How often everything was asked to be listed anew.
     rounds: watch::Sender<u64>,
     /// Attachments that are still to be looked at for a change that the watches brought.
@@ -79,6 +81,9 @@ struct Inner {
     /// What a test of the tests makes the store forget to tell.
     #[cfg(test)]
     deaf: parking_lot::Mutex<Option<Ignores>>,
+    /// Whether it takes what the watches have told for everything.
+    #[cfg(test)]
+    trusting: std::sync::atomic::AtomicBool,
 }
 
 impl Store {
@@ -279,6 +284,11 @@ impl Store {
     /// Makes the store tell nobody of the changes that `ignores` picks.
     pub(crate) fn be_deaf(&self, ignores: Ignores) {
         *self.inner.deaf.lock() = Some(ignores);
+    }
+
+    /// Makes the store list nothing anew when it is asked to.
+    pub(crate) fn trust_the_watches(&self) {
+        self.inner.trusting.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

@@ -37,7 +37,7 @@ const LISTS: usize = 4;
 const WINDOW: Duration = Duration::from_secs(20);
 
 /// How often the version that the API server is at is compared with what is known.
-const COMPARED_EVERY: Duration = Duration::from_secs(20);
+pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
 
 /// A kind that the cache holds.
 pub(crate) trait Reflected:
@@ -279,7 +279,8 @@ pub(super) fn take_in<K: Reflected>(
                 store.react(change);
             }
             *seen = HashSet::new();
-            store.inner.synced.send_modify(|synced| *K::slot(synced) = Some(round));
+            *K::slot(&mut store.inner.synced.write()) = Some(round);
+            store.inner.listed.notify_waiters();
             check.set_ready(true);
         }
         watcher::Event::Apply(object) => {
@@ -299,12 +300,12 @@ pub(super) fn take_in<K: Reflected>(
 
 impl Store {
     /// The greatest version of a kind that was seen since its last list began.
-    fn newest<K: Reflected>(&self) -> ResourceVersion {
+    pub(crate) fn newest<K: Reflected>(&self) -> ResourceVersion {
         K::newest(&self.inner.index.read())
     }
 
     /// Takes in the version that a list had which was asked for when `known` was the greatest one.
-    pub(super) fn compare<K: Reflected>(&self, known: ResourceVersion, version: Option<&str>) {
+    pub(crate) fn compare<K: Reflected>(&self, known: ResourceVersion, version: Option<&str>) {
         let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
         // When a list has begun since, the doubt is answered already.
         if version.is_some_and(|version| version < known) && self.newest::<K>() >= known {
@@ -313,7 +314,7 @@ impl Store {
     }
 
     fn is_listed<K: Reflected>(&self) -> bool {
-        let mut synced = *self.inner.synced.borrow();
+        let mut synced = *self.inner.synced.read();
         K::slot(&mut synced).is_some()
     }
 }

@@ -135,6 +135,12 @@ impl<R: Record + PartialEq> Table<R> {
 
     /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
     pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<Applied<R>> {
+        #[cfg(test)]
+        let origin = if crate::driver::has_flaw(crate::driver::Flaw::Forward) {
+            Origin::News
+        } else {
+            origin
+        };
         let list = self.list;
         self.newest = self.newest.max(record.version());
         if let Some(ghost) = self.ghosts.get(record.uid()) {

@@ -4,19 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use tonic::Code;
 
-use super::scenario::{Busy, Scenario};
+use super::scenario::{Busy, DRIVERS, Scenario};
 use super::world::Owner;
 
-/// A volume handle and a node ID.
+/// A volume handle and a node ID of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
+    /// Index of the driver.
+    pub driver: usize,
     pub volume: String,
     pub node: String,
 }
 
 impl fmt::Display for Pair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} at {}", self.volume, self.node)
+        write!(
+            formatter,
+            "{} at {} of {}",
+            self.volume, self.node, DRIVERS[self.driver]
+        )
     }
 }
 
@@ -35,16 +41,27 @@ pub struct Operation {
     pub owners: BTreeSet<Owner>,
 }
 
-/// The backend.
+/// A call that a process waits for.
+#[derive(Clone, Debug)]
+pub struct OpenCall {
+    pub process: usize,
+    pub pair: Pair,
+    /// Whether its process has stood still since: others cannot wait for its end.
+    pub left: bool,
+}
+
+/// The backends of all drivers.
 pub struct Backend {
     /// Where volumes are, and for whom they were brought there.
     pub published: BTreeMap<Pair, BTreeSet<Owner>>,
     /// What is under way; at most one operation for a volume and a node.
     pub under_way: BTreeMap<Pair, Operation>,
-    /// Calls that replicas that live wait for.
-    pub open: Vec<(usize, Pair)>,
+    /// Calls that processes that live wait for.
+    pub open: Vec<OpenCall>,
+    /// The publish contexts that were answered for a place, and the last one.
+    pub contexts: BTreeMap<Pair, Vec<BTreeMap<String, String>>>,
     pub busy: Busy,
-    single_writer: BTreeSet<String>,
+    single_writer: BTreeSet<(usize, String)>,
     pub ended: usize,
     ids: usize,
 }
@@ -56,8 +73,9 @@ impl Backend {
             published: BTreeMap::new(),
             under_way: BTreeMap::new(),
             open: Vec::new(),
+            contexts: BTreeMap::new(),
             busy: scenario.busy,
-            single_writer: single.map(|disk| disk.handle.clone()).collect(),
+            single_writer: single.map(|disk| (disk.driver, disk.handle.clone())).collect(),
             ended: 0,
             ids: 0,
         }
@@ -99,11 +117,18 @@ impl Backend {
 
     /// Whether a volume that can be in one place only is in another one.
     pub fn is_elsewhere(&self, pair: &Pair) -> bool {
-        self.single_writer.contains(&pair.volume)
+        self.single_writer.contains(&(pair.driver, pair.volume.clone()))
             && self
                 .published
                 .keys()
-                .any(|other| other.volume == pair.volume && other.node != pair.node)
+                .any(|other| (other.driver, &other.volume) == (pair.driver, &pair.volume) && other.node != pair.node)
+    }
+
+    /// Nobody can wait for the end of what a process waits for.
+    pub fn leave_open(&mut self, process: usize) {
+        let open = self.open.iter_mut();
+        open.filter(|call| call.process == process)
+            .for_each(|call| call.left = true);
     }
 
     /// All places where a volume is or may come to be, and for whom.

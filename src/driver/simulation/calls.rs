@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::backend::{Call, Pair};
+use super::backend::{Call, OpenCall, Pair};
 use super::check;
-use super::replica::Life;
+use super::mutants::{Flaw, has_flaw};
+use super::process::Process;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
-use crate::csi::CallError;
+use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
 use crate::kubernetes::SecretData;
@@ -19,11 +20,16 @@ use crate::objects::StringMap;
 use crate::store::Store;
 use crate::telemetry::Span;
 
-/// The driver in the eyes of one replica.
+/// Volumes of a page of ListVolumes.
+const PAGE: usize = 1;
+
+/// A driver in the eyes of one process.
 pub struct ModelDriver {
     pub world: World,
-    pub life: Life,
+    pub process: Process,
     pub store: Store,
+    /// Its index.
+    pub driver: usize,
     /// Calls that a wrong operator leaves out.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
 }
@@ -70,7 +76,7 @@ fn fate(state: &mut State) -> Fate {
 
 impl ModelDriver {
     async fn call(&self, call: Call, pair: Pair, deadline: Duration) -> Result<(), CallError> {
-        if self.life.is_over() || self.world.is_over() {
+        if self.process.is_over() || self.world.is_over() {
             return std::future::pending().await;
         }
         if self
@@ -79,31 +85,86 @@ impl ModelDriver {
         {
             return Ok(());
         }
-        let (fate, owners) = self.world.with(|state| {
+        let (fate, owners, able) = self.world.with(|state| {
             state.calls += 1;
             state.step();
             let fate = fate(state);
             let fine = matches!(fate, Fate::Fine(_));
-            state.journal.note(self.life.name(), || {
+            state.journal.note(self.process.name(), || {
                 let end = if fine { String::new() } else { format!(" [{fate:?}]") };
                 format!("calls {call:?} of {pair}{end}")
             });
-            (fate, check::called(state, &self.store, self.life.number, call, &pair))
+            let owners = check::called(state, &self.store, self.process.number(), call, &pair);
+            (fate, owners, state.capable[pair.driver])
         });
         let open = Open {
             world: &self.world,
-            entry: (self.life.number, pair.clone()),
+            process: self.process.number(),
+            pair: &pair,
         };
+        if !able {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            drop(open);
+            return Err(error(Code::Unimplemented, false));
+        }
         let answer = tokio::time::timeout(deadline, self.exchange(call, &pair, fate, owners)).await;
         drop(open);
         let answer = answer.unwrap_or(Err((Code::DeadlineExceeded, false)));
-        self.world
-            .note(self.life.name(), || format!("hears of {call:?} of {pair}: {answer:?}"));
-        answer.map_err(|(code, transport)| CallError {
-            code,
-            message: "as the simulation wants it".to_owned(),
-            transport,
-        })
+        self.world.note(self.process.name(), || {
+            format!("hears of {call:?} of {pair}: {answer:?}")
+        });
+        answer.map_err(|(code, transport)| error(code, transport))
+    }
+
+    /// What is wrong with the contents of a request.
+    fn examine(&self, call: Call, pair: &Pair, secrets: Option<&SecretData>, plan: Option<&PublishRequest<'_>>) {
+        if !(self.process.is_over() || self.world.is_over()) {
+            let secrets = secrets.filter(|_| !has_flaw(Flaw::Secretless));
+            let sent = secrets.map(|secrets| secrets.expose().clone());
+            self.world
+                .with(|state| check::contents(state, call, pair, sent.as_ref(), plan));
+        }
+    }
+
+    /// A page of where the volumes of the driver are.
+    async fn page(&self, token: &str) -> Result<VolumePage, CallError> {
+        let (fails, page) = self.world.with(|state| {
+            let fails = state.fault(state.scenario.call_faults / 2);
+            let disks = state.scenario.disks.iter();
+            let handles: BTreeSet<&str> = disks
+                .filter(|disk| disk.driver == self.driver)
+                .map(|disk| &*disk.handle)
+                .collect();
+            let first: usize = token.parse().unwrap_or(0);
+            let volumes = handles.iter().skip(first).take(PAGE).map(|handle| {
+                let places = state.backend.published.keys();
+                let here = places.filter(|pair| pair.driver == self.driver && pair.volume == *handle);
+                ListedVolume {
+                    handle: (*handle).to_owned(),
+                    nodes: Some(here.map(|pair| pair.node.clone()).collect()),
+                }
+            });
+            let volumes = volumes.collect();
+            let next = first + PAGE;
+            let next_token = if next < handles.len() {
+                next.to_string()
+            } else {
+                String::new()
+            };
+            state.journal.note(self.process.name(), || {
+                let end = if fails { " [fails]" } else { "" };
+                format!("lists volumes from {first}{end}")
+            });
+            (fails, VolumePage { volumes, next_token })
+        });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if fails && has_flaw(Flaw::HalfListed) {
+            return Ok(VolumePage::default());
+        }
+        if fails {
+            return Err(error(Code::Unavailable, false));
+        }
+        Ok(page)
     }
 
     async fn exchange(&self, call: Call, pair: &Pair, fate: Fate, owners: BTreeSet<Owner>) -> Result<(), (Code, bool)> {
@@ -192,17 +253,27 @@ async fn lost() -> Result<(), (Code, bool)> {
     Err((Code::Unavailable, true))
 }
 
-/// A call that a replica waits for.
+fn error(code: Code, transport: bool) -> CallError {
+    CallError {
+        code,
+        message: "as the simulation wants it".to_owned(),
+        transport,
+    }
+}
+
+/// A call that a process waits for.
 struct Open<'a> {
     world: &'a World,
-    entry: (usize, Pair),
+    process: usize,
+    pair: &'a Pair,
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.world.with(|state| {
             let open = &mut state.backend.open;
-            if let Some(at) = open.iter().position(|entry| *entry == self.entry) {
+            let ours = |call: &OpenCall| (call.process, &call.pair) == (self.process, self.pair);
+            if let Some(at) = open.iter().position(ours) {
                 open.swap_remove(at);
             }
         });
@@ -213,14 +284,22 @@ impl Calls for ModelDriver {
     fn publish<'a>(
         &'a self,
         plan: &'a PublishRequest<'_>,
-        _secrets: Option<&'a SecretData>,
+        secrets: Option<&'a SecretData>,
         deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        let pair = pair(plan.volume_id, plan.node_id);
-        let context = BTreeMap::from([("device".to_owned(), pair.volume.clone())]);
+        let pair = self.pair(plan.volume_id, plan.node_id);
         Box::pin(async move {
-            self.call(Call::Publish, pair, deadline).await?;
+            self.examine(Call::Publish, &pair, secrets, Some(plan));
+            self.call(Call::Publish, pair.clone(), deadline).await?;
+            let context = self.world.with(|state| {
+                // Now and then with another key: what was answered before is not to stay.
+                let mut context = BTreeMap::from([("device".to_owned(), pair.to_string())]);
+                let number = state.calls;
+                context.insert(format!("key{}", number % 2), number.to_string());
+                state.backend.contexts.entry(pair).or_default().push(context.clone());
+                context
+            });
             Ok(StringMap::from(context))
         })
     }
@@ -228,18 +307,34 @@ impl Calls for ModelDriver {
     fn unpublish<'a>(
         &'a self,
         place: Place<'a>,
-        _secrets: Option<&'a SecretData>,
+        secrets: Option<&'a SecretData>,
         deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>> {
-        let pair = pair(place.volume_id, place.node_id);
-        Box::pin(self.call(Call::Unpublish, pair, deadline))
+        let pair = self.pair(place.volume_id, place.node_id);
+        Box::pin(async move {
+            self.examine(Call::Unpublish, &pair, secrets, None);
+            self.call(Call::Unpublish, pair, deadline).await
+        })
+    }
+
+    fn list_volumes<'a>(
+        &'a self,
+        _max_entries: i32,
+        page: Asked<'a>,
+        _deadline: Duration,
+        _parent: &'a Span,
+    ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
+        Box::pin(self.page(page.token))
     }
 }
 
-fn pair(volume: &str, node: &str) -> Pair {
-    Pair {
-        volume: volume.to_owned(),
-        node: node.to_owned(),
+impl ModelDriver {
+    fn pair(&self, volume: &str, node: &str) -> Pair {
+        Pair {
+            driver: self.driver,
+            volume: volume.to_owned(),
+            node: node.to_owned(),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Many histories on all cores, and what is left of one that failed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use super::history::{Outcome, run};
 use super::journal::Violation;
 use super::mutants::Mutant;
 use super::scenario::Scenario;
+use super::shrink::shrink;
 
 /// Lines of a failed history that are shown after faults have stopped, from each end.
 const TAIL: usize = 25;
@@ -27,8 +29,9 @@ pub struct Summary {
     pub failed: Option<(u64, Violation)>,
 }
 
-/// Runs histories until one fails. Which one is found does not depend on the number of cores.
-pub fn search(seeds: Range<u64>, mutant: Mutant) -> Summary {
+/// Runs histories until one fails, by one of these invariants if some are named. Which one is found does not depend on the
+/// number of cores.
+pub fn search(seeds: Range<u64>, mutant: Mutant, wanted: Option<&[&str]>) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);
@@ -42,7 +45,10 @@ pub fn search(seeds: Range<u64>, mutant: Mutant) -> Summary {
                     if seed >= end.load(Ordering::Relaxed) {
                         break;
                     }
-                    let outcome = run(&Scenario::of(seed), mutant, false);
+                    let mut outcome = run(&Scenario::of(seed), mutant, false);
+                    outcome
+                        .violation
+                        .take_if(|found| wanted.is_some_and(|wanted| !wanted.contains(&found.invariant)));
                     if outcome.violation.is_some() {
                         end.fetch_min(seed, Ordering::Relaxed);
                     }
@@ -56,6 +62,33 @@ pub fn search(seeds: Range<u64>, mutant: Mutant) -> Summary {
     summary
 }
 
+/// How often each invariant is violated by histories, and by which seed first.
+pub fn survey(seeds: Range<u64>) -> BTreeMap<&'static str, (usize, u64)> {
+    let next = AtomicU64::new(seeds.start);
+    let found = Mutex::new(BTreeMap::new());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    let outcome = run(&Scenario::of(seed), Mutant::default(), false);
+                    if let Some(violation) = outcome.violation {
+                        let mut found = found.lock();
+                        let (count, first) = found.entry(violation.invariant).or_insert((0, seed));
+                        *count += 1;
+                        *first = seed.min(*first);
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner()
+}
+
 impl Summary {
     fn add(&mut self, seed: u64, outcome: Outcome) {
         self.histories += 1;
@@ -67,60 +100,6 @@ impl Summary {
         {
             self.failed = Some((seed, violation));
         }
-    }
-}
-
-/// Makes a failing scenario smaller: fewer faults, fewer events.
-pub fn shrink(scenario: &Scenario, mutant: Mutant) -> Scenario {
-    let mut best = scenario.clone();
-    let Some(violation) = run(&best, mutant, false).violation else {
-        return best;
-    };
-    let fails = |candidate: &Scenario| {
-        let found = run(candidate, mutant, false).violation;
-        found.is_some_and(|found| found.invariant == violation.invariant)
-    };
-    loop {
-        let before = (best.events.len(), best.max_faults);
-        shrink_faults(&mut best, mutant, &fails);
-        let mut at = best.events.len();
-        while at > 0 {
-            at -= 1;
-            let mut candidate = best.clone();
-            candidate.events.remove(at);
-            if fails(&candidate) {
-                best = candidate;
-            }
-        }
-        if (best.events.len(), best.max_faults) == before {
-            return best;
-        }
-    }
-}
-
-fn shrink_faults(best: &mut Scenario, mutant: Mutant, fails: &impl Fn(&Scenario) -> bool) {
-    let mut faults = run(best, mutant, false).faults;
-    best.max_faults = best.max_faults.min(faults);
-    for candidate in [0, 1, 2, 4, 8, 16, 32] {
-        let candidate = Scenario {
-            max_faults: candidate,
-            ..best.clone()
-        };
-        if candidate.max_faults < faults && fails(&candidate) {
-            *best = candidate;
-            return;
-        }
-    }
-    while faults > 0 {
-        faults -= 1;
-        let candidate = Scenario {
-            max_faults: faults,
-            ..best.clone()
-        };
-        if !fails(&candidate) {
-            return;
-        }
-        *best = candidate;
     }
 }
 

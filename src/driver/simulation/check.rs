@@ -5,184 +5,103 @@
 //! which the API server refuses for what is being deleted already.
 
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::backend::{Call, Pair};
-use super::cluster::{Kind, Written, finalizers, is_deleting, text};
-use super::world::{DRIVER, FINALIZER, Owner, State};
-use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
+use super::backend::{Call, OpenCall, Pair};
+use super::cluster::{Kind, is_deleting, text};
+use super::invariants::{
+    ALLOWED_SECRET, CLAIMED_FIRST, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE,
+    ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, RIGHT_SECRET, WANTED,
+};
+use super::objects::{claim_of, context_of, disk_handle, is_former, is_protected, mode_of, owner};
+use super::scenario::{Disk, Secret};
+use super::secrets;
+use super::world::{Owner, State};
+use crate::decide::PublishRequest;
 use crate::store::Store;
 
-/// A write of an attacher was stored; `late` when whoever sent it had given it up, so that the world may have moved on.
-pub fn written(state: &mut State, late: bool, written: &Written) {
-    let (before, after) = (&*written.before, &*written.after);
-    foreign_parts_survive(state, before, after);
-    let (had, has) = (is_held(before), is_held(after));
-    if text(after, "/spec/attacher").is_empty() {
-        if had && !has {
-            volume_released(state, after);
+/// What a request to a driver carries: the Secret of its volume, and what the PersistentVolume says.
+pub fn contents(
+    state: &mut State,
+    call: Call,
+    pair: &Pair,
+    secret: Option<&BTreeMap<String, String>>,
+    plan: Option<&PublishRequest<'_>>,
+) {
+    let disks = state.scenario.disks.iter();
+    let disks: Vec<Disk> = disks
+        .filter(|disk| disk.handle == pair.volume && disk.driver == pair.driver)
+        .cloned()
+        .collect();
+    if disks.is_empty() {
+        let detail = || format!("{call:?} of {pair}");
+        return state.journal.violated(RIGHT_DRIVER, detail);
+    }
+    let held = |disk: &Disk| {
+        let value = secret.and_then(|secret| secret.get("key"));
+        value.is_some_and(|value| state.secrets.held(&secrets::key_of(disk), value))
+    };
+    if disks.iter().any(|disk| disk.secret == Secret::Forbidden && held(disk)) {
+        let detail = || format!("{call:?} of {pair}");
+        return state.journal.violated(ALLOWED_SECRET, detail);
+    }
+    let fits = |disk: &Disk| match disk.secret {
+        Secret::None => secret.is_none(),
+        // What was claimed before there was a Secret is taken back without one.
+        Secret::Own | Secret::Forbidden => held(disk),
+    };
+    if !disks.iter().any(fits) {
+        let detail = format!("{call:?} of {pair} with {secret:?}");
+        state.journal.violated(RIGHT_SECRET, || detail);
+    }
+    let Some(plan) = plan else { return };
+    let says = |disk: &Disk| {
+        let context: BTreeMap<&str, &str> = plan.volume_context.iter().collect();
+        plan.read_only == disk.read_only
+            && context == context_of(disk).iter().map(|(key, value)| (&**key, &**value)).collect()
+            && plan.capability.mode == mode_of(disk)
+    };
+    if !disks.iter().any(says) {
+        let detail = format!("{pair}: {plan:?}");
+        state.journal.violated(RIGHT_REQUEST, || detail);
+    }
+}
+
+/// A call of a process begins; who it is made for.
+pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair: &Pair) -> BTreeSet<Owner> {
+    let occupied = |open: &&OpenCall| open.pair == *pair && (open.process == process || !open.left);
+    if let Some(other) = state.backend.open.iter().find(occupied) {
+        let detail = format!("{call:?} of {pair}, beside one of operator{}", other.process);
+        state.journal.violated(ONE_AT_A_TIME, || detail);
+    }
+    if state.scenario.lease.is_some() {
+        if !state.terms.allow(process, pair.driver) {
+            let detail = || format!("{call:?} of {pair} by operator{process}");
+            state.journal.violated(ONLY_WITH_THE_LEASE, detail);
+        } else if let Some(place) = state.terms.called(&state.cluster, process, pair.driver) {
+            let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
+            state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
         }
-        return;
     }
-    if had && !has {
-        attachment_released(state, after);
-    }
-    if let Some((pair, owner)) = claim_of(after) {
-        state.claims.entry(pair).or_default().insert(owner);
-    }
-    let attached = |object: &Value| object["status"]["attached"] == true;
-    match (attached(before), attached(after)) {
-        (false, true) if !late => recorded_as_attached(state, after),
-        (true, false) if has => state
-            .journal
-            .violated("our finalizer goes before the status says detached", || {
-                text(after, "/metadata/name").to_owned()
-            }),
-        _ => {}
-    }
-}
-
-/// Whether an object carries our finalizer.
-pub fn is_held(object: &Value) -> bool {
-    finalizers(object).any(|finalizer| finalizer == FINALIZER)
-}
-
-/// What an attachment is claimed for: nothing unless finalizer, node ID and volume are noted on it.
-pub fn claim_of(object: &Value) -> Option<(Pair, Owner)> {
-    if !is_held(object) || text(object, "/spec/attacher") != DRIVER {
-        return None;
-    }
-    let annotations = &object["metadata"]["annotations"];
-    let note: Value = serde_json::from_str(annotations[VOLUME_ANNOTATION].as_str()?).ok()?;
-    let pair = Pair {
-        volume: note["handle"].as_str()?.to_owned(),
-        node: annotations[NODE_ID_ANNOTATION].as_str()?.to_owned(),
-    };
-    Some((pair, owner(object)))
-}
-
-/// Whether a place is noted on a claimed attachment as one where the volume may be from before.
-fn is_former(object: &Value, pair: &Pair) -> bool {
-    let annotation = object["metadata"]["annotations"][VOLUME_ANNOTATION].as_str();
-    let note: Option<Value> = annotation.and_then(|text| serde_json::from_str(text).ok());
-    let former = note.as_ref().and_then(|note| note["former"].as_array());
-    let mut places = former.into_iter().flatten();
-    claim_of(object).is_some()
-        && places.any(|place| place["handle"] == pair.volume.as_str() && place["nodeID"] == pair.node.as_str())
-}
-
-pub fn owner(object: &Value) -> Owner {
-    Owner {
-        uid: text(object, "/metadata/uid").to_owned(),
-        name: text(object, "/metadata/name").to_owned(),
-        volume: text(object, "/spec/source/persistentVolumeName").to_owned(),
-    }
-}
-
-fn foreign_parts_survive(state: &mut State, before: &Value, after: &Value) {
-    let foreign = |object: &Value| {
-        let others = finalizers(object).filter(|finalizer| *finalizer != FINALIZER);
-        let annotations = object["metadata"]["annotations"].as_object();
-        let annotations = annotations.into_iter().flatten();
-        let ours = |key: &str| key == NODE_ID_ANNOTATION || key.starts_with("attacher.csi.dev/");
-        (
-            others.map(str::to_owned).collect::<Vec<_>>(),
-            annotations
-                .filter(|(key, _)| !ours(key))
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect::<Vec<_>>(),
-        )
-    };
-    if foreign(before) != foreign(after) {
-        state
-            .journal
-            .violated("finalizers and annotations of others survive", || {
-                format!(
-                    "{}: {:?} became {:?}",
-                    text(after, "/metadata/name"),
-                    foreign(before),
-                    foreign(after)
-                )
-            });
-    }
-}
-
-fn attachment_released(state: &mut State, object: &Value) {
-    let owner = owner(object);
-    let left = state
-        .backend
-        .may_be_published()
-        .find(|(_, owners)| owners.contains(&owner));
-    if let Some((pair, _)) = left {
-        let detail = format!(
-            "{} was let go while {pair} is or may become published for it",
-            owner.name
-        );
-        state.journal.violated(
-            "no VolumeAttachment is released while its volume may be published",
-            || detail,
-        );
-    }
-}
-
-fn volume_released(state: &mut State, object: &Value) {
-    let name = text(object, "/metadata/name");
-    let forced = &state.forced;
-    let ours = |owner: &&Owner| owner.volume == name && !forced.contains(&owner.uid);
-    let left = state.backend.may_be_published().find_map(|(pair, owners)| {
-        owners
-            .iter()
-            .find(ours)
-            .map(|owner| format!("{name}: {pair} for {}", owner.name))
+    state.backend.open.push(OpenCall {
+        process,
+        pair: pair.clone(),
+        left: false,
     });
-    let named = state
-        .cluster
-        .all(Kind::Attachment)
-        .find(|attachment| is_held(attachment) && text(attachment, "/spec/source/persistentVolumeName") == name)
-        .map(|attachment| format!("{name} is named by {}", text(attachment, "/metadata/name")));
-    if let Some(detail) = left {
-        state
-            .journal
-            .violated("no PersistentVolume is released while it may be published", || detail);
-    }
-    if let Some(detail) = named {
-        state.journal.violated(
-            "no PersistentVolume is released while an attachment of ours names it",
-            || detail,
-        );
-    }
-}
-
-fn recorded_as_attached(state: &mut State, object: &Value) {
-    let owner = owner(object);
-    let is_there = state.backend.published.values().any(|owners| owners.contains(&owner));
-    if !is_there {
-        state
-            .journal
-            .violated("only what is published is recorded as attached", || owner.name.clone());
-    }
-}
-
-/// A call of a replica begins; who it is made for.
-pub fn called(state: &mut State, store: &Store, replica: usize, call: Call, pair: &Pair) -> BTreeSet<Owner> {
-    if state.backend.open.iter().any(|(_, other)| other == pair) {
-        state
-            .journal
-            .violated("no two calls at once for a volume and a node", || {
-                format!("{call:?} of {pair}")
-            });
-    }
-    state.backend.open.push((replica, pair.clone()));
     match call {
         Call::Publish => published(state, store, pair),
         Call::Unpublish => {
-            unpublished(state, pair);
+            unpublished(state, store, pair);
             BTreeSet::new()
         }
     }
 }
 
 fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
+    if let Some(rollback) = &mut state.rollback {
+        // What follows is another story than that of what was published before.
+        rollback.published.remove(pair);
+    }
     let attachments = state.cluster.all(Kind::Attachment);
     let noted = attachments.filter(|object| {
         let claimed = claim_of(object).is_some_and(|(claimed, _)| claimed == *pair);
@@ -193,49 +112,35 @@ fn published(state: &mut State, store: &Store, pair: &Pair) -> BTreeSet<Owner> {
     let owners: BTreeSet<Owner> = noted.map(|object| owner(object)).collect();
     if owners.is_empty() {
         let known = state.claims.get(pair).cloned().unwrap_or_default();
-        let forced: BTreeSet<Owner> = known
+        let excused: BTreeSet<Owner> = known
             .into_iter()
-            .filter(|owner| state.forced.contains(&owner.uid))
+            .filter(|owner| state.forced.contains(&owner.uid) || state.was_rolled_back(&owner.name))
             .collect();
-        if forced.is_empty() {
-            state.journal.violated(
-                "no Publish without finalizer, node ID and volume on the attachment",
-                || pair.to_string(),
-            );
+        if excused.is_empty() {
+            state.journal.violated(CLAIMED_FIRST, || pair.to_string());
         }
-        return forced;
+        return excused;
     }
-    let unprotected = owners.iter().find(|owner| !is_protected(state, &owner.volume));
-    if let Some(owner) = unprotected {
+    let unprotected = owners
+        .iter()
+        .find(|owner| !is_protected(state, pair.driver, &owner.volume));
+    if let Some(owner) = unprotected.filter(|owner| !state.was_rolled_back(&owner.volume)) {
         let detail = format!("{} of {}", owner.volume, owner.name);
-        state
-            .journal
-            .violated("no Publish without finalizer on the PersistentVolume", || detail);
+        state.journal.violated(PROTECTED_FIRST, || detail);
     }
     let wanted = owners
         .iter()
-        .map(|owner| unwanted(store, owner))
+        .map(|owner| unwanted(state, store, pair, owner))
         .collect::<Option<Vec<_>>>();
     if let Some([reason, ..]) = wanted.as_deref() {
         let detail = format!("{pair}: {reason}");
-        state
-            .journal
-            .violated("no Publish for what is known to be deleted or attached", || detail);
+        state.journal.violated(WANTED, || detail);
     }
     owners
 }
 
-fn is_protected(state: &State, volume: &str) -> bool {
-    volume.is_empty()
-        || state.forced_volumes.contains(volume)
-        || state
-            .cluster
-            .get(Kind::Volume, volume)
-            .is_some_and(|object| is_held(object))
-}
-
 /// Why a replica itself knows that an attachment is not to be published.
-fn unwanted(store: &Store, owner: &Owner) -> Option<&'static str> {
+fn unwanted(state: &State, store: &Store, pair: &Pair, owner: &Owner) -> Option<&'static str> {
     let snapshot = store.attachment(&owner.name)?;
     let attachment = &snapshot.attachment;
     if *attachment.uid != *owner.uid {
@@ -245,27 +150,47 @@ fn unwanted(store: &Store, owner: &Owner) -> Option<&'static str> {
         return Some("the attachment is being deleted");
     }
     if attachment.attached {
-        return Some("it is attached");
+        // What the driver has lost is published once more.
+        let lost = state.has_lost(pair.driver, &pair.volume) || !state.backend.published.contains_key(pair);
+        return (!lost || state.scenario.lists.is_none()).then_some("it is attached");
     }
     let deleting = snapshot.volume.as_ref().is_some_and(|volume| volume.deleting);
     deleting.then_some("the PersistentVolume is being deleted")
 }
 
-fn unpublished(state: &mut State, pair: &Pair) {
+fn unpublished(state: &mut State, store: &Store, pair: &Pair) {
     let attachments = state.cluster.all(Kind::Attachment);
     let claims = attachments.filter(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair));
     let (deleting, live): (Vec<_>, Vec<_>) = claims.partition(|object| is_deleting(object));
     let forced = |object: &Value| {
         let volume = text(object, "/spec/source/persistentVolumeName");
-        state.forced_volumes.contains(volume)
+        state.forced_volumes.contains(volume) || state.was_rolled_back(text(object, "/metadata/name"))
     };
-    let used = live
+    let mut used = live
         .iter()
-        .find(|object| object["status"]["attached"] == true && !forced(object));
-    if let (true, Some(used)) = (deleting.is_empty(), used) {
+        .filter(|object| object["status"]["attached"] == true && !forced(object));
+    let knows = |object: &&&std::sync::Arc<Value>| {
+        let known = store.attachment(text(object, "/metadata/name"));
+        known.is_some_and(|known| {
+            let known = &known.attachment;
+            *known.uid == *text(object, "/metadata/uid") && known.attached && known.deleting.is_none()
+        })
+    };
+    let used = if deleting.is_empty() {
+        used.next()
+    } else {
+        used.find(knows)
+    };
+    if let Some(used) = used {
         let detail = format!("{pair} is attached for {}", text(used, "/metadata/name"));
-        state
-            .journal
-            .violated("no Unpublish under a live attachment", || detail);
+        state.journal.violated(NOT_UNDER_A_LIVE_ONE, || detail);
+    }
+    let before = state.rollback.as_ref();
+    if before.is_some_and(|rollback| rollback.published.contains(pair)) {
+        let mut attachments = state.cluster.all(Kind::Attachment);
+        let named = attachments.any(|object| disk_handle(state, object) == Some((pair.driver, &pair.volume)));
+        if !named {
+            state.journal.violated(NOT_FOR_A_GAP, || pair.to_string());
+        }
     }
 }

@@ -1,21 +1,27 @@
 //! The objects of the API server and their changes, in one order of resource versions.
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::decide::tests::api_server::{apply, is_gone, not_found};
+use crate::decide::tests::api_server::{self, apply, is_gone};
 
-/// The kinds that are watched.
+/// What a restore with greater revisions adds.
+const BUMP: u64 = 1_000_000;
+
+/// The kinds that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Attachment,
     Volume,
     Node,
+    Driver,
+    Config,
     Secret,
+    Lease,
 }
 
 impl Kind {
@@ -25,7 +31,10 @@ impl Kind {
             Self::Attachment => "/apis/storage.k8s.io/v1/volumeattachments",
             Self::Volume => "/api/v1/persistentvolumes",
             Self::Node => "/apis/storage.k8s.io/v1/csinodes",
+            Self::Driver => "/apis/storage.k8s.io/v1/csidrivers",
+            Self::Config => "/apis/attacher.csi.dev/v1alpha1/attacherconfigs",
             Self::Secret => "/api/v1/namespaces/ns/secrets",
+            Self::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
         }
     }
 }
@@ -36,6 +45,7 @@ pub struct Change {
     pub kind: Kind,
     pub deleted: bool,
     pub at: Instant,
+    pub version: u64,
     pub object: Arc<Value>,
 }
 
@@ -46,6 +56,15 @@ pub struct Written {
     pub after: Arc<Value>,
 }
 
+/// The API server went back to an older state.
+#[derive(Clone, Copy, Debug)]
+pub struct Restored {
+    /// How many changes there were then.
+    pub at: usize,
+    /// Whether watches cannot be resumed.
+    pub bumped: bool,
+}
+
 /// The objects.
 #[derive(Default)]
 pub struct Cluster {
@@ -53,6 +72,8 @@ pub struct Cluster {
     version: u64,
     /// All changes since the beginning; a watch remembers how far it has read.
     pub changes: Vec<Change>,
+    /// All times that it went back.
+    pub restores: Vec<Restored>,
     uids: u64,
 }
 
@@ -70,6 +91,11 @@ impl Cluster {
 
     pub fn has(&self, kind: Kind, name: &str) -> bool {
         self.get(kind, name).is_some()
+    }
+
+    /// The version of everything.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Makes an object, unless there is one of that name.
@@ -119,11 +145,11 @@ impl Cluster {
             Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
         };
         let Some(before) = self.get(kind, name).cloned() else {
-            return (404, not_found(&format!("{}/{name}", kind.path())), None);
+            return (404, not_found(kind, name), None);
         };
         let refused = if write.form == Form::Json { 422 } else { 409 };
         match apply(&before, write) {
-            Err(error) => (refused, message(&error), None),
+            Err(error) => (refused, status(refused, kind, name, &error), None),
             Ok(patched) if patched == *before => (200, patched, None),
             Ok(patched) => {
                 let after = self.put(kind, patched);
@@ -132,7 +158,39 @@ impl Cluster {
         }
     }
 
-    fn put(&mut self, kind: Kind, mut object: Value) -> Arc<Value> {
+    /// Goes back to the state before so many changes. Leases and AttacherConfigs stay as they are: what follows from a Lease
+    /// that goes back is a matter of everybody who uses one. Answers the names of the objects that are others now.
+    pub fn restore(&mut self, back: usize, bumped: bool) -> BTreeSet<String> {
+        let end = self.changes.len().saturating_sub(back);
+        let before = std::mem::take(&mut self.objects);
+        let keep = |kind: Kind| matches!(kind, Kind::Lease | Kind::Config);
+        for change in &self.changes[..end] {
+            let key = (change.kind, text(&change.object, "/metadata/name").to_owned());
+            if change.deleted {
+                self.objects.remove(&key);
+            } else {
+                self.objects.insert(key, change.object.clone());
+            }
+        }
+        self.objects.retain(|(kind, _), _| !keep(*kind));
+        let kept = before.iter().filter(|((kind, _), _)| keep(*kind));
+        self.objects
+            .extend(kept.map(|(key, object)| (key.clone(), object.clone())));
+        let names = before.keys().chain(self.objects.keys());
+        let changed = names.filter(|key| before.get(*key) != self.objects.get(*key));
+        let changed = changed.map(|(_, name)| name.clone()).collect();
+        self.version = match bumped {
+            true => self.version + BUMP,
+            false => end.checked_sub(1).map_or(0, |last| self.changes[last].version),
+        };
+        self.restores.push(Restored {
+            at: self.changes.len(),
+            bumped,
+        });
+        changed
+    }
+
+    pub fn put(&mut self, kind: Kind, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let key = (kind, text(&object, "/metadata/name").to_owned());
@@ -147,15 +205,32 @@ impl Cluster {
             kind,
             deleted,
             at: Instant::now(),
+            version: self.version,
             object: object.clone(),
         });
         object
     }
 }
 
-/// A `metav1.Status` as far as it is read.
-pub fn message(text: &str) -> Value {
-    json!({"kind": "Status", "message": text})
+/// A `metav1.Status` about an object.
+pub fn status(code: u16, kind: Kind, name: &str, message: &str) -> Value {
+    let reason = match code {
+        403 => "Forbidden",
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
+    let mut status = not_found(kind, name);
+    (status["code"], status["reason"]) = (code.into(), reason.into());
+    status["message"] = message.into();
+    status
+}
+
+pub fn not_found(kind: Kind, name: &str) -> Value {
+    api_server::not_found(&format!("{}/{name}", kind.path()))
 }
 
 /// A text inside an object; empty when there is none.

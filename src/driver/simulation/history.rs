@@ -2,11 +2,13 @@
 
 use tokio::runtime::Builder;
 
-use super::actors::{Replicas, act, set_the_stage};
+use super::actors::{Replicas, act, calm_down};
 use super::journal::Violation;
 use super::mutants::Mutant;
+use super::process::WallClock;
 use super::scenario::Scenario;
 use super::settle::{QUIET, everything_is_settled, patience, quiet_enough};
+use super::stage::set_the_stage;
 use super::world::World;
 
 /// How a history went.
@@ -29,6 +31,7 @@ pub fn run(scenario: &Scenario, mutant: Mutant, kept: bool) -> Outcome {
 }
 
 async fn live(scenario: Scenario, mutant: Mutant, kept: bool) -> Outcome {
+    let (_clock, _flaws) = (WallClock::start(), mutant.take_effect());
     let world = World::new(scenario.clone(), kept);
     world.with(set_the_stage);
     let mut replicas = Replicas::start(&world, mutant);
@@ -39,22 +42,19 @@ async fn live(scenario: Scenario, mutant: Mutant, kept: bool) -> Outcome {
         }
         act(&world, &mut replicas, *event).await;
     }
-    world.with(|state| {
-        state.calm = true;
-        state.journal.note("world", || "faults stop".to_owned());
-    });
+    calm_down(&world, &replicas);
     if !world.is_over() {
-        tokio::time::sleep(patience(scenario.faultless)).await;
+        tokio::time::sleep(patience(&scenario)).await;
     }
     if !world.is_over() {
         world.with(everything_is_settled);
     }
     if !world.is_over() {
-        let steps = || world.with(|state| state.requests + state.calls);
+        let steps = || world.with(|state| (state.requests + state.calls, state.secret_looks));
         let before = steps();
         tokio::time::sleep(QUIET).await;
         let after = steps();
-        world.with(|state| quiet_enough(state, after - before));
+        world.with(|state| quiet_enough(state, after.0 - before.0, after.1 - before.1));
         world.with(everything_is_settled);
     }
     world.with(|state| Outcome {

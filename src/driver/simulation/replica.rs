@@ -1,191 +1,208 @@
-//! An operator: the store and the engine of production, over the models.
+//! A process of the operator: store, driver tasks and candidates of production, over the models.
+
+use futures::StreamExt as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::ModelDriver;
 use super::cluster::Kind;
-use super::mutants::Mutant;
-use super::scenario::Scenario;
-use super::service;
+use super::connector::{Link, ModelConnector};
+use super::leases;
+use super::mutants::{Flaw, Mutant, has_flaw};
+use super::process::Process;
+use super::scenario::{DRIVERS, Scenario};
 use super::watches::watch as feed;
-use super::world::{DRIVER, World};
+use super::world::World;
+use super::{secrets, service};
 use crate::admin::Health;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::decide::{Capabilities, DriverFacts, PublishSecrets};
-use crate::driver::engine::Engine;
-use crate::driver::fence::FencedClient;
-use crate::driver::status::Publisher;
-use crate::driver::{Context, DriverStatus};
+use crate::claims::Claims;
+use crate::decide::PublishSecrets;
+use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
+use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Timing};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{Reflected, Store, follow_from_list};
-use crate::telemetry::{Metrics, Tracer};
+use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
+use crate::telemetry::{DriverLogs, Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(4);
 /// Longest wait after a failure, where failures are retried at all.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// How long a process that is told to end may take, before it is killed.
+const GRACE: Duration = Duration::from_secs(30);
 
 thread_local! {
     static METRICS: Metrics = Metrics::default();
 }
 
-/// Who a replica is, and whether its process has ended.
-#[derive(Clone)]
-pub struct Life {
-    pub number: usize,
-    name: Arc<str>,
-    over: Arc<AtomicBool>,
-}
-
-impl Life {
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-}
-
-/// An operator with its own cache.
+/// A process with its own cache, at work for all drivers.
 pub struct Replica {
     world: World,
-    life: Life,
+    pub process: Process,
     mutant: Mutant,
-    context: Context,
     breaker: watch::Sender<[usize; 3]>,
-    settings: watch::Sender<Arc<DriverConfig>>,
-    engine: Arc<Mutex<Option<Engine>>>,
-    starter: Option<AbortOnDropHandle<()>>,
+    served: Vec<Served>,
+    stop: CancellationToken,
     _watches: [AbortOnDropHandle<()>; 3],
 }
 
+/// A driver that a process serves.
+struct Served {
+    settings: watch::Sender<Arc<DriverConfig>>,
+    /// Where the Lease is to be.
+    place: watch::Sender<usize>,
+    link: Arc<Mutex<Link>>,
+    task: AbortOnDropHandle<()>,
+}
+
 impl Replica {
-    /// A process starts: it watches, and does nothing yet.
+    /// A process starts.
     pub fn start(world: &World, number: usize, mutant: Mutant) -> Self {
-        let life = Life {
-            number,
-            name: format!("operator{number}").into(),
-            over: Arc::default(),
-        };
+        let process = Process::new(world, number);
         let metrics = METRICS.with(Clone::clone);
         let store = Store::default();
         if let Some(ignores) = mutant.deaf {
             store.be_deaf(ignores);
         }
+        if mutant.stale {
+            store.trust_the_watches();
+        }
         let breaker = watch::Sender::new([0; 3]);
         let seed = world.with(|state| state.rng.u64(..u64::MAX / 2));
+        let watched = Watched {
+            world,
+            process: &process,
+            breaker: &breaker,
+            store: &store,
+        };
         let watches = [
-            watches::<VolumeAttachmentWire>(world, Kind::Attachment, &breaker, &store, seed),
-            watches::<PersistentVolumeWire>(world, Kind::Volume, &breaker, &store, seed + 1000),
-            watches::<CsiNodeWire>(world, Kind::Node, &breaker, &store, seed + 2000),
+            watched.kind::<VolumeAttachmentWire>(Kind::Attachment, seed),
+            watched.kind::<PersistentVolumeWire>(Kind::Volume, seed + 1000),
+            watched.kind::<CsiNodeWire>(Kind::Node, seed + 2000),
         ];
+        let client = service::client(world, &process);
         let context = Context {
-            store,
-            requests: Requests::new(
-                service::client(world, &life),
-                "model",
-                REQUEST_DEADLINE,
-                metrics.clone(),
-            ),
-            metrics,
+            store: store.clone(),
+            requests: Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
+            metrics: metrics.clone(),
             events: Events::disabled(),
             tracer: Tracer::disabled(),
-            logs: crate::telemetry::DriverLogs::default(),
+            logs: DriverLogs::default(),
             config_trace: crate::driver::ConfigTrace::default(),
         };
-        let settings = world.with(|state| settings(&state.scenario, &mutant));
+        let office = Office {
+            client,
+            identity: process.name().to_owned(),
+            labels: std::collections::BTreeMap::new(),
+            reports: false,
+            health: LeaseHealth::default(),
+            shares: LeaseShares::default(),
+            clock: process.clock().clone(),
+            seen: SeenPlaces::default(),
+        };
+        let stop = CancellationToken::new();
+        let claims = Claims::default();
+        let (count, variant, place) = world.with(|state| (state.scenario.drivers, state.settings, state.place));
+        let served = (0..count).map(|driver| {
+            let settings = world.with(|state| settings(&state.scenario, &mutant, driver, variant));
+            let settings = watch::Sender::new(Arc::new(settings));
+            let place = watch::Sender::new(place);
+            let link = Arc::default();
+            let model = ModelDriver {
+                world: world.clone(),
+                process: process.clone(),
+                store: store.clone(),
+                driver,
+                omits: mutant.omits,
+            };
+            let parts = Parts {
+                world: world.clone(),
+                context: context.clone(),
+                driver,
+                settings: settings.subscribe(),
+                claims: claims.clone(),
+                office: office.clone(),
+                connector: ModelConnector {
+                    driver: Arc::new(model),
+                    metrics: metrics.clone(),
+                    link: Arc::clone(&link),
+                },
+            };
+            let task = process.run(serve(parts, place.subscribe(), stop.clone()));
+            Served {
+                settings,
+                place,
+                link,
+                task: AbortOnDropHandle::new(tokio::spawn(task)),
+            }
+        });
         Self {
             world: world.clone(),
-            life,
+            served: served.collect(),
+            process,
             mutant,
-            context,
             breaker,
-            settings: watch::Sender::new(Arc::new(settings)),
-            engine: Arc::default(),
-            starter: None,
+            stop,
             _watches: watches,
         }
     }
 
-    fn driver(&self) -> Arc<ModelDriver> {
-        Arc::new(ModelDriver {
-            world: self.world.clone(),
-            life: self.life.clone(),
-            store: self.context.store.clone(),
-            omits: self.mutant.omits,
-        })
-    }
-
-    /// Takes up the work as soon as the watches have listed everything.
-    pub fn lead(&mut self) {
-        let (context, settings) = (self.context.clone(), self.settings.subscribe());
-        let (driver, slot, world, life) = (
-            self.driver(),
-            self.engine.clone(),
-            self.world.clone(),
-            self.life.clone(),
-        );
-        let (rules, stale) = (self.mutant.rules, self.mutant.stale);
-        self.starter = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            if stale {
-                context.store.wait_synced().await;
-            } else {
-                context.store.listed_anew().await;
-            }
-            let capabilities = Capabilities {
-                publish_unpublish: true,
-                ..Capabilities::default()
-            };
-            let facts = DriverFacts::new(DRIVER, capabilities);
-            let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
-            world.note(life.name(), || "takes up the work".to_owned());
-            let client = FencedClient::new(driver, None);
-            let started = Engine::start_by(rules, context, settings, "config".into(), facts, client, publisher);
-            // The store is this replica's own, so that there is no other engine to be in conflict with.
-            *slot.lock() = started.ok();
-        })));
-    }
-
-    /// Finishes what runs and does nothing more.
-    pub async fn drain(&mut self) {
-        self.starter = None;
-        let engine = self.engine.lock().take();
-        if let Some(engine) = engine {
-            engine.drain().await;
+    /// The process is told to end: it finishes what runs, and is killed when that takes too long.
+    pub async fn end(mut self) {
+        self.stop.cancel();
+        let served = std::mem::take(&mut self.served);
+        let ended = futures::future::join_all(served.into_iter().map(|served| served.task));
+        if tokio::time::timeout(GRACE, ended).await.is_err() {
+            self.world.note(self.process.name(), || "is killed".to_owned());
         }
+        self.die();
     }
 
     /// The process ends at once; what it sent is on its way.
     pub fn die(self) {
-        self.life.over.store(true, Ordering::Relaxed);
+        self.process.end();
+        let number = self.process.number();
         self.world
-            .with(|state| state.backend.open.retain(|(replica, _)| *replica != self.life.number));
+            .with(|state| state.backend.open.retain(|open| open.process != number));
     }
 
-    /// The connection to the driver is lost and comes back after a while.
-    pub async fn reconnect(&self, after: Duration) {
-        if let Some(engine) = &*self.engine.lock() {
-            engine.pause();
-        }
-        tokio::time::sleep(after).await;
-        if let Some(engine) = &*self.engine.lock() {
-            engine.resume(FencedClient::new(self.driver(), None));
+    /// The connection to a driver is lost and comes back after a while.
+    pub fn reconnect(&self, driver: usize, after: Duration) {
+        if let Some(served) = self.served.get(driver) {
+            served.link.lock().lose(after);
         }
     }
 
-    pub fn reconfigure(&self) {
-        let settings = self.settings.borrow().clone();
-        if let Some(engine) = &*self.engine.lock() {
-            engine.reconfigure(&settings);
+    /// All drivers get other settings.
+    pub fn reconfigure(&self, variant: usize) {
+        for (driver, served) in self.served.iter().enumerate() {
+            let settings = self
+                .world
+                .with(|state| settings(&state.scenario, &self.mutant, driver, variant));
+            served.settings.send_replace(Arc::new(settings));
         }
+    }
+
+    /// The process hears after a while where the Leases are to be.
+    pub fn move_leases(&self, after: Duration) {
+        let world = self.world.clone();
+        let places: Vec<watch::Sender<usize>> = self.served.iter().map(|served| served.place.clone()).collect();
+        tokio::spawn(self.process.run(async move {
+            tokio::time::sleep(after).await;
+            let place = world.with(|state| state.place);
+            for sender in places {
+                sender.send_if_modified(|known| std::mem::replace(known, place) != place);
+            }
+        }));
     }
 
     pub fn break_watch(&self, number: usize) {
@@ -193,38 +210,135 @@ impl Replica {
     }
 }
 
-fn watches<K: Reflected>(
-    world: &World,
-    kind: Kind,
-    breaker: &watch::Sender<[usize; 3]>,
-    store: &Store,
-    seed: u64,
-) -> AbortOnDropHandle<()> {
-    let (world, breaker) = (world.clone(), breaker.subscribe());
-    let mut lists = seed;
-    let events = move || {
-        lists += 1;
-        feed::<K>(&world, kind, breaker.clone(), lists)
-    };
-    let check = Health::new().check("watch");
-    AbortOnDropHandle::new(tokio::spawn(follow_from_list(events, store.clone(), check)))
+/// What a driver's tasks are made of.
+struct Parts {
+    world: World,
+    context: Context,
+    driver: usize,
+    settings: watch::Receiver<Arc<DriverConfig>>,
+    claims: Claims,
+    office: Office,
+    connector: ModelConnector,
 }
 
-fn settings(scenario: &Scenario, mutant: &Mutant) -> DriverConfig {
-    let spec = AttacherConfigSpec::new("unix:///model");
+impl Parts {
+    fn campaign(&self, place: usize) -> Option<Campaign> {
+        let lease = self.world.with(|state| state.scenario.lease)?;
+        let timing = Timing::new(lease.duration, lease.renew_deadline, lease.retry_period);
+        let timing = timing.expect("the times of scenarios are those of an election");
+        let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
+        let campaign = self.office.campaign(&leases::namespace(place), timing);
+        Some(campaign.recorded(record))
+    }
+
+    fn task(&self, campaign: Option<Campaign>, stop: CancellationToken) -> DriverTask {
+        DriverTask {
+            context: self.context.clone(),
+            name: DRIVERS[self.driver].into(),
+            config: self.settings.clone(),
+            campaign,
+            claims: self.claims.clone(),
+            known_as: Arc::default(),
+            standing: Arc::default(),
+            stop,
+            removed: Arc::new(AtomicBool::new(false)),
+            status: watch::Sender::new(DriverStatus::new()),
+            queue: Arc::default(),
+        }
+    }
+}
+
+/// Serves a driver as the supervisor does: a change of where the Lease is ends its task and starts another.
+async fn serve(parts: Parts, mut place: watch::Receiver<usize>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let campaign = parts.campaign(*place.borrow_and_update());
+        let token = stop.child_token();
+        let task = parts.task(campaign, token.clone());
+        let mut running = pin!(task.run_over(parts.connector.clone()));
+        tokio::select! {
+            biased;
+            () = &mut running => continue,
+            changed = place.changed() => {
+                token.cancel();
+                running.await;
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What the watches of a process are made of.
+struct Watched<'a> {
+    world: &'a World,
+    process: &'a Process,
+    breaker: &'a watch::Sender<[usize; 3]>,
+    store: &'a Store,
+}
+
+impl Watched<'_> {
+    fn kind<K: Reflected>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()> {
+        let (world, breaker) = (self.world.clone(), self.breaker.subscribe());
+        let mut rounds = seed;
+        let events = move || {
+            rounds += 50;
+            let (world, breaker, mut lists) = (world.clone(), breaker.clone(), rounds);
+            let mut watch = move || {
+                lists += 1;
+                feed::<K>(&world, kind, breaker.clone(), lists)
+            };
+            if has_flaw(Flaw::Resuming) {
+                return watch().left_stream();
+            }
+            from_lists(watch).right_stream()
+        };
+        let check = Health::new().check("watch");
+        let follow = follow_from_list(events, self.store.clone(), check);
+        let (world, store) = (self.world.clone(), self.store.clone());
+        // What the production asks the API server for now and then.
+        let compare = async move {
+            loop {
+                tokio::time::sleep(COMPARED_EVERY).await;
+                let version = world.with(|state| state.cluster.version()).to_string();
+                store.compare::<K>(store.newest::<K>(), Some(&version));
+            }
+        };
+        let both = async move {
+            tokio::select! {
+                biased;
+                () = follow => {}
+                () = compare => {}
+            }
+        };
+        AbortOnDropHandle::new(tokio::spawn(self.process.run(both)))
+    }
+}
+
+fn settings(scenario: &Scenario, mutant: &Mutant, driver: usize, variant: usize) -> DriverConfig {
+    let mut spec = AttacherConfigSpec::new("unix:///model");
+    spec.driver_name = Some(DRIVERS[driver].to_owned());
     let mut settings = DriverConfig::try_from(&spec).expect("the defaults are valid");
-    settings.publish_secrets = PublishSecrets::all_of(&["ns"]);
+    settings.publish_secrets = if has_flaw(Flaw::Generous) {
+        PublishSecrets::Any
+    } else {
+        PublishSecrets::all_of(&[&secrets::namespace(driver)])
+    };
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;
+    let short = if variant == 3 { 250 } else { 500 };
     (settings.backoff.initial, settings.backoff.max) = if mutant.restless {
         (Duration::from_millis(1), Duration::from_millis(1))
     } else if scenario.faultless {
         (Duration::from_hours(1), Duration::from_hours(1))
     } else {
-        (Duration::from_millis(500), LONGEST_WAIT)
+        (Duration::from_millis(short), LONGEST_WAIT)
     };
-    let limit = std::num::NonZeroUsize::new(scenario.concurrency);
+    let limit = std::num::NonZeroUsize::new(if variant == 1 { 1 } else { scenario.concurrency });
     settings.concurrency.attach = limit;
     settings.concurrency.detach = limit;
+    settings.concurrency.per_node = std::num::NonZeroUsize::new(usize::from(variant == 2));
+    settings.reconcile_sync.enabled = scenario.lists.is_some();
+    settings.reconcile_sync.interval = scenario.lists.unwrap_or(settings.reconcile_sync.interval);
     settings
 }

@@ -1,25 +1,38 @@
-//! What a seed stands for: the objects, the character of the world, and what its actors do when.
+//! What a history is before it is run: the objects, the character of the world, and what its actors do when.
 
-use fastrand::Rng;
 use std::time::Duration;
 
-/// How many attachments there can be at most is the product of the two.
-const MAX_VOLUMES: usize = 3;
-const MAX_NODES: usize = 2;
+/// How many drivers there are at most.
+pub const DRIVERS: [&str; 2] = ["a.test", "b.test"];
 
 /// A volume as its PersistentVolume describes it.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// Name of the PersistentVolume.
     pub name: String,
+    /// Index of its driver.
+    pub driver: usize,
     /// Two PersistentVolumes may carry the same one.
     pub handle: String,
     /// Whether the backend publishes it to one node at a time only.
     pub single_writer: bool,
-    /// Whether publishing needs a secret.
-    pub secret: bool,
+    /// Whether publishing needs a Secret, and whose.
+    pub secret: Secret,
+    /// Whether the PersistentVolume is read-only.
+    pub read_only: bool,
     /// Whether attachments describe it themselves and there is no PersistentVolume.
     pub inline: bool,
+}
+
+/// The publish Secret of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// It needs none.
+    None,
+    /// One that its driver may have.
+    Own,
+    /// One that its driver may not have.
+    Forbidden,
 }
 
 /// What a backend does with a call while an earlier one for the same volume and node is still at work.
@@ -33,11 +46,14 @@ pub enum Busy {
     Supersedes,
 }
 
-/// One thing that somebody does. Numbers are indexes of volumes and nodes.
+/// One thing that somebody does. Numbers are indexes of volumes, nodes and drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Attach(usize, usize),
     Detach(usize, usize),
+    /// Somebody makes a VolumeAttachment for the wrong driver, or deletes it.
+    AttachByOther(usize, usize),
+    DetachByOther(usize, usize),
     CreateVolume(usize),
     DeleteVolume(usize),
     /// Somebody takes all finalizers from a PersistentVolume that is being deleted.
@@ -52,20 +68,48 @@ pub enum Event {
     NodeComes(usize),
     /// The node comes back under another node ID.
     NodeReborn(usize),
-    /// The driver is not registered on the node any more.
+    /// No driver is registered on the node any more.
     DriverLeaves(usize),
     SecretGoes(usize),
+    /// The Secret comes back, or its value changes.
     SecretComes(usize),
-    /// A watch breaks and lists anew; 0 attachments, 1 volumes, 2 nodes.
+    /// A watch breaks in each process and lists anew; 0 attachments, 1 volumes, 2 nodes.
     WatchBreaks(usize),
-    /// The operator dies and starts again after a while.
+    /// The process at work dies; another one starts after a while.
     Crash,
-    /// The operator dies and the other replica takes over.
-    Failover,
-    /// The operator finishes what runs and the other replica takes over.
+    /// The process at work is told to end; another one starts then.
     HandOver,
-    ConnectionLost,
-    Reconfigure,
+    /// A driver's connections are lost and come back after a while.
+    ConnectionLost(usize),
+    /// Settings change: limits, backoff, calls for one node.
+    Reconfigure(usize),
+    /// The process at work stands still before so many further polls, for so many milliseconds.
+    StandStill(u64, u64),
+    /// The same, with the machine: its monotonic clock stops meanwhile.
+    Suspend(u64, u64),
+    /// The wall clock of the process at work jumps by so many seconds.
+    WallClock(i64),
+    /// Somebody deletes the Lease of a driver.
+    LeaseGoes(usize),
+    /// A client that is no replica competes for the Lease of a driver for so many milliseconds.
+    StrangerCompetes(usize, u64),
+    /// The Lease is to live in another namespace; each replica hears of it in its own time.
+    LeaseMoves(usize),
+    /// The API server goes back by so many changes; with or without greater revisions from then on.
+    Restore(usize, bool),
+    /// The driver loses PUBLISH_UNPUBLISH, as when its endpoint is another program's for a while.
+    CapabilityGoes(usize),
+    CapabilityComes(usize),
+    /// The backend loses a volume from a node behind everybody's back.
+    Drift(usize, usize),
+}
+
+/// How replicas agree on one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
 }
 
 /// A history before it is run.
@@ -75,12 +119,18 @@ pub struct Scenario {
     pub seed: u64,
     /// Nothing fails and backoffs last longer than the history: whatever is to happen must follow from an event.
     pub faultless: bool,
+    pub drivers: usize,
     pub disks: Vec<Disk>,
     pub nodes: usize,
     /// Events with the pause before each.
     pub events: Vec<(Duration, Event)>,
+    /// Processes that compete for the Leases; without any of that there is one process that just works.
+    pub replicas: usize,
+    pub lease: Option<Lease>,
     /// How many requests to the API server of a hundred go wrong.
     pub api_faults: u8,
+    /// How many answers of a hundred that go wrong are not true.
+    pub lies: u8,
     /// How many calls of the driver of a hundred go wrong.
     pub call_faults: u8,
     /// Longest delay of a watch.
@@ -88,69 +138,38 @@ pub struct Scenario {
     pub busy: Busy,
     /// Calls of each kind at once; 0 is no limit.
     pub concurrency: usize,
+    /// How often attachments are compared with what the driver lists, if they are.
+    pub lists: Option<Duration>,
     /// From this fault on nothing goes wrong any more; what a failing history is shortened by.
     pub max_faults: usize,
 }
 
-impl Scenario {
-    pub fn of(seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let faultless = rng.u8(0..4) == 0;
-        let volumes = rng.choice([1, 1, 2, MAX_VOLUMES]).unwrap_or(1);
-        let nodes = rng.usize(1..=MAX_NODES);
-        let disks: Vec<Disk> = (0..volumes).map(|number| disk(number, faultless, &mut rng)).collect();
-        let faulty = if faultless {
-            0
-        } else {
-            rng.choice([0, 10, 30, 50]).unwrap_or(0)
-        };
-        let api_faults = if rng.bool() { faulty } else { faulty / 2 };
-        let call_faults = if faultless {
-            0
-        } else {
-            rng.choice([0, 20, 50]).unwrap_or(0)
-        };
-        let lag = Duration::from_millis(rng.choice([5, 50, 500, 4000]).unwrap_or(5));
-        let mut busy = rng
-            .choice([Busy::Aborts, Busy::Waits, Busy::Supersedes])
-            .unwrap_or(Busy::Waits);
-        if faultless {
-            // After a crash, an answer that is ABORTED or too late would be a fault.
-            busy = Busy::Supersedes;
-        }
-        let concurrency = rng.choice([0, 0, 1, 2]).unwrap_or(0);
-        let count = rng.usize(3..=18);
-        let mut events: Vec<(Duration, Event)> = Vec::with_capacity(count + 1);
-        events.push((Duration::ZERO, Event::Attach(0, 0)));
-        for _ in 0..count {
-            let event = event(&mut rng, volumes, nodes);
-            events.push((pause(&mut rng), event));
-        }
+impl Disk {
+    /// One that needs nothing special.
+    #[cfg(test)]
+    pub fn plain(number: usize) -> Self {
         Self {
-            seed,
-            faultless,
-            disks,
-            nodes,
-            events,
-            api_faults,
-            call_faults,
-            lag,
-            busy,
-            concurrency,
-            max_faults: usize::MAX,
+            name: format!("pv{number}"),
+            driver: 0,
+            handle: format!("disk{number}"),
+            single_writer: false,
+            secret: Secret::None,
+            read_only: false,
+            inline: false,
         }
     }
-}
 
-impl Disk {
     fn character(&self) -> String {
         let traits = [
             (self.single_writer, "single writer"),
-            (self.secret, "secret"),
+            (self.secret == Secret::Own, "secret"),
+            (self.secret == Secret::Forbidden, "forbidden secret"),
+            (self.read_only, "read-only"),
             (self.inline, "in line"),
         ];
         let traits: Vec<&str> = traits.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
-        format!("{} is {} ({})", self.name, self.handle, traits.join(", "))
+        let (name, handle, driver) = (&self.name, &self.handle, DRIVERS[self.driver]);
+        format!("{name} is {handle} of {driver} ({})", traits.join(", "))
     }
 }
 
@@ -159,54 +178,68 @@ impl Scenario {
     pub fn character(&self) -> String {
         let disks: Vec<String> = self.disks.iter().map(Disk::character).collect();
         let disks = disks.join("; ");
+        let lease = self.lease.map_or("no election".to_owned(), |lease| {
+            let Lease {
+                duration,
+                renew_deadline,
+                retry_period,
+            } = lease;
+            format!(
+                "{} replicas, Lease {duration:?}/{renew_deadline:?}/{retry_period:?}",
+                self.replicas
+            )
+        });
+        let lists = self
+            .lists
+            .map_or("no listing".to_owned(), |interval| format!("listed every {interval:?}"));
         format!(
-            "{disks}; {} nodes; faults of requests {} %, of calls {} %, at most {}; watches up to {:?} behind; a busy backend {:?}",
-            self.nodes, self.api_faults, self.call_faults, self.max_faults, self.lag, self.busy
+            "{disks}; {} nodes; {lease}; {lists}; faults of requests {} %, of which untrue {} %, of calls {} %, at most \
+             {}; watches up to {:?} behind; a busy backend {:?}; {} calls at once{}",
+            self.nodes,
+            self.api_faults,
+            self.lies,
+            self.call_faults,
+            self.max_faults,
+            self.lag,
+            self.busy,
+            self.concurrency,
+            if self.faultless { "; faultless" } else { "" }
         )
     }
-}
 
-fn disk(number: usize, faultless: bool, rng: &mut Rng) -> Disk {
-    // The third PersistentVolume may be another name of the second one's volume.
-    let twin = number == 2 && rng.u8(0..8) == 0;
-    let handle = if twin { 1 } else { number };
-    Disk {
-        name: format!("pv{number}"),
-        handle: format!("disk{handle}"),
-        single_writer: !faultless && rng.u8(0..3) == 0,
-        secret: rng.u8(0..4) == 0,
-        inline: rng.u8(0..10) == 0,
-    }
-}
-
-fn pause(rng: &mut Rng) -> Duration {
-    let scale = rng.choice([0, 3, 30, 300, 3_000, 9_000]).unwrap_or(0);
-    Duration::from_millis(rng.u64(0..=scale))
-}
-
-fn event(rng: &mut Rng, volumes: usize, nodes: usize) -> Event {
-    let (volume, node) = (rng.usize(0..volumes), rng.usize(0..nodes));
-    match rng.u8(0..100) {
-        0..=20 => Event::Attach(volume, node),
-        21..=40 => Event::Detach(volume, node),
-        41..=43 => Event::NodeReborn(node),
-        44..=48 => Event::CreateVolume(volume),
-        49..=56 => Event::DeleteVolume(volume),
-        57..=58 => Event::ForceVolume(volume),
-        59..=60 => Event::ForceAttachment(volume, node),
-        61..=63 => Event::EditAttachment(volume, node),
-        64..=65 => Event::EditVolume(volume),
-        66 => Event::RetryNow(volume, node),
-        67..=69 => Event::NodeGoes(node),
-        70..=74 => Event::NodeComes(node),
-        75..=78 => Event::DriverLeaves(node),
-        79..=80 => Event::SecretGoes(volume),
-        81..=82 => Event::SecretComes(volume),
-        83..=86 => Event::WatchBreaks(rng.usize(0..3)),
-        87..=90 => Event::Crash,
-        91..=93 => Event::Failover,
-        94..=96 => Event::HandOver,
-        97..=98 => Event::ConnectionLost,
-        _ => Event::Reconfigure,
+    /// The same world without one of its kinds of trouble, for each that it has: what a story may be simpler by.
+    pub fn simpler(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut with = |differs: bool, change: &dyn Fn(&mut Self)| {
+            if differs {
+                let mut simpler = self.clone();
+                change(&mut simpler);
+                all.push(simpler);
+            }
+        };
+        with(self.lies > 0, &|scenario| scenario.lies = 0);
+        with(self.call_faults > 0, &|scenario| scenario.call_faults = 0);
+        with(self.api_faults > 0, &|scenario| scenario.api_faults = 0);
+        with(self.lists.is_some(), &|scenario| scenario.lists = None);
+        with(self.concurrency > 0, &|scenario| scenario.concurrency = 0);
+        with(self.replicas > 2, &|scenario| scenario.replicas = 2);
+        with(self.lease.is_some(), &|scenario| {
+            scenario.lease = None;
+            scenario.replicas = 1;
+        });
+        with(self.lag > Duration::from_millis(5), &|scenario| {
+            scenario.lag = Duration::from_millis(5);
+        });
+        for number in 0..self.disks.len() {
+            let disk = &self.disks[number];
+            with(disk.secret != Secret::None, &|scenario| {
+                scenario.disks[number].secret = Secret::None;
+            });
+            with(disk.inline, &|scenario| scenario.disks[number].inline = false);
+            with(disk.single_writer, &|scenario| {
+                scenario.disks[number].single_writer = false;
+            });
+        }
+        all
     }
 }

@@ -1,38 +1,31 @@
 //! The API server as a service under `kube::Client`, so that requests are those of production down to their headers.
 
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use serde_json::{Value, json};
-use std::convert::Infallible;
-use std::time::Duration;
+use serde_json::Value;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 use tower::BoxError;
 
-use super::check;
-use super::cluster::{Kind, message};
-use super::replica::Life;
-use super::secrets;
+use super::answers::{Answer, Fate, Lie, fate, respond};
+use super::cluster::{Kind, not_found, status, text};
+use super::process::Process;
 use super::world::{State, World};
+use super::{configs, leases, secrets, writes};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::decide::tests::api_server::not_found;
 
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 const NODES: &str = "/apis/storage.k8s.io/v1/csinodes/";
-const SECRETS: &str = secrets::PATH;
+const DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers/";
 
-/// What `kube` reads answers from.
-pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
-
-/// A client of a replica.
-pub fn client(world: &World, life: &Life) -> Client {
-    let (world, life) = (world.clone(), life.clone());
-    let service = tower::service_fn(move |request: Request<Body>| serve(world.clone(), life.clone(), request));
+/// A client of a process.
+pub fn client(world: &World, process: &Process) -> Client {
+    let (world, process) = (world.clone(), process.clone());
+    let service = tower::service_fn(move |request: Request<Body>| serve(world.clone(), process.clone(), request));
     Client::new(service, "default")
 }
 
@@ -40,69 +33,42 @@ pub fn client(world: &World, life: &Life) -> Client {
 enum Asked {
     Write(Write),
     Read(Kind, String),
+    /// By namespace and name.
     Secret(String),
 }
 
 impl Asked {
-    /// Errors carry the time of the wall clock; here it is that of the history.
-    fn set_clock(&mut self, now: Duration) {
-        let Self::Write(write) = self else { return };
-        for error in ["/status/attachError/time", "/status/detachError/time"] {
-            if let Some(time) = write.body.pointer_mut(error) {
-                *time = jiff::Timestamp::UNIX_EPOCH
-                    .saturating_add(Duration::from_secs(now.as_secs()))
-                    .map_or(Value::Null, |time| time.to_string().into());
-            }
+    /// The object that it is about.
+    fn object(&self) -> (Kind, &str) {
+        match self {
+            Self::Write(write) => match &write.target {
+                Target::Volume(name) => (Kind::Volume, name),
+                Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
+            },
+            Self::Read(kind, name) => (*kind, name),
+            Self::Secret(key) => (Kind::Secret, key.rsplit('/').next().unwrap_or_default()),
         }
     }
 }
 
-/// What becomes of a request.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    /// It is carried out and answered.
-    Fine,
-    /// It is answered with this status and not carried out.
-    Refused(u16),
-    /// It is carried out, and answered with this status.
-    DoneButRefused(u16),
-    /// The connection breaks; the request may still be carried out, now or later.
-    Lost(Option<Duration>),
-    /// No answer comes; the request may still be carried out.
-    Silent(Option<Duration>),
-}
-
-fn fate(state: &mut State) -> Fate {
-    let percent = state.scenario.api_faults;
-    if !state.fault(percent) {
-        return Fate::Fine;
+async fn serve(world: World, life: Process, request: Request<Body>) -> Result<Answer, BoxError> {
+    if let Some(key) = secrets::asked_for(&request) {
+        return secrets::serve(&world, &key);
     }
-    let late = [None, Some(state.millis(0..=50)), Some(state.millis(0..=15_000))];
-    let late = late[state.rng.usize(0..3)];
-    match state.rng.u8(0..12) {
-        0 => Fate::Refused(500),
-        1 => Fate::Refused(503),
-        2 => Fate::Refused(429),
-        3 => Fate::Refused(409),
-        4 => Fate::Refused(403),
-        5 => Fate::DoneButRefused(500),
-        6 => Fate::DoneButRefused(504),
-        7..=9 => Fate::Lost(late),
-        _ => Fate::Silent(late),
+    if configs::is_about(&request) {
+        return configs::serve(world, life, request).await;
     }
-}
-
-async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answer, BoxError> {
-    if let Some(name) = secrets::asked_for(&request) {
-        return secrets::serve(&world, name);
+    if leases::is_about(&request) {
+        return leases::serve(world, life, request).await;
     }
-    let mut asked = asked(request).await?;
+    let asked = asked(request).await?;
+    let (kind, name) = asked.object();
+    let name = name.to_owned();
     if life.is_over() || world.is_over() {
         return std::future::pending().await;
     }
     let (fate, before, after) = world.with(|state| {
         state.requests += 1;
-        asked.set_clock(state.journal.now());
         state.step();
         let fate = fate(state);
         state.journal.note(life.name(), || describe(&asked, fate));
@@ -111,18 +77,24 @@ async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answe
     let at = match fate {
         Fate::Refused(code) => {
             tokio::time::sleep(before).await;
-            return respond(code, &message("out of order"));
+            return respond(code, &status(code, kind, &name, "out of order"));
         }
-        Fate::Fine | Fate::DoneButRefused(_) => Some(before),
+        Fate::Untrue(lie, false) => {
+            tokio::time::sleep(before).await;
+            let other = world.with(|state| another(state, kind, &name));
+            return lie.respond(kind, &name, other.as_deref());
+        }
+        Fate::Fine | Fate::DoneButRefused(_) | Fate::Untrue(_, true) => Some(before),
         Fate::Lost(at) | Fate::Silent(at) => at,
     };
     // In a task of its own: what was sent arrives even when the sender is no more.
     let (sender, receiver) = oneshot::channel();
     let late = matches!(fate, Fate::Lost(_) | Fate::Silent(_));
+    let server = world.clone();
     if let Some(at) = at {
         tokio::spawn(async move {
             tokio::time::sleep(at).await;
-            let answer = world.with(|state| carry_out(state, &life, asked, late));
+            let answer = server.with(|state| carry_out(state, &life, asked, late));
             // Nobody may be left to hear it.
             drop(sender.send(answer));
         });
@@ -137,11 +109,24 @@ async fn serve(world: World, life: Life, request: Request<Body>) -> Result<Answe
             let (code, body) = receiver.await?;
             tokio::time::sleep(after).await;
             match fate {
-                Fate::DoneButRefused(code) => respond(code, &message("out of order")),
+                Fate::DoneButRefused(code) => respond(code, &status(code, kind, &name, "out of order")),
+                Fate::Untrue(Lie::Another, _) => {
+                    let other = world.with(|state| another(state, kind, &name));
+                    Lie::Another.respond(kind, &name, other.as_deref())
+                }
+                Fate::Untrue(lie, _) => lie.respond(kind, &name, Some(&body)),
                 _ => respond(code, &body),
             }
         }
     }
+}
+
+/// Another object of the same kind than the one of this name.
+fn another(state: &State, kind: Kind, name: &str) -> Option<Arc<Value>> {
+    let mut objects = state.cluster.all(kind);
+    objects
+        .find(|object| kind != Kind::Secret && text(object, "/metadata/name") != name)
+        .cloned()
 }
 
 async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
@@ -152,13 +137,14 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
         .get(header::CONTENT_TYPE)
         .is_some_and(|form| form == "application/json-patch+json");
     let body = request.into_body().collect().await?.to_bytes();
-    if let Some(name) = path.strip_prefix(SECRETS).and_then(|rest| rest.strip_prefix('/')) {
-        return Ok(Asked::Secret(name.to_owned()));
+    if let Some(key) = secrets::key_at(&path) {
+        return Ok(Asked::Secret(key));
     }
     let prefixes = [
         (Kind::Volume, VOLUMES),
         (Kind::Attachment, ATTACHMENTS),
         (Kind::Node, NODES),
+        (Kind::Driver, DRIVERS),
     ];
     let mut found = prefixes
         .iter()
@@ -180,18 +166,19 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
 }
 
 /// Carries a request out; `late` when its sender does not wait for it any more.
-fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, Value) {
+fn carry_out(state: &mut State, life: &Process, asked: Asked, late: bool) -> (u16, Value) {
     match asked {
-        Asked::Secret(name) => match state.cluster.get(Kind::Secret, &name) {
-            Some(object) => (
-                200,
-                json!({"metadata": object["metadata"], "data": {"key": "dmFsdWU="}}),
-            ),
-            None => (404, not_found(&format!("{SECRETS}/{name}"))),
+        Asked::Secret(key) => match state.cluster.get(Kind::Secret, &key) {
+            Some(object) => {
+                let mut shown = Value::clone(object);
+                shown["metadata"] = secrets::metadata(object, &key);
+                (200, shown)
+            }
+            None => (404, not_found(Kind::Secret, key.rsplit('/').next().unwrap_or_default())),
         },
         Asked::Read(kind, name) => match state.cluster.get(kind, &name) {
             Some(object) => (200, Value::clone(object)),
-            None => (404, not_found(&format!("{}/{name}", kind.path()))),
+            None => (404, not_found(kind, &name)),
         },
         Asked::Write(write) => {
             let (code, body, written) = state.cluster.write(&write);
@@ -205,7 +192,7 @@ fn carry_out(state: &mut State, life: &Life, asked: Asked, late: bool) -> (u16, 
                 format!("{code} to {} for {}: {note}", life.name(), target(&write.target))
             });
             if let Some(written) = written {
-                check::written(state, late || life.is_over(), &written);
+                writes::written(state, late || life.is_over(), &written);
             }
             (code, body)
         }
@@ -247,14 +234,4 @@ fn brief(body: &Value) -> String {
         })
         .collect();
     texts.join(", ")
-}
-
-/// An answer with a body.
-pub fn respond(code: u16, body: &Value) -> Result<Answer, BoxError> {
-    let mut response = Response::builder().status(StatusCode::from_u16(code)?);
-    if code == 429 {
-        response = response.header(header::RETRY_AFTER, "1");
-    }
-    let body = Full::new(Bytes::from(serde_json::to_vec(body)?));
-    Ok(response.body(body.boxed_unsync())?)
 }

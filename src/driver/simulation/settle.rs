@@ -3,18 +3,28 @@
 use serde_json::Value;
 use std::time::Duration;
 
-use super::actors::node_id;
 use super::backend::Pair;
-use super::check::{claim_of, is_held, owner};
 use super::cluster::{Kind, is_deleting, text};
+use super::invariants::{
+    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, NO_BUSY_LOOP,
+    NO_FORGOTTEN_WAIT, NOTHING_LEFT, TAKEN_BACK, VOLUME_GOES,
+};
+use super::objects::{
+    claim_of, disk_handle, disk_of, driver_of, is_held, is_held_by, is_protected, node_id, owner, volume_of,
+};
 use super::replica::LONGEST_WAIT;
-use super::scenario::Disk;
+use super::scenario::{Disk, Scenario, Secret};
+use super::secrets;
 use super::world::State;
 
 /// How long everybody has. With faults: the last effect of a lost call, a compensation that waits for its next try, and
-/// a few attempts at the longest wait. Without: the slowest watch and a call.
-pub fn patience(faultless: bool) -> Duration {
-    Duration::from_secs(if faultless { 40 } else { 150 })
+/// a few attempts at the longest wait. Without: the slowest watch and a call. Where Leases are competed for, until they have
+/// run out at two places; where volumes are listed, three passes.
+pub fn patience(scenario: &Scenario) -> Duration {
+    let own = Duration::from_secs(if scenario.faultless { 40 } else { 150 });
+    let lease = scenario.lease.map_or(Duration::ZERO, |lease| lease.duration * 3);
+    let lists = scenario.lists.map_or(Duration::ZERO, |interval| interval * 3);
+    own + lease + lists
 }
 
 /// For how long it is then watched that nothing more happens than must.
@@ -22,6 +32,9 @@ pub const QUIET: Duration = Duration::from_mins(1);
 
 /// Requests and calls that one attempt at most takes.
 const STEPS_OF_AN_ATTEMPT: usize = 6;
+
+/// Looks at the metadata of a Secret within that time, for one that waits for it.
+const SECRET_LOOKS: usize = 14;
 
 /// Everything that can be done is done, and nothing else is left at the backend.
 pub fn everything_is_settled(state: &mut State) {
@@ -34,9 +47,7 @@ pub fn everything_is_settled(state: &mut State) {
         let name = text(volume, "/metadata/name");
         let named = attachments.iter().any(|attachment| volume_of(attachment) == name);
         if is_deleting(volume) && is_held(volume) && !named {
-            state
-                .journal
-                .violated("a deleted PersistentVolume that nobody names goes", || name.to_owned());
+            state.journal.violated(VOLUME_GOES, || name.to_owned());
         }
     }
     let uids: Vec<&str> = attachments
@@ -44,57 +55,79 @@ pub fn everything_is_settled(state: &mut State) {
         .filter(|object| is_held(object))
         .map(|object| text(object, "/metadata/uid"))
         .collect();
-    let orphan = state.backend.may_be_published().find(|(_, owners)| {
+    let before = state.rollback.as_ref();
+    let orphan = state.backend.may_be_published().find(|(pair, owners)| {
         let wanted = |uid: &str| uids.contains(&uid) || state.forced.contains(uid);
-        !owners.iter().any(|owner| wanted(&owner.uid))
+        // What nobody names any more after a restore is told of, and not touched.
+        let lost = before.is_some_and(|rollback| {
+            rollback.published.contains(*pair) || owners.iter().any(|owner| rollback.names.contains(&owner.name))
+        });
+        !lost && !owners.iter().any(|owner| wanted(&owner.uid))
     });
     if let Some((pair, _)) = orphan {
         let pair = pair.to_string();
-        state
-            .journal
-            .violated("nothing is published that no attachment holds", || pair);
+        state.journal.violated(NOTHING_LEFT, || pair);
     }
     undone(state, &attachments);
 }
 
-fn volume_of(attachment: &Value) -> &str {
-    text(attachment, "/spec/source/persistentVolumeName")
-}
-
 fn settled_attachment(state: &mut State, attachment: &Value) {
     let name = text(attachment, "/metadata/name");
-    let disk = disk_of(state, attachment);
-    let secret = disk
-        .as_ref()
-        .is_none_or(|disk| !disk.secret || state.cluster.has(Kind::Secret, &disk.name));
+    let Some(driver) = driver_of(attachment) else { return };
+    let disk = disk_of(state, attachment).cloned();
+    let secret = disk.as_ref().is_none_or(|disk| has_secret(state, disk));
     if is_deleting(attachment) {
         if is_held(attachment) && secret && !shared(state, attachment) {
-            state
-                .journal
-                .violated("a deleted VolumeAttachment is detached and goes", || name.to_owned());
+            state.journal.violated(DETACHED_AND_GONE, || name.to_owned());
         }
         return;
     }
     let attached = attachment["status"]["attached"] == true;
     let owner = owner(attachment);
     let published = state.backend.published.values().any(|owners| owners.contains(&owner));
-    // Whose PersistentVolume was removed by force may share its volume with another, which nobody can know any more.
-    let known = !state.forced.contains(&owner.uid) && !state.forced_volumes.contains(&owner.volume);
+    // Whose PersistentVolume was removed by force may share its volume with another, which nobody can know any more. What
+    // was attached in the state that the API server went back to may have been detached since.
+    let known = !state.forced.contains(&owner.uid)
+        && !state.forced_volumes.contains(&owner.volume)
+        && !state.trivial.contains(&owner.uid)
+        && !state.was_rolled_back(name);
+    // What the backend lost is published again only where it may be attached, and is tried until then.
+    let may_be = secret && attachable(state, attachment, disk.as_ref());
+    let known = known && (may_be || !has_drifted(state, attachment));
     if attached && !published && known {
-        state
-            .journal
-            .violated("what is attached is published", || name.to_owned());
+        state.journal.violated(ATTACHED_IS_PUBLISHED, || name.to_owned());
+    }
+    if attached && known && is_held_by(attachment, driver) && !is_protected(state, driver, &owner.volume) {
+        state.journal.violated(ATTACHED_IS_PROTECTED, || name.to_owned());
     }
     let error = attachment["status"]["attachError"]["message"].as_str();
     // An error that was written late by a request that was given up may come after the success.
-    if attached && error.is_some() && state.scenario.api_faults == 0 {
-        state
-            .journal
-            .violated("what is attached shows no attachError", || name.to_owned());
+    if attached && error.is_some() && state.scenario.api_faults == 0 && !has_drifted(state, attachment) {
+        state.journal.violated(ATTACHED_WITHOUT_ERROR, || name.to_owned());
     }
     if !attached && secret && attachable(state, attachment, disk.as_ref()) {
         let detail = format!("{name} ({})", error.unwrap_or("no error"));
-        state.journal.violated("what can be attached is attached", || detail);
+        state.journal.violated(ATTACHES, || detail);
+    }
+}
+
+/// Whether the driver does not list the volume of an attachment that is recorded as attached: the backend lost it, or there was
+/// nothing to publish it with. Then it is tried again and again.
+fn has_drifted(state: &State, attachment: &Value) -> bool {
+    let Some((driver, handle)) = disk_handle(state, attachment) else {
+        return false;
+    };
+    let owner = owner(attachment);
+    let lost = state.has_lost(driver, handle) || state.trivial.contains(&owner.uid);
+    lost && !state.backend.published.values().any(|owners| owners.contains(&owner))
+}
+
+/// Whether the Secret of a disk can be had, if it needs one.
+fn has_secret(state: &State, disk: &Disk) -> bool {
+    match disk.secret {
+        Secret::None => true,
+        Secret::Own => state.cluster.has(Kind::Secret, &secrets::key_of(disk)),
+        Secret::Forbidden => false,
     }
 }
 
@@ -104,36 +137,24 @@ fn shared(state: &State, attachment: &Value) -> bool {
         return false;
     };
     state.cluster.all(Kind::Attachment).any(|other| {
-        let same = claim_of(other).is_some_and(|(claimed, other)| claimed.volume == pair.volume && other != owner)
-            && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
+        let same = claim_of(other).is_some_and(|(claimed, other)| {
+            (claimed.driver, &claimed.volume) == (pair.driver, &pair.volume) && other != owner
+        }) && text(other, "/spec/nodeName") == text(attachment, "/spec/nodeName");
         same && !is_deleting(other) && other["status"]["attached"] == true
     })
-}
-
-fn disk_of(state: &State, attachment: &Value) -> Option<Disk> {
-    let (name, handle) = (
-        volume_of(attachment),
-        text(attachment, "/spec/source/inlineVolumeSpec/csi/volumeHandle"),
-    );
-    let mut disks = state.scenario.disks.iter();
-    disks
-        .find(|disk| {
-            if disk.inline {
-                disk.handle == handle
-            } else {
-                disk.name == name
-            }
-        })
-        .cloned()
 }
 
 fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
     let Some(disk) = disk else { return false };
     let volume = state.cluster.get(Kind::Volume, &disk.name);
-    let Some(id) = node_id(state, text(attachment, "/spec/nodeName")) else {
+    if driver_of(attachment) != Some(disk.driver) {
+        return false;
+    }
+    let Some(id) = node_id(state, disk.driver, text(attachment, "/spec/nodeName")) else {
         return false;
     };
     let pair = Pair {
+        driver: disk.driver,
         volume: disk.handle.clone(),
         node: id.to_owned(),
     };
@@ -155,21 +176,19 @@ fn undone(state: &mut State, attachments: &[std::sync::Arc<Value>]) {
         .find(|(pair, name)| state.backend.published.contains_key(*pair) && !came_back(name) && !claimed(pair));
     if let Some((pair, name)) = left {
         let detail = format!("{pair} of {name}");
-        state.journal.violated(
-            "the volume of an attachment that vanished during Publish is taken back",
-            || detail,
-        );
+        state.journal.violated(TAKEN_BACK, || detail);
     }
 }
 
 /// After that, only what cannot be done is tried, and not more often than its backoff says.
-pub fn quiet_enough(state: &mut State, steps: usize) {
+pub fn quiet_enough(state: &mut State, steps: usize, secret_looks: usize) {
     let failing = state.cluster.all(Kind::Attachment).filter(|object| {
         let attached = object["status"]["attached"] == true;
         if is_deleting(object) {
             is_held(object)
         } else {
-            !attached
+            // What is published where the node is not any more is listed otherwise than expected, and tried again.
+            !attached || state.scenario.lists.is_some()
         }
     });
     // A tenth may be taken from each wait by chance.
@@ -178,13 +197,24 @@ pub fn quiet_enough(state: &mut State, steps: usize) {
     } else {
         QUIET.as_secs() / (LONGEST_WAIT.as_secs() * 9 / 10) + 1
     };
-    let allowed = failing.count() * STEPS_OF_AN_ATTEMPT * usize::try_from(tries).unwrap_or(0);
+    let failing: Vec<&Value> = failing.map(|object| &**object).collect();
+    let waiting = failing.iter().filter(|object| {
+        let disk = disk_of(state, object);
+        disk.is_some_and(|disk| disk.secret != Secret::None)
+    });
+    let looks = waiting.count() * SECRET_LOOKS;
+    let allowed = failing.len() * STEPS_OF_AN_ATTEMPT * usize::try_from(tries).unwrap_or(0);
     if steps > allowed {
-        state.journal.violated("no busy loop", || {
+        state.journal.violated(NO_BUSY_LOOP, || {
             format!(
                 "{steps} requests and calls within {} s, where {allowed} are enough",
                 QUIET.as_secs()
             )
+        });
+    }
+    if secret_looks > looks {
+        state.journal.violated(NO_FORGOTTEN_WAIT, || {
+            format!("{secret_looks} looks at Secrets, where {looks} are enough")
         });
     }
 }

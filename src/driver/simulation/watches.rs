@@ -33,6 +33,10 @@ struct Feed<K> {
     announced: bool,
     /// How many changes are behind us.
     at: usize,
+    /// The greatest version that was told. A watch that is resumed tells of nothing below it.
+    version: u64,
+    /// How many restores of the API server are behind us.
+    restores: usize,
     /// How often the watch was broken on purpose.
     breaks: usize,
 }
@@ -52,6 +56,8 @@ pub fn watch<K: Reflected>(
         told: VecDeque::new(),
         announced: false,
         at: 0,
+        version: 0,
+        restores: 0,
         breaks: 0,
     };
     feed.announce();
@@ -69,11 +75,12 @@ impl<K: Reflected> Feed<K> {
 
     fn list(&mut self) {
         self.announced = false;
-        let (objects, at) = self.world.with(|state| {
-            let objects: Vec<Arc<Value>> = state.cluster.all(self.kind).cloned().collect();
-            (objects, state.cluster.changes.len())
+        let objects = self.world.with(|state| {
+            self.at = state.cluster.changes.len();
+            self.version = state.cluster.version();
+            self.restores = state.cluster.restores.len();
+            state.cluster.all(self.kind).cloned().collect::<Vec<Arc<Value>>>()
         });
-        self.at = at;
         let objects = objects.iter().filter_map(|object| decode(object));
         self.told.extend(objects.map(|object| Ok(Event::InitApply(object))));
         self.told.push_back(Ok(Event::InitDone));
@@ -116,7 +123,12 @@ impl<K: Reflected> Feed<K> {
                     self.breaks = breaks;
                     return self.broken().await;
                 }
-                change = change(&self.world, self.kind, &mut self.at) => {
+                change = change(&self.world, self.kind, self.at, self.version, self.restores) => {
+                    let Some((at, change)) = change else {
+                        self.resume().await;
+                        continue;
+                    };
+                    (self.at, self.version) = (at, change.version);
                     if broken {
                         return self.broken().await;
                     }
@@ -126,6 +138,25 @@ impl<K: Reflected> Feed<K> {
                     }
                 }
             }
+        }
+    }
+
+    /// The API server has gone back, and its restart has broken the watch. Who goes on with it nevertheless is where it was: in
+    /// a future that has not come yet; unless revisions are greater now, when it has to list.
+    async fn resume(&mut self) {
+        let restored = self.world.with(|state| {
+            self.restores = state.cluster.restores.len();
+            state.cluster.restores.last().copied()
+        });
+        let down = self.millis(Duration::from_millis(500));
+        tokio::time::sleep(down).await;
+        let Some(restored) = restored else { return };
+        self.world.note("watch", || format!("{:?} breaks", self.kind));
+        self.told.push_front(Err(watcher::Error::NoResourceVersion));
+        if restored.bumped {
+            self.announce();
+        } else {
+            self.at = self.at.max(restored.at);
         }
     }
 
@@ -139,17 +170,18 @@ impl<K: Reflected> Feed<K> {
     }
 }
 
-/// Waits for the next change of a kind.
-async fn change(world: &World, kind: Kind, at: &mut usize) -> Change {
-    let (index, change) = world
+/// Waits for the next change of a kind above a version; none when the API server has gone back meanwhile.
+async fn change(world: &World, kind: Kind, at: usize, version: u64, restores: usize) -> Option<(usize, Change)> {
+    world
         .wait_for(|state| {
-            let mut unread = state.cluster.changes.iter().enumerate().skip(*at);
-            let found = unread.find(|(_, change)| change.kind == kind);
-            found.map(|(index, change)| (index, change.clone()))
+            if state.cluster.restores.len() != restores {
+                return Some(None);
+            }
+            let mut unread = state.cluster.changes.iter().enumerate().skip(at);
+            let found = unread.find(|(_, change)| change.kind == kind && change.version > version);
+            found.map(|(index, change)| Some((index + 1, change.clone())))
         })
-        .await;
-    *at = index + 1;
-    change
+        .await
 }
 
 fn decode<K: Reflected>(object: &Value) -> Option<K> {

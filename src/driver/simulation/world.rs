@@ -9,11 +9,13 @@ use tokio::sync::Notify;
 
 use super::backend::{Backend, Pair};
 use super::cluster::Cluster;
+use super::invariants::NO_BUSY_LOOP;
 use super::journal::Journal;
-use super::scenario::Scenario;
+use super::leases::Terms;
+use super::scenario::{DRIVERS, Scenario};
+use super::secrets::SecretValues;
+use crate::api::names::finalizer_name;
 
-pub const DRIVER: &str = "a.test";
-pub const FINALIZER: &str = "external-attacher/a-test";
 /// Requests and calls that no history needs; one that does is going round in circles.
 const MAX_STEPS: usize = 4_000;
 
@@ -23,6 +25,19 @@ pub struct Owner {
     pub uid: String,
     pub name: String,
     pub volume: String,
+}
+
+/// The finalizer of a driver by its index.
+pub fn finalizer(driver: usize) -> String {
+    finalizer_name(DRIVERS[driver])
+}
+
+/// What a restore of the API server took from everybody.
+pub struct Rollback {
+    /// Names of the objects that were others before.
+    pub names: BTreeSet<String>,
+    /// What was attached then, with nothing under way for it.
+    pub published: BTreeSet<Pair>,
 }
 
 /// Everything of one history.
@@ -38,6 +53,8 @@ pub struct State {
     /// Requests to the API server, and calls of the driver.
     pub requests: usize,
     pub calls: usize,
+    /// Looks at the metadata of Secrets.
+    pub secret_looks: usize,
     /// Every claim that was ever persisted.
     pub claims: BTreeMap<Pair, BTreeSet<Owner>>,
     /// UIDs of attachments whose finalizers a user took.
@@ -46,6 +63,25 @@ pub struct State {
     pub must_undo: BTreeMap<Pair, String>,
     /// Names of PersistentVolumes whose finalizers a user took.
     pub forced_volumes: BTreeSet<String>,
+    /// Who may work for a driver.
+    pub terms: Terms,
+    /// What the Secrets hold and held.
+    pub secrets: SecretValues,
+    /// Which drivers have ControllerPublishVolume now.
+    pub capable: [bool; DRIVERS.len()],
+    /// UIDs of attachments that were recorded as attached while their driver had nothing to publish with.
+    pub trivial: BTreeSet<String>,
+    /// Which drivers ever had nothing to publish with.
+    pub lacked: [bool; DRIVERS.len()],
+    /// Where the backend lost volumes by itself.
+    pub drifted: BTreeSet<Pair>,
+    /// The API server went back.
+    pub rollback: Option<Rollback>,
+    /// How many changes put the first objects in place.
+    pub stage: usize,
+    /// Where the Leases are to be, and which settings the drivers are to have.
+    pub place: usize,
+    pub settings: usize,
 }
 
 impl State {
@@ -74,10 +110,30 @@ impl State {
         std::time::Duration::from_millis(self.rng.u64(range))
     }
 
+    /// A process stops: what it has sent may be carried out beside what others do, and nobody takes back what it would.
+    pub fn stands_still(&mut self, number: usize, name: &str, pause: std::time::Duration) {
+        self.must_undo.clear();
+        self.backend.leave_open(number);
+        self.journal.note(name, || format!("stands still for {pause:?}"));
+    }
+
+    /// Whether a backend lost a volume somewhere.
+    pub fn has_lost(&self, driver: usize, volume: &str) -> bool {
+        let mut lost = self.drifted.iter();
+        lost.any(|pair| pair.driver == driver && pair.volume == volume)
+    }
+
+    /// Whether an object is another one now than it was before the API server went back.
+    pub fn was_rolled_back(&self, name: &str) -> bool {
+        self.rollback
+            .as_ref()
+            .is_some_and(|rollback| rollback.names.contains(name))
+    }
+
     /// Counts a request or call; one too many is a violation.
     pub fn step(&mut self) {
         if self.requests + self.calls > MAX_STEPS {
-            self.journal.violated("no busy loop", || {
+            self.journal.violated(NO_BUSY_LOOP, || {
                 format!("more than {MAX_STEPS} requests and calls in one history")
             });
         }
@@ -107,10 +163,21 @@ impl World {
             faults: 0,
             requests: 0,
             calls: 0,
+            secret_looks: 0,
             claims: BTreeMap::new(),
             forced: BTreeSet::new(),
             must_undo: BTreeMap::new(),
             forced_volumes: BTreeSet::new(),
+            terms: Terms::default(),
+            secrets: SecretValues::default(),
+            capable: [true; DRIVERS.len()],
+            trivial: BTreeSet::new(),
+            lacked: [false; DRIVERS.len()],
+            drifted: BTreeSet::new(),
+            rollback: None,
+            stage: 0,
+            place: 0,
+            settings: 0,
         };
         Self(Arc::new(Shared {
             state: Mutex::new(state),
@@ -121,7 +188,13 @@ impl World {
     /// Looks at or changes the state, and tells those who wait for a change.
     pub fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.0.state.lock();
-        let events = |state: &State| (state.cluster.changes.len(), state.backend.ended);
+        let events = |state: &State| {
+            (
+                state.cluster.changes.len(),
+                state.cluster.restores.len(),
+                state.backend.ended,
+            )
+        };
         let before = events(&state);
         let result = act(&mut state);
         let happened = events(&state) != before;

@@ -38,6 +38,7 @@ impl Elector {
             let mut next_try = self.next_try();
             loop {
                 tokio::select! {
+                    biased;
                     () = sleep_until(next_try) => {
                         fresh = self.share.is_some();
                         break;

@@ -53,6 +53,10 @@ struct Progress {
 impl PlaceChange {
     /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
     pub async fn wait(&self, mut waits_for: impl FnMut(Option<Holder>)) {
+        #[cfg(test)]
+        if crate::driver::has_flaw(crate::driver::Flaw::Hasty) {
+            return;
+        }
         let mut progress = Progress::default();
         let mut told = false;
         loop {
@@ -81,6 +85,7 @@ impl PlaceChange {
             waits_for(holder);
             let usual = Instant::now() + self.retry_period;
             tokio::select! {
+                biased;
                 () = sleep_until(until.map_or(usual, |until| until.min(usual))) => {}
                 Some(()) = progress.watches.next() => {
                     // Several changes at once are one.

@@ -1,0 +1,91 @@
+//! How a process reaches a driver: who answers, with which capabilities, and when the connection is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::calls::ModelDriver;
+use super::scenario::DRIVERS;
+use crate::api::validated::Endpoint;
+use crate::csi::{CapabilityReport, Connection, CsiClient, PluginInfo};
+use crate::decide::Capabilities;
+use crate::driver::access::{Connector, Reached, Unreached};
+use crate::driver::handshake::Handshake;
+use crate::driver::status::Publisher;
+use crate::telemetry::Metrics;
+
+/// The way of one process to one driver.
+#[derive(Clone)]
+pub struct ModelConnector {
+    pub driver: Arc<ModelDriver>,
+    pub metrics: Metrics,
+    pub link: Arc<Mutex<Link>>,
+}
+
+/// The connection that stands, and until when there is none.
+#[derive(Default)]
+pub struct Link {
+    connection: Option<Connection>,
+    down: Option<Instant>,
+}
+
+impl Link {
+    /// The connection is lost and comes back after a while.
+    pub fn lose(&mut self, pause: Duration) {
+        self.down = Some(Instant::now() + pause);
+        if let Some(connection) = self.connection.take() {
+            connection.lose();
+        }
+    }
+}
+
+impl Connector for ModelConnector {
+    async fn reach(&self) -> Result<Reached, Unreached> {
+        sleep(Duration::from_millis(1)).await;
+        let down = self.link.lock().down;
+        if let Some(until) = down {
+            sleep_until(until).await;
+        }
+        let index = self.driver.driver;
+        let (publishes, lists) = self
+            .driver
+            .world
+            .with(|state| (state.capable[index], state.scenario.lists.is_some()));
+        let bits = Capabilities {
+            publish_unpublish: publishes,
+            publish_readonly: publishes,
+            list_volumes: lists,
+            list_volumes_published_nodes: lists,
+            ..Capabilities::default()
+        };
+        let Ok(endpoint) = "unix:///model".parse::<Endpoint>() else {
+            return std::future::pending().await;
+        };
+        let connection = Connection::new(&endpoint);
+        self.link.lock().connection = Some(connection.clone());
+        let plugin = PluginInfo {
+            name: DRIVERS[index].to_owned(),
+            vendor_version: "1".to_owned(),
+        };
+        let capabilities = CapabilityReport {
+            bits,
+            names: Vec::new(),
+        };
+        Ok(Reached {
+            client: CsiClient::new(connection, self.metrics.clone()),
+            calls: self.driver.clone(),
+            handshake: Handshake { plugin, capabilities },
+            revision: 0,
+        })
+    }
+
+    async fn changed(&self, _since: &Unreached) {
+        std::future::pending().await
+    }
+
+    async fn renewed(&self, _current: &Reached, _publisher: &Publisher) -> Reached {
+        std::future::pending().await
+    }
+}

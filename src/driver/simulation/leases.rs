@@ -1,0 +1,264 @@
+//! Leases: the requests about them, and who may work for a driver by what is stored.
+
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::time::Instant;
+use tower::BoxError;
+
+use super::answers::{Answer, Fate, Lie, fate, respond, respond_with};
+use super::cluster::{Cluster, Kind, not_found, status, text};
+use super::process::Process;
+use super::scenario::DRIVERS;
+use super::world::{State, World};
+use crate::api::names::lease_name;
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/";
+
+/// The namespace of the Leases, by the settings of the time.
+pub fn namespace(place: usize) -> String {
+    format!("leases{place}")
+}
+
+/// The key of a driver's Lease among the objects.
+pub fn key(place: usize, driver: usize) -> String {
+    format!("{}/{}", namespace(place), lease_name(DRIVERS[driver]))
+}
+
+/// What a replica has stored.
+struct Term {
+    process: usize,
+    /// Since when.
+    since: Instant,
+    until: Instant,
+    /// Whether the driver was called in it.
+    worked: bool,
+}
+
+/// Who may work for which driver.
+#[derive(Default)]
+pub struct Terms {
+    /// By the keys of Leases.
+    terms: BTreeMap<String, Term>,
+}
+
+impl Terms {
+    /// The process that holds a Lease by what is stored, and until when.
+    pub fn holder(&self, key: &str) -> Option<usize> {
+        let term = self.terms.get(key)?;
+        (Instant::now() < term.until).then_some(term.process)
+    }
+
+    /// Whether a process may call a driver now.
+    pub fn allow(&self, process: usize, driver: usize) -> bool {
+        (0..2).any(|place| self.holder(&key(place, driver)) == Some(process))
+    }
+
+    /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
+    /// holds a Lease may be about to find that it is not where it should be; a Lease that somebody has deleted says nothing
+    /// to those who look for it at its former place.
+    pub fn called(&mut self, cluster: &Cluster, process: usize, driver: usize) -> Option<String> {
+        let now = Instant::now();
+        let mut elsewhere = None;
+        for place in 0..2 {
+            let key = key(place, driver);
+            let Some(term) = self.terms.get_mut(&key).filter(|term| now < term.until) else {
+                continue;
+            };
+            if term.process == process {
+                term.worked = true;
+            } else if term.worked && cluster.has(Kind::Lease, &key) {
+                elsewhere = Some(key);
+            }
+        }
+        elsewhere
+    }
+
+    /// Whether a Lease has been held for so long that everybody has seen who holds it.
+    pub fn is_well_known(&self, key: &str, time: Duration) -> bool {
+        let term = self.terms.get(key);
+        term.is_some_and(|term| Instant::now() >= term.since + time)
+    }
+
+    fn written(&mut self, process: Option<&Process>, key: &str, lease: &Value) {
+        let holder = text(lease, "/spec/holderIdentity");
+        match process.filter(|process| process.name() == holder) {
+            Some(process) => {
+                let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
+                let until = Instant::now() + Duration::from_secs(seconds);
+                let process = process.number();
+                let known = self.terms.get(key).filter(|known| known.process == process);
+                let term = Term {
+                    process,
+                    since: known.map_or_else(Instant::now, |known| known.since),
+                    until,
+                    worked: known.is_some_and(|known| known.worked),
+                };
+                self.terms.insert(key.to_owned(), term);
+            }
+            None => {
+                self.terms.remove(key);
+            }
+        }
+    }
+}
+
+/// What is asked about a Lease.
+enum Asked {
+    Read,
+    Watch,
+    List,
+    Write(Value),
+    Create(Value),
+}
+
+/// Whether a request is about a Lease.
+pub fn is_about(request: &Request<Body>) -> bool {
+    request.uri().path().starts_with(PATH)
+}
+
+/// Answers a request about a Lease.
+pub async fn serve(world: World, process: Process, request: Request<Body>) -> Result<Answer, BoxError> {
+    let path = request.uri().path().strip_prefix(PATH).unwrap_or_default().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let (namespace, rest) = path.split_once("/leases").ok_or("no Lease")?;
+    let named = query.split('&').find_map(|part| {
+        let (_, name) = part.split_once("metadata.name%3D")?;
+        Some(name.to_owned())
+    });
+    let method = request.method().clone();
+    let body = request.into_body().collect().await?.to_bytes();
+    let parsed = || serde_json::from_slice::<Value>(&body);
+    let name = match rest.strip_prefix('/') {
+        Some(name) => name.to_owned(),
+        None => named.unwrap_or_default(),
+    };
+    let asked = match method {
+        Method::GET if rest.starts_with('/') => Asked::Read,
+        Method::GET if query.contains("watch=true") => Asked::Watch,
+        Method::GET => Asked::List,
+        Method::PUT => Asked::Write(parsed()?),
+        _ => Asked::Create(parsed()?),
+    };
+    let name = match &asked {
+        Asked::Create(lease) => text(lease, "/metadata/name").to_owned(),
+        _ => name,
+    };
+    let key = format!("{namespace}/{name}");
+    if process.is_over() || world.is_over() {
+        return std::future::pending().await;
+    }
+    let (fate, before) = world.with(|state| (fate(state), state.millis(0..=20)));
+    tokio::time::sleep(before).await;
+    if let Asked::Watch = asked {
+        return watch(world, key, &query);
+    }
+    match fate {
+        Fate::Lost(None) => return Err("connection reset".into()),
+        Fate::Silent(None) => return std::future::pending().await,
+        Fate::Refused(code) => return respond(code, &status(code, Kind::Lease, &name, "out of order")),
+        Fate::Untrue(lie, false) => return lie.respond(Kind::Lease, &name, None),
+        _ => {}
+    }
+    let (code, body) = world.with(|state| carry_out(state, &process, &key, &name, asked));
+    match fate {
+        Fate::Lost(_) => Err("connection reset".into()),
+        Fate::Silent(_) => std::future::pending().await,
+        Fate::DoneButRefused(code) => respond(code, &status(code, Kind::Lease, &name, "out of order")),
+        // The Lease of another is what nobody asks for.
+        Fate::Untrue(lie, _) if lie != Lie::Another => lie.respond(Kind::Lease, &name, Some(&body)),
+        _ => respond(code, &body),
+    }
+}
+
+fn carry_out(state: &mut State, process: &Process, key: &str, name: &str, asked: Asked) -> (u16, Value) {
+    let stored = state.cluster.get(Kind::Lease, key).cloned();
+    let shown = |lease: &Value| {
+        let mut lease = lease.clone();
+        lease["metadata"]["name"] = name.into();
+        lease
+    };
+    match (asked, stored) {
+        (Asked::Read, Some(lease)) => (200, shown(&lease)),
+        (Asked::Read | Asked::Write(_), None) => (404, not_found(Kind::Lease, name)),
+        (Asked::Create(_), Some(_)) => (409, status(409, Kind::Lease, name, "already exists")),
+        (Asked::Write(lease), Some(stored))
+            if lease["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] =>
+        {
+            (409, status(409, Kind::Lease, name, "the object has been modified"))
+        }
+        (Asked::Create(lease) | Asked::Write(lease), _) => {
+            let stored = store(state, Some(process), key, lease);
+            (200, shown(&stored))
+        }
+        (Asked::List | Asked::Watch, stored) => {
+            let version = state.cluster.version().to_string();
+            let items: Vec<Value> = stored.iter().map(|lease| shown(lease)).collect();
+            let list = json!({
+                "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {"resourceVersion": version},
+                "items": items,
+            });
+            (200, list)
+        }
+    }
+}
+
+/// Stores a Lease as somebody wrote it; `process` when that is a replica.
+pub fn store(state: &mut State, process: Option<&Process>, key: &str, mut lease: Value) -> Value {
+    lease["metadata"]["name"] = key.into();
+    if let Some(known) = state.cluster.get(Kind::Lease, key) {
+        lease["metadata"]["uid"] = known["metadata"]["uid"].clone();
+    } else {
+        lease["metadata"]["uid"] = format!("lease of {key}").into();
+    }
+    let stored = Value::clone(&state.cluster.put(Kind::Lease, lease));
+    let holder = text(&stored, "/spec/holderIdentity");
+    if state
+        .terms
+        .holder(key)
+        .is_none_or(|known| process.map(Process::number) != Some(known))
+    {
+        // What another would have taken back is not known any more.
+        state.must_undo.clear();
+        state
+            .journal
+            .note("lease", || format!("{key} belongs to {holder:?} now"));
+    }
+    state.terms.written(process, key, &stored);
+    stored
+}
+
+/// The changes of one Lease, each a while after it happened.
+fn watch(world: World, key: String, query: &str) -> Result<Answer, BoxError> {
+    let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+    let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let at = world.with(|state| {
+        let seen = |change: &&super::cluster::Change| change.version <= from;
+        state.cluster.changes.iter().take_while(seen).count()
+    });
+    let changes = futures::stream::unfold((world, key, at), |(world, key, at)| async move {
+        let (next, change) = world
+            .wait_for(|state| {
+                let mut unread = state.cluster.changes.iter().enumerate().skip(at);
+                let found = unread
+                    .find(|(_, change)| change.kind == Kind::Lease && text(&change.object, "/metadata/name") == key);
+                found.map(|(index, change)| (index + 1, change.clone()))
+            })
+            .await;
+        let lag = world.with(|state| state.millis(0..=200));
+        tokio::time::sleep_until(change.at + lag).await;
+        let mut object = Value::clone(&change.object);
+        object["metadata"]["name"] = key.rsplit('/').next().unwrap_or_default().into();
+        object["kind"] = "Lease".into();
+        object["apiVersion"] = "coordination.k8s.io/v1".into();
+        let kind = if change.deleted { "DELETED" } else { "MODIFIED" };
+        let line = format!("{}\n", json!({"type": kind, "object": object}));
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (world, key, next)))
+    });
+    respond_with(200, StreamBody::new(changes).boxed_unsync())
+}
