@@ -11,7 +11,7 @@ use super::mutants::Mutant;
 use super::replica::Replica;
 use super::scenario::Event;
 use super::stage;
-use super::world::{State, World};
+use super::world::World;
 use super::{configs, leases};
 
 /// The holder of a Lease that is no replica.
