@@ -322,19 +322,6 @@ impl DriverTask {
         }
     }
 
-    /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
-    async fn catch_up(&self, publisher: &Publisher, client: &CsiClient, held: &Held) -> bool {
-        publisher.phase(Phase::Syncing);
-        tokio::select! {
-            biased;
-            () = self.context.store.listed_anew() => true,
-            () = self.stop.cancelled() => false,
-            () = held.loses_term() => false,
-            () = held.outranked() => false,
-            () = client.connection().lost() => false,
-        }
-    }
-
     fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
         let mode = mode(handshake);
         let plugin = &handshake.plugin;

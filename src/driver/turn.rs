@@ -199,4 +199,17 @@ impl DriverTask {
             _ => client.connection().is_lost(),
         }
     }
+
+    /// Makes sure that the cache shows everything that another replica did before us. False when something else comes first.
+    pub(super) async fn catch_up(&self, publisher: &Publisher, client: &CsiClient, held: &Held) -> bool {
+        publisher.phase(Phase::Syncing);
+        tokio::select! {
+            biased;
+            () = self.context.store.listed_anew() => true,
+            () = self.stop.cancelled() => false,
+            () = held.loses_term() => false,
+            () = held.outranked() => false,
+            () = client.connection().lost() => false,
+        }
+    }
 }
