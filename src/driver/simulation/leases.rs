@@ -61,10 +61,10 @@ impl Terms {
 
     /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
     /// holds a Lease may be about to find that it is not where it should be; a Lease that somebody has deleted says nothing
-    /// to those who look for it at its former place.
+    /// to those who look for it at its former place, and its holder does not know.
     pub fn called(&mut self, cluster: &Cluster, process: usize, driver: usize) -> Option<String> {
         let now = Instant::now();
-        let mut elsewhere = None;
+        let (mut elsewhere, mut unknown) = (None, false);
         for place in 0..2 {
             let key = key(place, driver);
             let Some(term) = self.terms.get_mut(&key).filter(|term| now < term.until) else {
@@ -72,11 +72,12 @@ impl Terms {
             };
             if term.process == process {
                 term.worked = true;
+                unknown |= !cluster.has(Kind::Lease, &key);
             } else if term.worked && cluster.has(Kind::Lease, &key) {
                 elsewhere = Some(key);
             }
         }
-        elsewhere
+        elsewhere.filter(|_| !unknown)
     }
 
     /// Whether a Lease has been held for so long that everybody has seen who holds it.

@@ -97,7 +97,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     if attached && !published && known {
         state.journal.violated(ATTACHED_IS_PUBLISHED, || name.to_owned());
     }
-    if attached && known && is_held_by(attachment, driver) && !is_protected(state, driver, &owner.volume) {
+    // A restore may take our finalizer from a volume whose next attachment was made before the volume was listed again.
+    let protected = is_protected(state, driver, &owner.volume) || state.was_rolled_back(&owner.volume);
+    if attached && known && is_held_by(attachment, driver) && !protected {
         state.journal.violated(ATTACHED_IS_PROTECTED, || name.to_owned());
     }
     let error = attachment["status"]["attachError"]["message"].as_str();
