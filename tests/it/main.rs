@@ -11,6 +11,12 @@
 mod support;
 
 mod bad_input;
+#[allow(
+    clippy::similar_names,
+    clippy::assigning_clones,
+    clippy::format_collect,
+    reason = "forms of one text"
+)]
 mod canary;
 mod capability;
 mod chaos;
@@ -50,6 +56,7 @@ mod shutdown;
 mod takeover;
 mod tls;
 mod tracing;
+#[allow(clippy::too_many_lines, reason = "one history, told in its order")]
 mod truth;
 mod unprivileged;
 mod writes;
