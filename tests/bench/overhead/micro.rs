@@ -49,7 +49,7 @@ pub async fn measure() -> Result<Micro> {
         ..Options::default()
     };
     let (telemetry, guard) = Telemetry::init(&options).map_err(|error| Error::Other(error.to_string()))?;
-    let tracer = telemetry.tracers.of(None);
+    let tracer = telemetry.tracer.clone();
     let tenth = ENABLED / 10;
     timed(&tracer, tenth);
     let full = process::memory(std::process::id())?.now;
