@@ -21,7 +21,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar csi-sanity e2e simulation bench \
+.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
 	isolation one-volume ten failover listing overhead chaos \
 	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
@@ -39,16 +39,17 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 tr
 test: fmt-check lint unit tables doc-test chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
 
 fmt: need-rust ## Format the sources
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 
 fmt-check: need-rust ## Check the format of the sources
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 
 lint: need-rust ## Run clippy; a warning is an error
-	$(CARGO) clippy --quiet --all-targets -- -D warnings
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 
 unit: need-rust ## Run unit and property tests (they also compare crds/ with the types)
 	$(CARGO) test --quiet --lib
+	$(CARGO) test --quiet --package csi-attacher-conformance
 
 tables: need-rust ## Play the tables of the Go sidecar's own tests, and count their rows
 	@CARGO='$(CARGO)' tests/sidecar-tables
@@ -68,12 +69,21 @@ rbac-proof: programs controlplane ## Prove that the chart grants what is needed 
 rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
 	UPDATE=1 $(CARGO) test --quiet --test it rbac::document
 
-conformance: need-rust controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; ONLY=words
-	$(CARGO) test --quiet --test conformance -- $(ONLY)
+# What the suite is given besides the attacher: CONFORMANCE='--run=^detach/ --json=FILE', see --help.
+conformance := $(CARGO) run --quiet --package csi-attacher-conformance --
+
+conformance: programs controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; CONFORMANCE=options
+	$(if $(ATTACHER_CMD),,$(conformance) --operator=$(target)/debug/csi-attacher-operator $(CONFORMANCE))
+	$(if $(ATTACHER_CMD),ATTACHER_CMD='$(ATTACHER_CMD)' $(conformance) $(CONFORMANCE))
 
 conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conformance suite: checks what the suite demands
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
-		ATTACHER_CMD="$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CARGO) test --quiet --test conformance -- $(ONLY)
+		$(conformance) --attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CONFORMANCE)
+
+conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/CONFORMANCE.md
+	attacher=$$(tests/controlplane/build --path csi-attacher) && \
+		$(conformance) --operator=$(target)/debug/csi-attacher-operator \
+			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/CONFORMANCE.md $(CONFORMANCE)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity

@@ -22,7 +22,6 @@ mod capability;
 mod chaos;
 mod chart;
 mod collectors;
-mod conformance_command;
 mod connection;
 mod controller_manager;
 mod controlplane;

@@ -1,0 +1,171 @@
+//! What must be on the objects before anything is called: without it a crash loses the volume.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::{Resource, ResourceExt as _};
+use serde_json::json;
+
+use crate::expect::is_attached;
+use crate::scenario::{Group, Outcome, Scenario, demand, same};
+use crate::test::Test;
+
+const THEIRS: &str = "conformance.test/theirs";
+
+pub fn scenarios() -> Vec<Scenario> {
+    let group = Group::new("claim");
+    foreign(before_the_call(group)).done()
+}
+
+fn before_the_call(group: Group) -> Group {
+    group
+        .safety(
+            "finalizers-before-call",
+            "finalizers and node id are there while ControllerPublishVolume runs",
+            |t| async move {
+                t.script(t.on_publish().times(1).hang());
+                t.given_all(|_| {}).await?;
+                let call = t.publish_begins().await?;
+                let (attachment, volume) = (t.get_attachment().await?, t.get_volume().await?);
+                t.still_runs(&call)?;
+                t.claimed(&attachment)?;
+                t.has_finalizer(&volume)?;
+                demand(!is_attached(&attachment), || {
+                    "attached before the driver has answered".to_owned()
+                })?;
+                t.attached().await.map(drop)
+            },
+        )
+        .scenario(
+            "finalizer-once",
+            "the finalizer of the attachment is the attacher's, once, also after many failures",
+            |t| async move {
+                t.script(t.on_publish().times(4).fail(tonic::Code::Internal, "no"));
+                t.given_all(|_| {}).await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                t.has_finalizer(&t.get_volume().await?)
+            },
+        )
+        .scenario(
+            "node-id-of-driver",
+            "the node id is the one of this driver among several",
+            |t| async move {
+                t.given_node_of(json!([
+                    { "name": "other.test", "nodeID": "wrong-1" },
+                    { "name": t.env.driver_name, "nodeID": t.node_id },
+                    { "name": format!("x{}", t.env.driver_name), "nodeID": "wrong-2" },
+                ]))
+                .await?;
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                t.published()
+            },
+        )
+        .safety(
+            "old-node-id",
+            "an old node id on the attachment is replaced before the call",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|_| {}).await?;
+                let annotation = json!({ "csi.alpha.kubernetes.io/node-id": "an-older-node" });
+                t.create_attachment(|va| va["metadata"]["annotations"] = annotation)
+                    .await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                t.published()
+            },
+        )
+        .scenario(
+            "finalizer-there",
+            "an attachment that carries the finalizer already is attached",
+            |t| async move {
+                t.given_node().await?;
+                let finalizers = json!([t.env.finalizer]);
+                let kept = finalizers.clone();
+                t.given_volume(|pv| pv["metadata"]["finalizers"] = kept).await?;
+                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
+                    .await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                t.has_finalizer(&t.get_volume().await?)
+            },
+        )
+}
+
+fn foreign(group: Group) -> Group {
+    group
+        .safety(
+            "others-on-attachment",
+            "finalizers and annotations of others on the attachment stay",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|va| va["metadata"] = theirs(&va["metadata"]["name"]))
+                    .await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)?;
+                kept::<VolumeAttachment>(&attachment)?;
+                t.delete_attachment().await?;
+                let attachment = t
+                    .attachment_is("released", crate::expect::LIMIT, |it| t.count_finalizers(it) == 0)
+                    .await?;
+                kept::<VolumeAttachment>(&attachment)
+            },
+        )
+        .safety(
+            "others-on-volume",
+            "finalizers and annotations of others on the PersistentVolume stay",
+            |t| async move {
+                t.given_all(|pv| pv["metadata"] = theirs(&pv["metadata"]["name"]))
+                    .await?;
+                t.attached().await?;
+                let volume = t.get_volume().await?;
+                t.has_finalizer(&volume)?;
+                kept::<PersistentVolume>(&volume)?;
+                released_with_theirs_kept(&t).await
+            },
+        )
+        .scenario(
+            "empty-finalizers",
+            "an empty list of finalizers is no hindrance",
+            |t| async move {
+                t.given_node().await?;
+                t.given_volume(|pv| pv["metadata"]["finalizers"] = json!([])).await?;
+                t.create_attachment(|va| va["metadata"]["finalizers"] = json!([]))
+                    .await?;
+                let attachment = t.attached().await?;
+                t.claimed(&attachment)
+            },
+        )
+}
+
+async fn released_with_theirs_kept(t: &Test) -> Outcome {
+    t.detach().await?;
+    t.delete_volume().await?;
+    let volume = t.volume_is("released", |it| t.count_finalizers(it) == 0).await?;
+    kept::<PersistentVolume>(&volume)
+}
+
+fn theirs(name: &serde_json::Value) -> serde_json::Value {
+    json!({
+        "name": name,
+        "finalizers": [THEIRS, "conformance.test/others"],
+        "annotations": { THEIRS: "yes" },
+    })
+}
+
+fn kept<K: Resource>(object: &K) -> Outcome {
+    let finalizers = object
+        .finalizers()
+        .iter()
+        .filter(|entry| entry.starts_with(crate::test::FOREIGN))
+        .count();
+    same("number of finalizers of others", &finalizers, &2)?;
+    same(
+        "annotation of others",
+        &object.annotations().get(THEIRS).map(String::as_str),
+        &Some("yes"),
+    )
+}

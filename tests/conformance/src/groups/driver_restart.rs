@@ -1,0 +1,263 @@
+//! The driver goes away and comes back, sometimes as another one. An attacher may end because of that, as the Go sidecar
+//! does; the suite starts it again, as a kubelet would.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+use csi_attacher_operator::mock::{Action, ControllerCapability, Method};
+
+use crate::expect::LIMIT;
+use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};
+use crate::test::Test;
+
+/// A driver that lost its connection is given up or found again within this time.
+const SOON: Duration = Duration::from_secs(20);
+
+pub fn scenarios() -> Vec<Scenario> {
+    let group = Group::new("driver-restart");
+    modes(connections(group)).done()
+}
+
+fn connections(group: Group) -> Group {
+    group
+        .scenario("moment", "the driver was away for a moment", |t| async move {
+            t.given_attached().await?;
+            t.env.driver.stop().await;
+            restart(&t).await?;
+            t.detach().await?;
+            t.create_attachment(|_| {}).await?;
+            t.attached().await.map(drop)
+        })
+        .scenario(
+            "while-away",
+            "attached and detached while the driver is away, done when it is back",
+            |t| async move {
+                let other = t.other("b");
+                other.given_attached().await?;
+                t.env.driver.stop().await;
+                t.given_all(|_| {}).await?;
+                other.delete_attachment().await?;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                other.has_finalizer(&other.get_attachment().await?)?;
+                restart(&t).await?;
+                t.attached().await?;
+                t.published()?;
+                other.attachment_gone().await?;
+                other.not_published()
+            },
+        )
+        .safety(
+            "during-publish-before",
+            "the driver dies during ControllerPublishVolume, before the work",
+            |t| async move {
+                t.script(t.on_publish().times(1).drop_connection());
+                t.given_all(|_| {}).await?;
+                t.attached().await?;
+                t.published()
+            },
+        )
+        .safety(
+            "during-publish-after",
+            "the driver dies during ControllerPublishVolume, after the work",
+            |t| async move {
+                t.script(t.on_publish().times(1).action(Action::DropConnectionAfterWork));
+                t.given_all(|_| {}).await?;
+                t.attached().await?;
+                t.published()
+            },
+        )
+        .safety(
+            "during-unpublish-after",
+            "the driver dies during ControllerUnpublishVolume, after the work",
+            |t| async move {
+                t.given_attached().await?;
+                t.script(t.on_unpublish().times(1).action(Action::DropConnectionAfterWork));
+                t.detach().await
+            },
+        )
+        .safety(
+            "during-publish-deleted",
+            "the driver dies during ControllerPublishVolume and the attachment is deleted meanwhile",
+            |t| async move {
+                t.script(
+                    t.on_publish()
+                        .times(1)
+                        .delay(Duration::from_millis(300))
+                        .action(Action::DropConnectionAfterWork),
+                );
+                t.given_all(|_| {}).await?;
+                t.publish_begins().await?;
+                t.delete_attachment().await?;
+                t.attachment_gone().await?;
+                t.not_published()
+            },
+        )
+        .scenario(
+            "not-ready",
+            "nothing is called before the driver is ready",
+            |t| async move {
+                t.env.driver.stop().await;
+                t.env.driver.set_ready(false);
+                let probes = t.env.driver.calls_of(Method::Probe).len();
+                let outcome = not_ready(&t, probes).await;
+                t.env.driver.set_ready(true);
+                outcome?;
+                t.attached().await.map(drop)
+            },
+        )
+}
+
+async fn not_ready(t: &Test, probes: usize) -> Outcome {
+    restart(t).await?;
+    t.given_all(|_| {}).await?;
+    // Two refusals: an attacher that goes on after the first is found out.
+    let wanted = probes as u64 + 2;
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    while (t.env.driver.calls_of(Method::Probe).len() as u64) < wanted {
+        demand(tokio::time::Instant::now() < deadline, || {
+            "the driver is not probed".to_owned()
+        })?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    t.no_calls()
+}
+
+/// A driver that attaches is exchanged for one that does not, and back.
+fn modes(group: Group) -> Group {
+    group
+        .scenario(
+            "capability-back",
+            "driver and attacher come back without ControllerPublishVolume, later with it again",
+            |t| async move {
+                let real = t.other("real");
+                real.given_attached().await?;
+                exchange(&t, false).await?;
+                let outcome = attached_without_calls(&t).await;
+                exchange(&t, true).await?;
+                outcome?;
+                real.detach().await
+            },
+        )
+        .extension(
+            "former-finalizers",
+            "after that the finalizers from before are taken off",
+            "not supported when they stay",
+            |t| async move {
+                t.given_attached().await?;
+                exchange(&t, false).await?;
+                t.env.driver.drift_detach(&t.handle, &t.node_id);
+                let outcome = leftovers_go(&t).await;
+                exchange(&t, true).await?;
+                outcome
+            },
+        )
+        .extension(
+            "capability-asked-again",
+            "the driver alone comes back without ControllerPublishVolume, later with it again",
+            "not supported when it is not asked again for its capabilities",
+            |t| async move {
+                let outcome = switch(&t, false).await;
+                let outcome = match outcome {
+                    Ok(()) => attached_without_calls(&t).await,
+                    stop => stop,
+                };
+                let back = switch(&t, true).await;
+                if outcome.is_err() || back.is_err() {
+                    exchange(&t, true).await?;
+                }
+                outcome.and(back)?;
+                t.other("b").given_attached().await.map(drop)
+            },
+        )
+}
+
+async fn attached_without_calls(t: &Test) -> Outcome {
+    t.given_all(|_| {}).await?;
+    let attachment = t.attached().await?;
+    same("finalizers", &attachment.finalizers().len(), &0)?;
+    t.no_calls()?;
+    t.detach().await
+}
+
+async fn leftovers_go(t: &Test) -> Outcome {
+    t.delete_attachment().await?;
+    optional(
+        t.attachment_gone_within(SOON).await,
+        "the attachment keeps the finalizer",
+    )?;
+    t.delete_volume().await?;
+    let released = |it: &PersistentVolume| t.count_finalizers(it) == 0;
+    match t.get_volume().await {
+        Ok(volume) if !released(&volume) => t.volume_gone().await,
+        _ => Ok(()),
+    }
+}
+
+/// What an administrator says of a driver whose new version attaches no volumes: it comes with the new version. Without that
+/// word an attacher may well take the lost capability for a mistake, and keep what was published.
+async fn announce(t: &Test, attaches: bool) -> Outcome {
+    let drivers = t.api::<CSIDriver>();
+    let name = &t.env.driver_name;
+    match drivers.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        deleted => drop(deleted?),
+    }
+    if !attaches {
+        let object = json!({ "metadata": { "name": name }, "spec": { "attachRequired": false } });
+        let object = serde_json::from_value(object).map_err(|error| Stop::Failed(error.to_string()))?;
+        drivers.create(&PostParams::default(), &object).await?;
+    }
+    Ok(())
+}
+
+/// A new version of the driver's pod, with the attacher in it: both come back.
+async fn exchange(t: &Test, attaches: bool) -> Outcome {
+    t.env.attacher.stop().await?;
+    t.env.driver.stop().await;
+    announce(t, attaches).await?;
+    t.env
+        .driver
+        .set_capability(ControllerCapability::PublishUnpublishVolume, attaches);
+    restart(t).await?;
+    t.env.attacher.again()?;
+    Ok(())
+}
+
+/// The driver alone stops and comes back.
+async fn switch(t: &Test, attaches: bool) -> Outcome {
+    let seen = t.env.driver.calls().last().map(|call| call.id);
+    t.env.driver.stop().await;
+    t.env
+        .driver
+        .set_capability(ControllerCapability::PublishUnpublishVolume, attaches);
+    restart(t).await?;
+    let asked = t.env.driver.wait_for_call(move |call| {
+        call.method == Method::ControllerGetCapabilities && Some(call.id) > seen && call.finished.is_some()
+    });
+    let asked = tokio::time::timeout(SOON, asked).await;
+    offered(asked.is_ok(), || {
+        format!("not asked for its capabilities within {SOON:?}")
+    })?;
+    // An answer takes a moment to be heeded, in which an attachment may be claimed, or not, as before.
+    for number in 0..20 {
+        let next = t.other(&format!("{attaches}-{number}"));
+        if next.given_attached().await?.finalizers().is_empty() != attaches {
+            return Ok(());
+        }
+    }
+    offered(false, || "the capabilities are not heeded".to_owned())
+}
+
+/// The driver listens again.
+async fn restart(t: &Test) -> Outcome {
+    t.env
+        .driver
+        .start_again()
+        .await
+        .map_err(|error| Stop::Failed(error.to_string()))
+}

@@ -1,0 +1,121 @@
+//! A driver without a Controller service: its volumes count as attached without a call.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use csi_attacher_operator::mock::MockDriverBuilder;
+
+use crate::env::RETRY;
+use crate::scenario::{Group, Outcome, Setup, demand, optional, same};
+use crate::test::Test;
+
+/// An attacher that takes them off does it by then.
+const SHORTLY: Duration = Duration::from_secs(20);
+
+/// The setup.
+pub fn setup() -> Setup {
+    let group = Group::new("no-attach");
+    let scenarios = leftovers(ordinary(group));
+    Setup {
+        name: "trivial",
+        driver_name: None,
+        driver: MockDriverBuilder::without_controller_service,
+        retry: RETRY,
+        flags: Vec::new(),
+        parallel: 12,
+        scenarios: scenarios.done(),
+    }
+}
+
+fn ordinary(group: Group) -> Group {
+    group
+        .scenario(
+            "attached",
+            "attached without a call, a finalizer or a node",
+            |t| async move {
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                let attachment = t.attached().await?;
+                same("finalizers", &attachment.finalizers().len(), &0)?;
+                demand(t.count_finalizers(&t.get_volume().await?) == 0, || {
+                    "the volume is protected".to_owned()
+                })?;
+                t.no_calls()
+            },
+        )
+        .scenario(
+            "without-volume",
+            "attached without its PersistentVolume",
+            |t| async move {
+                t.create_attachment(|_| {}).await?;
+                t.attached().await.map(drop)
+            },
+        )
+        .scenario("deleted", "deleted, it goes at once", |t| async move {
+            t.given_all(|_| {}).await?;
+            t.attached().await?;
+            t.detach().await?;
+            t.no_calls()
+        })
+        .safety(
+            "other-attacher",
+            "the VolumeAttachment of another attacher is left alone",
+            |t| async move {
+                t.create_attachment(|va| va["spec"]["attacher"] = json!("other.test"))
+                    .await?;
+                t.barrier("b").await?;
+                let status = t.get_attachment().await?.status.unwrap_or_default();
+                demand(!status.attached, || "marked another attacher's attachment".to_owned())
+            },
+        )
+        .safety("others-finalizers", "the finalizers of others stay", |t| async move {
+            t.create_attachment(|va| va["metadata"]["finalizers"] = json!(["conformance.test/theirs"]))
+                .await?;
+            let attachment = t.attached().await?;
+            same("finalizers", &attachment.finalizers().len(), &1)
+        })
+}
+
+fn leftovers(group: Group) -> Group {
+    group
+        .extension(
+            "former-finalizer-attachment",
+            "a deleted attachment with the finalizer from a former driver goes",
+            "not supported when it stays",
+            |t| async move {
+                let finalizers = json!([t.env.finalizer]);
+                t.create_attachment(|va| va["metadata"]["finalizers"] = finalizers)
+                    .await?;
+                t.delete_attachment().await?;
+                optional(
+                    t.attachment_gone_within(SHORTLY).await,
+                    "the attachment keeps the finalizer",
+                )?;
+                t.no_calls()
+            },
+        )
+        .extension(
+            "former-finalizer-volume",
+            "a deleted volume with the finalizer from a former driver goes",
+            "not supported when it stays",
+            |t| async move {
+                let finalizers = json!([t.env.finalizer]);
+                t.given_volume(|pv| pv["metadata"]["finalizers"] = finalizers).await?;
+                t.delete_volume().await?;
+                volume_gone_shortly(&t).await
+            },
+        )
+}
+
+async fn volume_gone_shortly(t: &Test) -> Outcome {
+    let gone = crate::support::wait::wait_for(t.api::<PersistentVolume>(), &t.volume, "gone", SHORTLY, |it| {
+        it.is_none()
+    });
+    optional(
+        gone.await.map(drop).map_err(Into::into),
+        "the volume keeps the finalizer",
+    )
+}

@@ -1,0 +1,114 @@
+//! An attacher with pauses of a minute: what waits for something that comes must not sit out its pause.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tonic::Code;
+
+use crate::scenario::{Group, Outcome, Setup, demand, optional};
+use crate::test::Test;
+
+const PAUSE: Duration = Duration::from_mins(1);
+/// Long before the end of the pause.
+const SOON: Duration = Duration::from_secs(20);
+const UNLESS: &str = "not supported when it sits out its pause";
+
+/// The setup.
+pub fn setup() -> Setup {
+    let group = Group::new("wake");
+    Setup {
+        name: "wake",
+        driver_name: None,
+        driver: super::without_lists,
+        retry: (PAUSE, PAUSE),
+        flags: Vec::new(),
+        parallel: 12,
+        scenarios: woken(pauses(group)).done(),
+    }
+}
+
+fn pauses(group: Group) -> Group {
+    group
+        .recommended("pause", "a failed attach is left alone for its pause", |t| async move {
+            t.script(t.on_publish().fail(Code::Internal, "no"));
+            t.given_all(|_| {}).await?;
+            t.attach_error("no").await?;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            // The attacher's own claim of the attachment may wake it once.
+            let count = t.publishes().len();
+            demand(count <= 2, || format!("{count} calls in 3 s with a pause of a minute"))
+        })
+        .scenario(
+            "deleted-in-pause",
+            "the pause of a failed attach does not hold up its deletion",
+            |t| async move {
+                t.script(t.on_publish().fail(Code::Internal, "no"));
+                t.given_all(|_| {}).await?;
+                t.attach_error("no").await?;
+                t.delete_attachment().await?;
+                t.attachment_gone_within(SOON).await
+            },
+        )
+        .scenario(
+            "same-name-in-pause",
+            "the pause of a failed attach does not hold up a new attachment of the same name",
+            |t| async move {
+                t.script(t.on_publish().fail(Code::Internal, "no"));
+                t.given_all(|_| {}).await?;
+                t.attach_error("no").await?;
+                t.detach().await?;
+                t.heal();
+                t.create_attachment(|_| {}).await?;
+                t.attachment_is("attached", SOON, crate::expect::is_attached)
+                    .await
+                    .map(drop)
+            },
+        )
+}
+
+fn woken(group: Group) -> Group {
+    group
+        .extension(
+            "csinode",
+            "a CSINode that comes wakes the attachments that wait for it",
+            UNLESS,
+            |t| async move {
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.node).await?;
+                t.given_node().await?;
+                attached_soon(&t).await
+            },
+        )
+        .extension(
+            "csinode-driver",
+            "a driver that registers on its node wakes the attachments that wait for it",
+            UNLESS,
+            |t| async move {
+                t.given_node_of(json!([])).await?;
+                t.given_volume(|_| {}).await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.node).await?;
+                let drivers = json!([{ "name": t.env.driver_name, "nodeID": t.node_id }]);
+                t.patch_node(json!({ "spec": { "drivers": drivers } })).await?;
+                attached_soon(&t).await
+            },
+        )
+        .extension(
+            "volume",
+            "a PersistentVolume that comes wakes the attachments that wait for it",
+            UNLESS,
+            |t| async move {
+                t.given_node().await?;
+                t.create_attachment(|_| {}).await?;
+                t.attach_error(&t.volume).await?;
+                t.given_volume(|_| {}).await?;
+                attached_soon(&t).await
+            },
+        )
+}
+
+async fn attached_soon(t: &Test) -> Outcome {
+    let attached = t.attachment_is("attached", SOON, crate::expect::is_attached).await;
+    optional(attached.map(drop), "not attached before the end of its pause")
+}

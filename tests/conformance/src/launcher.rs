@@ -1,0 +1,113 @@
+//! The operator in its usual mode behind the command line of a sidecar: installs what the product ships, turns the
+//! flags into an AttacherConfig and becomes the operator. So the suite itself knows nothing of AttacherConfigs.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::operator::apply_config;
+use crate::support::{Error, Result, apply_yaml};
+use crate::test::SECRETS;
+use csi_attacher_operator::api::crd;
+
+/// First word of the command line that plays the launcher.
+pub const LAUNCHER: &str = "with-attacherconfig";
+const RBAC: &str = include_str!("../../../config/rbac.yaml");
+/// The suite's ServiceAccount gets the shipped role as well.
+const BINDING: &str = r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: conformance-operator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: csi-attacher-operator}
+subjects: [{kind: ServiceAccount, namespace: conformance, name: attacher}]
+";
+/// There is one AttacherConfig in the cluster; the next attacher takes it over.
+const CONFIG: &str = "conformance";
+
+/// Flags, each `--name=value`.
+struct Flags(Vec<(String, String)>);
+
+impl Flags {
+    fn read(words: &[String]) -> Result<Self> {
+        let split = |word: &String| {
+            let (name, value) = word.strip_prefix("--")?.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        let wrong = |word: &String| Error::Other(format!("want --name=value, not {word:?}"));
+        let flags: Result<_> = words
+            .iter()
+            .map(|word| split(word).ok_or_else(|| wrong(word)))
+            .collect();
+        flags.map(Self)
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn need(&self, name: &str) -> Result<&str> {
+        self.get(name)
+            .ok_or_else(|| Error::Other(format!("--{name} is missing")))
+    }
+}
+
+/// Prepares the cluster, then replaces this process by the operator; returns only when that is not possible.
+pub fn run(words: &[String]) -> Result<()> {
+    let flags = Flags::read(words)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| Error::Other(error.to_string()))?;
+    runtime.block_on(prepare(&flags))?;
+    drop(runtime);
+    let error = Command::new(flags.need("operator")?)
+        .arg(format!("--kubeconfig={}", flags.need("kubeconfig")?))
+        .arg(format!("--http-endpoint={}", flags.need("http-endpoint")?))
+        .arg("--log-level=info,csi_attacher_operator=debug")
+        .exec();
+    Err(Error::Other(format!("cannot start the operator: {error}")))
+}
+
+async fn prepare(flags: &Flags) -> Result<()> {
+    let client = admin(Path::new(flags.need("admin-kubeconfig")?)).await?;
+    let definition = crd::crd_yaml().map_err(|error| Error::Other(error.to_string()))?;
+    for manifest in [definition.as_str(), RBAC, BINDING] {
+        apply_yaml(&client, manifest).await?;
+    }
+    apply_config(&client, CONFIG, spec(flags)?).await?;
+    Ok(())
+}
+
+async fn admin(kubeconfig: &Path) -> Result<Client> {
+    let other = |error: &dyn std::fmt::Display| Error::Other(format!("{}: {error}", kubeconfig.display()));
+    let file = kube::config::Kubeconfig::read_from(kubeconfig).map_err(|error| other(&error))?;
+    let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| other(&error))?;
+    config.proxy_url = None;
+    Client::try_from(config).map_err(|error| other(&error))
+}
+
+/// What the flags of a sidecar mean in an AttacherConfig.
+fn spec(flags: &Flags) -> Result<Value> {
+    let timeout = flags.need("timeout")?;
+    // A sidecar is given what it may read. In the second namespace it may read nothing, which is a scenario.
+    let secrets = [SECRETS, "default"].map(|namespace| json!({ "namespace": namespace }));
+    let mut spec = json!({
+        "endpoint": format!("unix://{}", flags.need("csi-address")?),
+        "publishSecrets": secrets,
+        "timeouts": { "publish": timeout, "unpublish": timeout, "listVolumes": timeout, "probe": timeout },
+        "backoff": {
+            "initial": flags.need("retry-interval-start")?,
+            "max": flags.need("retry-interval-max")?,
+            "jitterPercent": 0,
+        },
+    });
+    if let Some(fs_type) = flags.get("default-fstype") {
+        spec["defaultFsType"] = json!(fs_type);
+    }
+    if let Some(interval) = flags.get("reconcile-sync") {
+        spec["reconcileSync"] = json!({ "interval": interval });
+    }
+    Ok(spec)
+}

@@ -1,0 +1,216 @@
+//! What a scenario is, and how it can end.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use csi_attacher_operator::mock::MockDriverBuilder;
+
+use crate::support;
+use crate::test::Test;
+
+/// Why a scenario ended before its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// What was demanded is not so.
+    Failed(String),
+    /// The attacher does not offer this; the scenario's criterion says how that is told from a failure.
+    NotSupported(String),
+}
+
+/// How a scenario went.
+pub type Outcome<T = ()> = Result<T, Stop>;
+
+impl From<support::Error> for Stop {
+    fn from(error: support::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<kube::Error> for Stop {
+    fn from(error: kube::Error) -> Self {
+        let text = match error {
+            kube::Error::Api(status) => status.message,
+            other => other.to_string(),
+        };
+        Self::Failed(format!("the API server refused what the scenario asked for: {text}"))
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::NotSupported(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Ends the scenario as failed unless the condition holds.
+pub fn demand(condition: bool, why: impl FnOnce() -> String) -> Outcome {
+    if condition { Ok(()) } else { Err(Stop::Failed(why())) }
+}
+
+/// Ends the scenario as failed unless both are equal.
+pub fn same<T: PartialEq<U> + fmt::Debug, U: fmt::Debug>(what: &str, is: &T, wanted: &U) -> Outcome {
+    demand(is == wanted, || format!("{what} is {is:?}, want {wanted:?}"))
+}
+
+/// Ends the scenario as not supported unless the condition holds: the criterion of an extension.
+pub fn offered(condition: bool, why: impl FnOnce() -> String) -> Outcome {
+    if condition {
+        Ok(())
+    } else {
+        Err(Stop::NotSupported(why()))
+    }
+}
+
+/// Turns a failure into "not supported": for what an attacher may leave out.
+pub fn optional<T>(outcome: Outcome<T>, why: &str) -> Outcome<T> {
+    outcome.map_err(|stop| match stop {
+        Stop::Failed(_) | Stop::NotSupported(_) => Stop::NotSupported(why.to_owned()),
+    })
+}
+
+type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What depends on a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Level {
+    /// A volume is lost, corrupted or used by two nodes, or what belongs to others is destroyed.
+    Safety,
+    /// Kubernetes, CSI drivers or users rely on it: a volume is stuck or an error is hidden without it.
+    Core,
+    /// Without it the attacher costs more calls, writes or time than it has to.
+    Recommended,
+    /// Only some attachers offer it. A criterion tells "not supported" from a failure.
+    Extension,
+}
+
+impl Level {
+    /// All levels, the one that matters most first.
+    pub const ALL: [Self; 4] = [Self::Safety, Self::Core, Self::Recommended, Self::Extension];
+
+    /// The name of the level in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safety => "SAFETY",
+            Self::Core => "CORE",
+            Self::Recommended => "RECOMMENDED",
+            Self::Extension => "EXTENSION",
+        }
+    }
+}
+
+/// One scenario.
+pub struct Scenario {
+    /// The group it is listed under, the first part of the id.
+    pub group: &'static str,
+    /// `group/name`: stable, so that results of different versions can be compared. An id is never used again.
+    pub id: String,
+    /// What is demanded, in one line.
+    pub title: String,
+    /// What depends on it.
+    pub level: Level,
+    /// For an extension: what tells an attacher that does not offer it from one that fails.
+    pub criterion: Option<&'static str>,
+    /// Plays it.
+    pub run: Box<dyn Fn(Test) -> Run + Send + Sync>,
+}
+
+/// Makes the scenarios of one group.
+pub struct Group {
+    name: &'static str,
+    scenarios: Vec<Scenario>,
+}
+
+impl Group {
+    /// An empty group.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            scenarios: Vec::new(),
+        }
+    }
+
+    /// Adds a scenario of level SAFETY.
+    #[must_use]
+    pub fn safety<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), title.into(), (Level::Safety, None), run)
+    }
+
+    /// Adds a scenario of level CORE.
+    #[must_use]
+    pub fn scenario<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), title.into(), (Level::Core, None), run)
+    }
+
+    /// Adds a scenario of level RECOMMENDED.
+    #[must_use]
+    pub fn recommended<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), title.into(), (Level::Recommended, None), run)
+    }
+
+    /// Adds a scenario that an attacher may leave out; `criterion` says how that is told from a failure.
+    #[must_use]
+    pub fn extension<F, R>(self, id: impl AsRef<str>, title: impl Into<String>, criterion: &'static str, run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.add(id.as_ref(), title.into(), (Level::Extension, Some(criterion)), run)
+    }
+
+    fn add<F, R>(mut self, id: &str, title: String, level: (Level, Option<&'static str>), run: F) -> Self
+    where
+        F: Fn(Test) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let (level, criterion) = level;
+        self.scenarios.push(Scenario {
+            group: self.name,
+            id: format!("{}/{id}", self.name),
+            title,
+            level,
+            criterion,
+            run: Box::new(move |test| Box::pin(run(test))),
+        });
+        self
+    }
+
+    /// The scenarios made so far.
+    pub fn done(self) -> Vec<Scenario> {
+        self.scenarios
+    }
+}
+
+/// A driver, an attacher for it, and the scenarios they play.
+pub struct Setup {
+    /// A short name, part of the names of all its objects.
+    pub name: &'static str,
+    /// The driver's name, where the scenarios need a particular one.
+    pub driver_name: Option<&'static str>,
+    /// What the driver is.
+    pub driver: fn(MockDriverBuilder) -> MockDriverBuilder,
+    /// First and longest pause after failures.
+    pub retry: (Duration, Duration),
+    /// Flags of the attacher besides those that all setups have.
+    pub flags: Vec<String>,
+    /// How many scenarios run at a time.
+    pub parallel: usize,
+    /// The scenarios.
+    pub scenarios: Vec<Scenario>,
+}

@@ -1,0 +1,167 @@
+//! Plays scenarios and notes how they went.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+
+use crate::command::Template;
+use crate::env::Env;
+use crate::lane::Lane;
+use crate::scenario::{Level, Outcome, Scenario, Setup, Stop};
+use crate::support::Result;
+use crate::test::Test;
+
+/// Longest time for one scenario.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// How a scenario went with one attacher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is as demanded.
+    Passed,
+    /// Something is not, in a few words.
+    Failed(String),
+    /// The attacher does not offer it, in a few words.
+    NotSupported(String),
+}
+
+/// A line of the report.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The group.
+    pub group: &'static str,
+    /// The scenario's id.
+    pub id: String,
+    /// What it demands.
+    pub title: String,
+    /// What depends on it.
+    pub level: Level,
+    /// How it went.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A way to run an attacher.
+pub struct Mode {
+    /// Its name in the report.
+    pub name: String,
+    /// Its place among the attachers of this run.
+    pub number: usize,
+    /// The command.
+    pub template: Template,
+    /// If it must offer the extensions too: all but those with these ids.
+    pub left_out: Option<&'static [&'static str]>,
+}
+
+impl Mode {
+    /// A part of object names which no other mode has.
+    fn short(&self) -> String {
+        let letters = self.name.chars().filter(char::is_ascii_alphanumeric).take(2);
+        format!("{}{}", letters.collect::<String>().to_lowercase(), self.number)
+    }
+}
+
+/// Plays the setups of one lane one after another.
+pub async fn run_lane(lane: &Lane, setups: Vec<Setup>, mode: &Mode) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for setup in setups {
+        let started = Instant::now();
+        let played = run_setup(lane, &setup, mode).await;
+        let failed = played
+            .iter()
+            .filter(|row| matches!(row.verdict, Verdict::Failed(_)))
+            .count();
+        let (count, seconds) = (played.len(), started.elapsed().as_secs_f32());
+        eprintln!(
+            "{} {}: {count} scenarios, {failed} failed, {seconds:.1} s",
+            mode.name, setup.name
+        );
+        rows.extend(played);
+    }
+    rows
+}
+
+async fn run_setup(lane: &Lane, setup: &Setup, mode: &Mode) -> Vec<Row> {
+    let prefix = format!("{}-{}", setup.name, mode.short());
+    let env = match prepare(lane, setup, mode, &prefix).await {
+        Ok(env) => env,
+        Err(why) => {
+            eprintln!("{} {}: {why}", mode.name, setup.name);
+            let why = why.lines().next().unwrap_or_default().to_owned();
+            let failed = |scenario: &Scenario| row(scenario, Verdict::Failed(why.clone()), Duration::ZERO);
+            return setup.scenarios.iter().map(failed).collect();
+        }
+    };
+    let plays = setup.scenarios.iter().enumerate().map(|(number, scenario)| {
+        let test = Test::new(Arc::clone(&env), &format!("{prefix}-{number:03}"));
+        play(scenario, test)
+    });
+    let rows: Vec<Row> = futures::stream::iter(plays).buffered(setup.parallel).collect().await;
+    if let Err(error) = env.attacher.stop().await {
+        eprintln!("{} {}: cannot stop the attacher: {error}", mode.name, setup.name);
+    }
+    rows
+}
+
+async fn prepare(lane: &Lane, setup: &Setup, mode: &Mode, prefix: &str) -> std::result::Result<Arc<Env>, String> {
+    let env: Result<_> = Env::start(lane, setup, &mode.short(), &mode.template).await;
+    let env = env.map_err(|error| error.to_string())?;
+    env.ready(&format!("{prefix}-ready"))
+        .await
+        .map_err(|stop| stop.to_string())?;
+    Ok(env)
+}
+
+async fn play(scenario: &Scenario, test: Test) -> Row {
+    let started = Instant::now();
+    let whole = async {
+        (scenario.run)(test.clone()).await?;
+        test.tear_down().await
+    };
+    let outcome = tokio::time::timeout(LIMIT, whole).await;
+    let outcome = outcome.unwrap_or_else(|_| Err(Stop::Failed(format!("not over after {LIMIT:?}"))));
+    let took = started.elapsed();
+    if outcome.is_err() {
+        clean(&test).await;
+    }
+    row(scenario, verdict(scenario, outcome), took)
+}
+
+/// What cannot be removed disturbs nobody: no other scenario uses these names.
+async fn clean(test: &Test) {
+    if let Err(stop) = test.clear_away().await {
+        eprintln!("{}: cannot clear away: {stop}", test.id);
+    }
+}
+
+/// Only an extension can be "not supported".
+fn verdict(scenario: &Scenario, outcome: Outcome) -> Verdict {
+    match outcome {
+        Ok(()) => Verdict::Passed,
+        Err(Stop::NotSupported(why)) if scenario.criterion.is_some() => Verdict::NotSupported(one_line(&why)),
+        Err(stop) => Verdict::Failed(one_line(&stop.to_string())),
+    }
+}
+
+fn row(scenario: &Scenario, verdict: Verdict, took: Duration) -> Row {
+    Row {
+        group: scenario.group,
+        id: scenario.id.clone(),
+        title: scenario.title.clone(),
+        level: scenario.level,
+        verdict,
+        took,
+    }
+}
+
+/// The beginning of a text, on one line.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 400;
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} ...", &line[..end]),
+        None => line,
+    }
+}
