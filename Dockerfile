@@ -12,6 +12,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY image/compile image/authorities image/
 COPY proto proto
+COPY crates crates
 COPY src src
 
 FROM build AS build-csi-attacher-operator

@@ -12,6 +12,8 @@ CARGO ?= cargo
 # No more than what the tests and the demonstration run: the dev profile builds several times faster than release, and
 # one set of options for all commands means that each dependency is compiled once.
 PROGRAMS := --bins --example demo
+# The crates below the operator, from the ground up.
+CRATES := csi-attacher-proto csi-attacher-workqueue
 HISTORIES ?= 100000
 # These tests wait more than they compute, also for control planes of their own, of which only a few run at a time.
 THREADS ?= $(shell echo $$(($$(nproc) * 3)))
@@ -21,7 +23,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test fmt fmt-check lint unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
+.PHONY: help demo test fmt fmt-check lint alone unit tables doc-test integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
 	isolation one-volume ten failover listing overhead chaos \
 	generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
 
@@ -36,7 +38,7 @@ demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 tr
 	@$(CARGO) build --quiet $(PROGRAMS)
 	@exec $(target)/debug/examples/demo
 
-test: fmt-check lint unit tables doc-test chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
+test: fmt-check lint alone unit tables doc-test chart integration conformance csi-sanity ## All that must hold: format, lints, unit, property and integration tests, chart, conformance
 
 fmt: need-rust ## Format the sources
 	$(CARGO) fmt --all
@@ -45,11 +47,13 @@ fmt-check: need-rust ## Check the format of the sources
 	$(CARGO) fmt --all --check
 
 lint: need-rust ## Run clippy; a warning is an error
-	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --quiet --all-targets -- -D warnings
 
-unit: need-rust ## Run unit and property tests (they also compare crds/ with the types)
-	$(CARGO) test --quiet --lib
-	$(CARGO) test --quiet --package csi-attacher-conformance
+alone: need-rust ## Build each crate that the operator is made of without the others: its list of dependencies is complete
+	@for crate in $(CRATES); do $(CARGO) build --quiet --package "$$crate"; done
+
+unit: need-rust ## Run unit and property tests of all crates (they also compare crds/ with the types)
+	$(CARGO) test --quiet --lib --bin csi-attacher-conformance
 
 tables: need-rust ## Play the tables of the Go sidecar's own tests, and count their rows
 	@CARGO='$(CARGO)' tests/sidecar-tables
@@ -70,13 +74,13 @@ rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
 	UPDATE=1 $(CARGO) test --quiet --test it rbac::document
 
 # What the suite is given besides the attacher: CONFORMANCE='--run=^detach/ --json=FILE', see --help.
-conformance := $(CARGO) run --quiet --package csi-attacher-conformance --
+conformance = $(target)/debug/csi-attacher-conformance
 
 conformance: programs controlplane ## Put the operator, or the attacher that ATTACHER_CMD runs, to the conformance suite; CONFORMANCE=options
 	$(if $(ATTACHER_CMD),,$(conformance) --operator=$(target)/debug/csi-attacher-operator $(CONFORMANCE))
 	$(if $(ATTACHER_CMD),ATTACHER_CMD='$(ATTACHER_CMD)' $(conformance) $(CONFORMANCE))
 
-conformance-sidecar: need-rust controlplane ## Put the Go sidecar to the conformance suite: checks what the suite demands
+conformance-sidecar: programs controlplane ## Put the Go sidecar to the conformance suite: checks what the suite demands
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
 		$(conformance) --attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CONFORMANCE)
 
@@ -141,7 +145,7 @@ doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
 
 deny: need-rust ## Check licences, bans and sources of the dependencies
-	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline check --hide-inclusion-graph bans licenses sources
+	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline --workspace check --hide-inclusion-graph bans licenses sources
 
 image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
 	@image/build

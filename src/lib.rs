@@ -32,8 +32,9 @@ pub mod mock;
 pub mod objects;
 mod open_files;
 mod pem;
-pub mod queue;
 mod schedule;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
+
+use csi_attacher_workqueue as queue;

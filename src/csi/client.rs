@@ -9,11 +9,9 @@ use tonic::{Code, Request, Response, Status};
 
 use super::call_error::{CallError, deadline_exceeded, unreadable};
 use super::connection::Connection;
+use super::convert;
 use super::spans;
-use super::v1::controller_client::ControllerClient;
-use super::v1::identity_client::IdentityClient;
 use super::witness::{Said, Testimony, Witness};
-use super::{convert, v1};
 use crate::decide::{self, Place, PublishRequest, plain, scrub};
 use crate::error_chain::chain;
 use crate::kubernetes::SecretData;
@@ -21,6 +19,9 @@ use crate::objects::StringMap;
 use crate::telemetry::Span;
 use crate::telemetry::metrics::{Metrics, SpanIds};
 use crate::telemetry::names::attr;
+use csi_attacher_proto::v1;
+use csi_attacher_proto::v1::controller_client::ControllerClient;
+use csi_attacher_proto::v1::identity_client::IdentityClient;
 
 /// Longest driver text that is carried on; the API server takes a quarter of it.
 const MAX_MESSAGE_BYTES: usize = 4096;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::client::CapabilityReport;
-use super::v1::{self, controller_service_capability as controller, plugin_capability as plugin, volume_capability};
 use crate::decide::{Access, AccessMode, Capabilities, Capability, PublishRequest};
+use csi_attacher_proto::v1::{
+    self, controller_service_capability as controller, plugin_capability as plugin, volume_capability,
+};
 
 pub(super) fn publish(
     plan: &PublishRequest<'_>,

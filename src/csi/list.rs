@@ -8,11 +8,11 @@ use tonic_prost::ProstCodec;
 
 use super::call_error::CallError;
 use super::client::{CsiClient, Frame};
-use super::v1;
 use super::witness::Witness;
 use crate::error_chain::chain;
 use crate::telemetry::Span;
 use crate::telemetry::names::attr;
+use csi_attacher_proto::v1;
 
 /// Largest page that is read. A driver that answers everything at once has some 200 bytes for each volume, so this is more
 /// than 100,000 of them; one gone wild must not fill our memory.

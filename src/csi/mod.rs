@@ -1,4 +1,4 @@
-//! The Container Storage Interface: generated messages, clients and servers, and the redaction of what must not be shown.
+//! The Container Storage Interface as the operator uses it: connections and calls. Its messages are those of `csi_attacher_proto`.
 //!
 //! Must not hold policy: what to call when is decided elsewhere.
 
@@ -8,7 +8,6 @@ mod connection;
 mod convert;
 mod dial;
 mod list;
-pub mod redact;
 mod socket;
 mod spans;
 mod tls;
@@ -23,19 +22,6 @@ pub use list::{Asked, ListedVolume, VolumePage};
 pub use socket::{Barrier, FileFacts, Ourselves};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 
-/// Package `csi.v1`, generated from `proto/csi.proto`.
-///
-/// The `Debug` of every message with credentials shows how many entries there are and nothing else (see [`redact`]).
-#[allow(missing_docs, clippy::all, clippy::pedantic, rustdoc::all)]
-pub mod v1 {
-    include!(concat!(env!("OUT_DIR"), "/csi.v1.rs"));
-    include!(concat!(env!("OUT_DIR"), "/csi.v1.redacted.rs"));
-}
-
-/// The compiled descriptor of `proto/csi.proto` and its imports, an encoded `google.protobuf.FileDescriptorSet`. Keeps the options
-/// declared in the proto, such as `csi_secret`.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptor.bin"));
-
 #[cfg(test)]
 mod client_tests;
 #[cfg(test)]
@@ -48,7 +34,5 @@ mod metric_tests;
 mod sidecar_tests;
 #[cfg(test)]
 mod span_tests;
-#[cfg(test)]
-mod tests;
 #[cfg(test)]
 mod tls_tests;

@@ -13,13 +13,13 @@ use super::observer::{QueueMetrics, controller_of, reconciled};
 use super::rules::Rules;
 use super::status::Publisher;
 use super::waits::Waits;
-use super::{Context, attempt, reconcile, release};
+use super::{Context, attempt, reconcile, release, runner};
 use crate::api::validated::DriverConfig;
 use crate::decide::DriverFacts;
 use crate::kubernetes::{RateLimit, Throttle};
 use crate::lease::Term;
 use crate::objects::SecretReference;
-use crate::queue::{self, Backoff, Builder, LaneLimits, Limits, Queue, Rate};
+use crate::queue::{Backoff, Builder, LaneLimits, Limits, Queue, Rate};
 use crate::schedule;
 use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
 use crate::telemetry::Tracer;
@@ -228,7 +228,7 @@ impl Engine {
 /// Works the queue off, until it is closed and what ran has ended.
 async fn work_off(work: Arc<Work>) {
     let queue = work.queue.clone();
-    queue::run(queue, move |run| {
+    runner::run(queue, move |run| {
         let work = work.clone();
         async move {
             let verdict = match run.key().clone() {

@@ -31,6 +31,7 @@ mod release;
 mod report;
 mod rights;
 mod rules;
+mod runner;
 mod secrets;
 mod status;
 mod sync_span;
@@ -77,6 +78,8 @@ mod fence_tests;
 mod handshake_tests;
 #[cfg(test)]
 mod reconcile_tests;
+#[cfg(test)]
+mod runner_tests;
 #[cfg(test)]
 #[allow(
     clippy::assigning_clones,

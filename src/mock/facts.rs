@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use crate::csi::v1;
+use csi_attacher_proto::v1;
 use v1::volume_capability::AccessType;
 
 /// The calls the mock driver answers, named as in the specification.

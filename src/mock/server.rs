@@ -25,9 +25,9 @@ use tower::ServiceExt as _;
 use super::service::MockService;
 use super::shared::{CallerPid, ConnectionCloser};
 use super::tls::{Acceptor, TlsError};
-use crate::csi::v1::controller_server::ControllerServer;
-use crate::csi::v1::identity_server::IdentityServer;
-use crate::csi::v1::node_server::NodeServer;
+use csi_attacher_proto::v1::controller_server::ControllerServer;
+use csi_attacher_proto::v1::identity_server::IdentityServer;
+use csi_attacher_proto::v1::node_server::NodeServer;
 
 /// Why the mock driver could not listen.
 #[derive(Debug, thiserror::Error)]

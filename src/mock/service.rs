@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::settings::ControllerCapability as Cap;
 use super::shared::{Shared, State, dispatch};
-use crate::csi::v1;
+use csi_attacher_proto::v1;
 
 /// Answers all services of one mock driver.
 #[derive(Clone)]

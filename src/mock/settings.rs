@@ -7,8 +7,8 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::facts::Method;
-use crate::csi::redact::Redacted;
-pub use crate::csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
+use csi_attacher_proto::redact::Redacted;
+pub use csi_attacher_proto::v1::controller_service_capability::rpc::Type as ControllerCapability;
 
 /// The controller capabilities the mock driver implements, in the order of their numbers: all of version 1.12.
 pub const ALL_CAPABILITIES: [ControllerCapability; 15] = [

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
 use super::settings::{ControllerCapability, Settings};
-use crate::csi::v1;
+use csi_attacher_proto::v1;
 use v1::volume_capability::AccessType;
 use v1::volume_capability::access_mode::Mode;
 

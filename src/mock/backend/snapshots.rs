@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use tonic::Status;
 
 use super::{Backend, page, required};
-use crate::csi::v1;
 use crate::mock::settings::Settings;
+use csi_attacher_proto::v1;
 
 impl Backend {
     /// CreateSnapshot. [CreateSnapshot Errors]

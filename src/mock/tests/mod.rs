@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Uri};
 use tonic::{Code, Response, Status};
 
 use super::{MockDriver, MockDriverBuilder, MockHandle};
-use crate::csi::v1;
+use csi_attacher_proto::v1;
 use v1::controller_client::ControllerClient;
 use v1::volume_capability::access_mode::Mode;
 use v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};

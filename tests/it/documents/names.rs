@@ -137,7 +137,7 @@ fn span_problem(span: &str, known: &Known) -> Option<String> {
         return (!is_metric(metric, known)).then(|| format!("docs/METRICS.md has no {metric}"));
     }
     let folders = [
-        "src/", "tests/", "docs/", "config/", "charts/", "crds/", "proto/", ".ci/",
+        "src/", "crates/", "tests/", "docs/", "config/", "charts/", "crds/", "proto/", ".ci/",
     ];
     if folders.iter().any(|folder| span.starts_with(folder)) {
         let path = span.split([' ', ':']).next().unwrap_or_default();

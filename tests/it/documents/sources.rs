@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// Folders and files whose words are looked at.
-const LOOKED_AT: [&str; 13] = [
+const LOOKED_AT: [&str; 14] = [
     "src",
+    "crates",
     "proto",
     "crds",
     "config",
@@ -76,7 +77,9 @@ pub fn variables(text: &str) -> BTreeSet<String> {
 /// The text of what is in the operator, without tests and the mock driver.
 pub fn operator() -> String {
     let mut text = String::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut folders = ["src", "crates"]
+        .map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("the folder can be read") {
             let path = entry.expect("the folder can be read").path();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::csi::v1::GetPluginInfoResponse;
 use csi_attacher_operator::mock::{Method, Rule};
+use csi_attacher_proto::v1::GetPluginInfoResponse;
 use futures::future::try_join_all;
 use futures::stream;
 use hyper::body::{Bytes, Frame};

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_operator::csi::v1;
+use csi_attacher_proto::v1;
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::combinators::UnsyncBoxBody;

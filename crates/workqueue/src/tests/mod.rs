@@ -8,7 +8,7 @@ mod memory;
 mod model;
 mod order;
 mod pace;
-mod runner;
+mod panics;
 mod snapshots;
 mod stress;
 mod waiting;

@@ -6,7 +6,8 @@
 //! only a change of its inputs, a [`Queue::wake`] or the end of that delay runs it again. A settled key leaves no state behind.
 //!
 //! It must not know what a key means: no Kubernetes, no CSI, no metrics library and no logging backend. What happened is told
-//! to an [`Observer`].
+//! to an [`Observer`]. Nor does it know a runtime: whoever uses it takes tickets with [`Queue::next`] and says in which task
+//! [`Ticket::work`] runs.
 //!
 //! Every operation costs O(log n) of the keys that wait or less, except those that name all keys ([`Queue::wake_all`],
 //! [`Queue::stats`], [`Queue::held`]) and a change of the limit per group.
@@ -20,7 +21,6 @@ mod observer;
 mod pace;
 mod places;
 mod readd;
-mod runner;
 mod state;
 mod ticket;
 
@@ -38,7 +38,6 @@ pub use backoff::{Backoff, BackoffError};
 pub use handle::{Builder, Queue};
 pub use limits::{LaneLimits, Limits, Rate, RateError};
 pub use observer::{HeldKey, LaneStats, Observer, Stats};
-pub use runner::run;
 pub use ticket::{Run, Ticket};
 
 /// What a queue can hold: cheap to clone, for example an enum over `Arc<str>`.

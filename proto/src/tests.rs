@@ -8,7 +8,6 @@ use prost_reflect::{
     Value,
 };
 
-use super::FILE_DESCRIPTOR_SET;
 use super::v1::REDACTED_MESSAGES;
 
 type DebugOf = fn(&[u8]) -> Result<[String; 3], prost::DecodeError>;
@@ -21,6 +20,10 @@ fn debug_of<M: Message + Default + std::fmt::Debug>(bytes: &[u8]) -> Result<[Str
 }
 
 include!(concat!(env!("OUT_DIR"), "/csi.v1.debug_table.rs"));
+
+/// The compiled descriptor of `csi.proto` and its imports, an encoded `google.protobuf.FileDescriptorSet`. Keeps the options declared in
+/// the proto, such as `csi_secret`.
+const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptor.bin"));
 
 const CANARY: &str = "canary-7f3a";
 const VISIBLE: &str = "visible-51c0";

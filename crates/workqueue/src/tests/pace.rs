@@ -6,7 +6,7 @@ use tokio::time::advance;
 
 use super::super::{Backoff, Builder, Queue, Rate, Verdict};
 use super::{ATTACH, SECOND, take, take_all};
-use crate::queue::Item;
+use crate::Item;
 
 const INITIAL: Duration = Duration::from_millis(1);
 

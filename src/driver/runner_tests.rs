@@ -7,8 +7,38 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::super::{Builder, Item, Lane, Observer, Queue, Run, Verdict, run};
-use super::{ATTACH, DETACH, SECOND, item, limits, plain_backoff, queue};
+use super::runner::run;
+use crate::queue::{Backoff, Builder, Item, Lane, LaneLimits, Limits, Observer, Queue, Run, Verdict};
+
+const ATTACH: Lane = Lane::new(0);
+const DETACH: Lane = Lane::new(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One second, doubled up to a minute, without jitter.
+fn plain_backoff() -> Backoff {
+    Backoff::new(SECOND, 60 * SECOND, 2.0, 0).unwrap()
+}
+
+fn queue() -> Queue<&'static str> {
+    Queue::new(plain_backoff())
+}
+
+/// How many runs of the attach and the detach lane there may be at a time.
+fn limits(attach: usize, detach: usize) -> Limits {
+    let lane = |max_running| LaneLimits {
+        max_running,
+        rate_limited: false,
+    };
+    Limits {
+        lanes: vec![lane(attach), lane(detach)],
+        ..Limits::default()
+    }
+}
+
+/// An item of the attach lane.
+fn item(key: &'static str) -> Item<&'static str> {
+    Item::new(key, ATTACH, 0)
+}
 
 #[derive(Default)]
 struct Panics(Mutex<Vec<String>>);
@@ -44,7 +74,7 @@ async fn runs_every_key_and_ends_when_closed_and_drained() {
     });
     let begin = Instant::now();
     for key in ["a", "b"] {
-        queue.add(item(key, 0));
+        queue.add(item(key));
     }
     assert_eq!(*told.recv().await.unwrap().key(), "a");
     assert_eq!(*told.recv().await.unwrap().key(), "b");
@@ -64,8 +94,8 @@ async fn a_failing_key_is_retried_and_others_go_on() {
             Verdict::Done
         }
     });
-    queue.add(item("bad", 0));
-    queue.add(item("good", 0));
+    queue.add(item("bad"));
+    queue.add(item("good"));
     let mut seen = Vec::new();
     for _ in 0..5 {
         let view = told.recv().await.unwrap();
@@ -90,7 +120,7 @@ async fn a_panic_fails_its_key_and_nothing_else() {
         }
     });
     for key in ["early", "late", "good"] {
-        queue.add(item(key, 0));
+        queue.add(item(key));
     }
     let mut attempts = HashMap::new();
     for _ in 0..5 {
@@ -111,16 +141,16 @@ async fn a_panic_fails_its_key_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_never_ends_uses_only_its_own_slot() {
-    let queue = Builder::new(plain_backoff()).limits(limits([2, 1, 0], 0, 0)).build();
+    let queue = Builder::new(plain_backoff()).limits(limits(2, 1)).build();
     let (mut told, runner) = start(&queue, |view| async move {
         if *view.key() == "stuck" {
             std::future::pending::<()>().await;
         }
         Verdict::Done
     });
-    queue.add(item("stuck", 0));
+    queue.add(item("stuck"));
     for key in ["a", "b", "c"] {
-        queue.add(item(key, 0));
+        queue.add(item(key));
     }
     queue.add(Item::new("d", DETACH, 0));
     let mut seen = Vec::new();
@@ -142,7 +172,7 @@ async fn a_run_that_never_ends_uses_only_its_own_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lane_limit_bounds_the_tasks() {
-    let queue = Builder::new(plain_backoff()).limits(limits([3, 0, 0], 0, 0)).build();
+    let queue = Builder::new(plain_backoff()).limits(limits(3, 0)).build();
     let most = Arc::new(Mutex::new((0_usize, 0_usize)));
     let counted = Arc::clone(&most);
     let (mut told, _runner) = start(&queue, move |_| {
@@ -159,7 +189,7 @@ async fn the_lane_limit_bounds_the_tasks() {
         }
     });
     for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        queue.add(item(key, 0));
+        queue.add(item(key));
     }
     for _ in 0..8 {
         told.recv().await.unwrap();

@@ -1,10 +1,13 @@
 //! A run of a key, from being handed out to its verdict.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::Instant;
 
 use super::handle::Shared;
@@ -122,10 +125,32 @@ impl<K: Key> Ticket<K> {
         self.shared.finish(&self.run, verdict);
     }
 
-    /// Tells the observer that the handler panicked.
-    pub(super) fn panicked(&self, message: &str) {
-        self.shared.observer.panicked(self.run.lane, &self.run.key, message);
+    /// Runs `handler` and gives the key back with its verdict. A handler that panics fails the run: the key is held and retried, and
+    /// [`super::Observer::panicked`] is told.
+    pub async fn work<H, F>(self, handler: H)
+    where
+        H: FnOnce(Run<K>) -> F,
+        F: Future<Output = Verdict>,
+    {
+        let view = Run::clone(&self);
+        // After a panic only the ticket is used, and nothing of what the handler borrowed.
+        match AssertUnwindSafe(async { handler(view).await }).catch_unwind().await {
+            Ok(verdict) => self.finish(verdict),
+            Err(panic) => {
+                let message = message(panic.as_ref());
+                self.shared.observer.panicked(self.run.lane, &self.run.key, message);
+                self.finish(Verdict::Failed);
+            }
+        }
     }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 impl<K: Key> Deref for Ticket<K> {

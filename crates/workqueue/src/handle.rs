@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
 use super::state::{Next, State};
@@ -138,13 +138,11 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _| state.forget(key))
     }
 
-    /// Waits for a key that may run. Nothing after [`Self::close`]. Cancelling the future loses no key.
+    /// Waits for a key that may run. Nothing after [`Self::close`]. Cancelling the future loses no key. Does not wait while keys are
+    /// ready: who takes many lets other tasks run in between.
     pub async fn next(&self) -> Option<Ticket<K>> {
         let _baton = Baton(&self.shared.work);
         loop {
-            // A long row of ready keys must not keep other tasks from running. Before a key is taken: the future may be
-            // dropped here.
-            tokio::task::coop::consume_budget().await;
             let changed = self.shared.work.notified();
             let next = {
                 let mut state = self.shared.state.lock();
@@ -154,11 +152,10 @@ impl<K: Key> Queue<K> {
                 Next::Run(run) => return Some(Ticket::new(run, Arc::clone(&self.shared))),
                 Next::Closed => return None,
                 Next::Wait(None) => changed.await,
-                Next::Wait(Some(at)) => tokio::select! {
-                    biased;
-                    () = changed => {}
-                    () = sleep_until(at) => {}
-                },
+                Next::Wait(Some(at)) => {
+                    // Whichever is first: both lead to another look.
+                    timeout_at(at, changed).await.ok();
+                }
             }
         }
     }
