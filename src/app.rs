@@ -83,8 +83,6 @@ pub struct ProcessOptions {
     pub secure_metrics: Option<SecureMetrics>,
     /// Level and form of the log.
     pub log: LogOptions,
-    /// Where traces go when the environment does not say: a TracingConfiguration.
-    pub tracing_config_file: Option<PathBuf>,
     /// Deadline of a request to the API server.
     pub kube_api_timeout: Duration,
     /// Limit of the requests to the API server, except watches; none without.
@@ -160,7 +158,6 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let (telemetry, guard) = Telemetry::init(&telemetry::Options {
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
-        tracing_file: options.tracing_config_file.clone(),
     })?;
     open_files::raise_limit();
     let mut signals = Signals::new().map_err(StartError::Signals)?;

@@ -68,10 +68,6 @@ pub struct Options {
     /// Form of the log lines.
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
     pub log_format: Format,
-    /// File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where traces go, as for kube-apiserver.
-    /// OTEL_EXPORTER_OTLP_ENDPOINT comes before it.
-    #[arg(long, value_name = "FILE")]
-    pub tracing_config_file: Option<PathBuf>,
     /// How long a request to the API server may take.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub kube_api_timeout: Duration,
@@ -115,7 +111,6 @@ impl From<Options> for ProcessOptions {
                 format: options.log_format.into(),
                 level: options.log_level,
             },
-            tracing_config_file: options.tracing_config_file,
             kube_api_timeout: options.kube_api_timeout,
             kube_api_limit: None,
             shutdown_grace_period: options.shutdown_grace_period,

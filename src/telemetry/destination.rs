@@ -1,11 +1,8 @@
-//! Where spans go, and which are kept: the one place where the environment and `--tracing-config-file` meet.
+//! Where spans go, and which are kept, as the environment says it.
 //!
 //! Pure functions only.
 
-use super::otel_env::{
-    ExporterSettings, OtlpProtocol, OtlpSettings, RootSampler, SamplerSettings, Switch, TraceSettings,
-};
-use super::tracing_file::TracingFile;
+use super::otel_env::{ExporterSettings, RootSampler, SamplerSettings, Switch, TraceSettings};
 
 /// Where spans go.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,39 +15,19 @@ pub(super) enum Destination {
     Exporters(Vec<ExporterSettings>),
 }
 
-/// What the environment says, else the file; what the environment switches off is off.
-pub(super) fn destination(environment: &TraceSettings, file: Option<&TracingFile>) -> Destination {
+/// What the environment says; without a collector nothing is traced.
+pub(super) fn destination(environment: &TraceSettings) -> Destination {
     match environment.switch {
-        Switch::Disabled => return Destination::PassOn,
-        Switch::Off => return Destination::Off,
-        Switch::On => {}
+        Switch::Disabled => Destination::PassOn,
+        Switch::Off => Destination::Off,
+        Switch::On if environment.exporters.is_empty() => Destination::Off,
+        Switch::On => Destination::Exporters(environment.exporters.clone()),
     }
-    if !environment.exporters.is_empty() {
-        return Destination::Exporters(environment.exporters.clone());
-    }
-    let Some(file) = file else {
-        return Destination::Off;
-    };
-    let otlp = OtlpSettings {
-        protocol: OtlpProtocol::Grpc,
-        endpoint: file.endpoint.clone(),
-    };
-    Destination::Exporters(vec![ExporterSettings::Otlp(Box::new(otlp))])
 }
 
-/// Which traces are kept when the AttacherConfig does not say: as the environment has it, else the file, else all.
-pub(super) fn sampler(environment: &TraceSettings, file: Option<&TracingFile>) -> SamplerSettings {
-    let from_file = || {
-        let per_million = file?.samples_per_million;
-        Some(SamplerSettings {
-            root: match per_million {
-                0 => RootSampler::AlwaysOff,
-                per_million => RootSampler::Ratio(f64::from(per_million) / 1e6),
-            },
-            parent_based: true,
-        })
-    };
-    environment.sampler.or_else(from_file).unwrap_or(SamplerSettings {
+/// Which traces are kept when the AttacherConfig does not say: as the environment has it, else all.
+pub(super) fn sampler(environment: &TraceSettings) -> SamplerSettings {
+    environment.sampler.unwrap_or(SamplerSettings {
         root: RootSampler::AlwaysOn,
         parent_based: true,
     })
@@ -83,61 +60,34 @@ mod tests {
         }
     }
 
-    /// Variables, whether there is a file, and where spans go.
-    type Case<'a> = (&'a [(&'a str, &'a str)], bool, &'a str);
-
     #[test]
-    fn the_first_that_says_something_counts() {
-        let file = TracingFile {
-            endpoint: "http://file:4317".to_owned(),
-            samples_per_million: 1,
-        };
+    fn the_environment_says_where_spans_go() {
         let (disabled, none) = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"));
         let (console, otlp) = (("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_EXPORTER", "otlp"));
-        let cases: &[Case<'_>] = &[
-            (&[], false, "off"),
-            (&[], true, "http://file:4317"),
-            (&[ENDPOINT], false, "http://env:4318/v1/traces"),
-            (&[ENDPOINT], true, "http://env:4318/v1/traces"),
-            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], true, "http://file:4317"),
-            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")], true, "http://file:4317"),
-            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")], false, "off"),
-            (&[console], true, "console"),
-            (&[otlp], false, "off"),
-            (&[none], true, "off"),
-            (&[ENDPOINT, none], true, "off"),
-            (&[disabled], true, "pass on"),
-            (&[ENDPOINT, disabled], true, "pass on"),
-            (&[ENDPOINT, disabled, none], true, "pass on"),
-        ];
-        for (variables, with_file, expected) in cases {
-            let found = destination(&environment(variables), with_file.then_some(&file));
-            assert_eq!(word(&found), *expected, "{variables:?} {with_file}");
+        for (variables, expected) in [
+            (&[][..], "off"),
+            (&[ENDPOINT], "http://env:4318/v1/traces"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], "off"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")], "off"),
+            (&[console], "console"),
+            (&[otlp], "off"),
+            (&[none], "off"),
+            (&[ENDPOINT, none], "off"),
+            (&[disabled], "pass on"),
+            (&[ENDPOINT, disabled], "pass on"),
+            (&[ENDPOINT, disabled, none], "pass on"),
+        ] {
+            assert_eq!(word(&destination(&environment(variables))), expected, "{variables:?}");
         }
     }
 
     #[test]
-    fn the_sampler_is_that_of_the_environment_or_of_the_file() {
-        use RootSampler::{AlwaysOff, AlwaysOn, Ratio};
-        let file = |samples_per_million| TracingFile {
-            endpoint: "http://file:4317".to_owned(),
-            samples_per_million,
-        };
+    fn the_sampler_is_that_of_the_environment_or_keeps_all() {
+        use RootSampler::{AlwaysOff, AlwaysOn};
         let off: &[_] = &[("OTEL_TRACES_SAMPLER", "always_off")];
         let odd: &[_] = &[("OTEL_TRACES_SAMPLER", "sometimes")];
-        for (variables, file, root) in [
-            (&[][..], None, AlwaysOn),
-            (&[], Some(file(250_000)), Ratio(0.25)),
-            (&[], Some(file(0)), AlwaysOff),
-            (off, Some(file(1_000_000)), AlwaysOff),
-            (odd, Some(file(1_000_000)), Ratio(1.0)),
-            (odd, None, AlwaysOn),
-        ] {
-            assert_eq!(
-                sampler(&environment(variables), file.as_ref()).root,
-                root,
-                "{variables:?} {file:?}"
-            );
+        for (variables, root) in [(&[][..], AlwaysOn), (off, AlwaysOff), (odd, AlwaysOn)] {
+            assert_eq!(sampler(&environment(variables)).root, root, "{variables:?}");
         }
     }
 }

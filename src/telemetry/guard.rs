@@ -13,7 +13,6 @@ use super::otel_env::TraceSettings;
 use super::provider::{Pipeline, PipelinePlan};
 use super::span_counts::{SpanCounters, SpanCounts};
 use super::trace::Tracer;
-use super::tracing_file::TracingFile;
 
 /// What a caller allows on top of the cap for the export thread to answer.
 const ANSWER_SLACK: Duration = Duration::from_millis(250);
@@ -38,23 +37,19 @@ pub struct TelemetryGuard {
 
 impl TelemetryGuard {
     /// Starts the pipeline, if there is one. One that cannot be started is told of, and the tracer does nothing.
-    pub(super) fn start(
-        settings: TraceSettings,
-        file: Option<&TracingFile>,
-        counters: Arc<SpanCounters>,
-    ) -> (Tracer, Self) {
+    pub(super) fn start(settings: TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
         let none = |tracer, counters| {
             let pipeline = None;
             (tracer, Self { pipeline, counters })
         };
-        let exporters = match destination(&settings, file) {
+        let exporters = match destination(&settings) {
             Destination::Off => return none(Tracer::disabled(), counters),
             Destination::PassOn => return none(Tracer::passing_on(settings.propagators), counters),
             Destination::Exporters(exporters) => exporters,
         };
         let plan = PipelinePlan {
             exporters,
-            sampler: sampler(&settings, file),
+            sampler: sampler(&settings),
             settings,
         };
         match Pipeline::start(&plan, &counters) {

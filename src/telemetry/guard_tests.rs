@@ -11,7 +11,7 @@ fn start(pairs: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings = otel_env::parse(&pairs.collect(), "0").settings;
-    TelemetryGuard::start(settings, None, Arc::default())
+    TelemetryGuard::start(settings, Arc::default())
 }
 
 #[tokio::test]

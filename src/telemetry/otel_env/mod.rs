@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
-pub(super) use otlp::collector_url;
 use reader::{Reader, key_values};
 pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
@@ -105,8 +104,7 @@ impl Reader<'_> {
                     if otlp.is_none() && asked.is_some() {
                         self.warn(
                             "OTEL_TRACES_EXPORTER",
-                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT; only what --tracing-config-file or an \
-                             AttacherConfig names is used",
+                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT",
                         );
                     }
                     otlp.map(|settings| ExporterSettings::Otlp(Box::new(settings)))

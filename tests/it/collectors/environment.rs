@@ -1,4 +1,4 @@
-//! What the environment and `--tracing-config-file` say, at the real operator.
+//! What the environment says, at the real operator.
 
 use std::fs;
 
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{arrives, has, records, until_spans};
 use crate::rig::{Driver, World, operator_options};
+use crate::support::operator::OperatorOptions;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 use crate::support::{Error, Result};
@@ -29,23 +30,20 @@ const FREE: [&str; 7] = [
 #[tokio::test]
 async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<()> {
     let world = World::own().await?;
-    let folder = tempfile::tempdir().unwrap();
     let named = OtlpReceiver::grpc().await;
     crate::support::operator::install(&world.cluster).await?;
     let driver = world.unconfigured_driver("env", |builder| builder).await?;
     driver.configure(&json!({})).await?;
 
-    let file = folder.path().join("tracing.yaml");
-    let argument = format!("--tracing-config-file={}", file.display());
-    nothing_can_be_used(&driver, &argument).await?;
+    nothing_can_be_used(&driver).await?;
 
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: localhost:{}\n\
-         samplingRatePerMillion: 1000000\n",
-        named.port()
-    );
-    fs::write(&file, text).unwrap();
-    let options = operator_options().argument(argument.clone());
+    let endpoint = format!("http://localhost:{}", named.port());
+    let named_by = |options: OperatorOptions| {
+        options
+            .variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
+            .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    };
+    let options = named_by(operator_options());
     let mut operator = world
         .operator(options.variable("OTEL_BSP_SCHEDULE_DELAY", "20"))
         .await?;
@@ -55,14 +53,14 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     stop(&mut operator).await?;
 
     // OTEL_SDK_DISABLED comes before all.
-    what_comes_in_is_passed_on(&driver, &argument).await?;
+    what_comes_in_is_passed_on(&driver, named_by(operator_options())).await?;
     assert!(!has(&named, "env-3"));
     Ok(())
 }
 
-/// Every variable that has a form has another one, and the file is not there: nothing is traced, and all is attached.
-async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str) -> Result<()> {
-    let mut options = operator_options().argument(argument);
+/// Every variable that has a form has another one: nothing is traced, and all is attached.
+async fn nothing_can_be_used(driver: &Driver<'_>) -> Result<()> {
+    let mut options = operator_options();
     let formed = || {
         VARIABLES
             .iter()
@@ -85,16 +83,12 @@ async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str) -> Result<()> 
             );
         }
     }
-    assert_eq!(
-        records(&operator, &["--tracing-config-file", "tracing.yaml", "cannot be read"]),
-        1
-    );
     stop(&mut operator).await?;
     Ok(())
 }
 
 /// Nothing is told while the SDK is disabled, but a context that came in goes on.
-async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Result<()> {
+async fn what_comes_in_is_passed_on(driver: &Driver<'_>, options: OperatorOptions) -> Result<()> {
     let world = driver.world;
     // Made while no operator runs: a change of the volume may be seen later than an attachment.
     world.fixtures.persistent_volume(&driver.volume("env-3")).await?;
@@ -105,10 +99,7 @@ async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Resu
         .patch("env-3", &PatchParams::default(), &Patch::Merge(note))
         .await;
     patched.map_err(|error| Error::Other(error.to_string()))?;
-    let disabled = operator_options()
-        .argument(argument)
-        .variable("OTEL_SDK_DISABLED", "true");
-    let mut operator = world.operator(disabled).await?;
+    let mut operator = world.operator(options.variable("OTEL_SDK_DISABLED", "true")).await?;
     driver.wait("Ready", "True", None).await?;
     // What comes in is passed on all the same.
     driver.attachment("env-3", "env-3").await?;
