@@ -117,7 +117,6 @@ fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resourc
         sampler,
         limits.value_length,
         settings.propagators,
-        settings.conventions,
     )
 }
 

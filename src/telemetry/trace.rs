@@ -21,7 +21,7 @@ use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
 use super::names::attr;
-use super::otel_env::{Conventions, Propagators};
+use super::otel_env::Propagators;
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
 pub use hold::Hold;
@@ -46,7 +46,6 @@ struct Shared {
     sampler: Sampler,
     value_limit: usize,
     propagators: Propagators,
-    conventions: Conventions,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -83,19 +82,12 @@ struct SpanStart<'a> {
 }
 
 impl Tracer {
-    pub(super) fn new(
-        tracer: SdkTracer,
-        sampler: Sampler,
-        value_limit: usize,
-        propagators: Propagators,
-        conventions: Conventions,
-    ) -> Self {
+    pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagators: Propagators) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
             sampler,
             value_limit,
             propagators,
-            conventions,
         }));
         Self {
             shared,
@@ -242,14 +234,6 @@ impl Span {
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
     pub fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())
-    }
-
-    /// The conventions that attributes of this span follow.
-    pub fn conventions(&self) -> Conventions {
-        self.0
-            .as_ref()
-            .map(|active| active.shared.conventions)
-            .unwrap_or_default()
     }
 
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).

@@ -7,7 +7,6 @@
 
 mod otlp;
 mod reader;
-mod semconv;
 mod settings;
 mod variables;
 
@@ -17,7 +16,6 @@ use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
 use reader::{Reader, key_values};
-pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
     SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
@@ -59,7 +57,6 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         batch: reader.batch(),
         resource: reader.resource(service_version),
         exemplars: reader.exemplars(),
-        conventions: reader.conventions(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::semconv::Conventions;
 use crate::telemetry::metrics::ExemplarFilter;
 
 /// Everything the environment says about traces.
@@ -32,8 +31,6 @@ pub struct TraceSettings {
     pub resource: BTreeMap<String, String>,
     /// Which observations of a metric carry the id of a trace (`OTEL_METRICS_EXEMPLAR_FILTER`).
     pub exemplars: ExemplarFilter,
-    /// Which names attributes have.
-    pub conventions: Conventions,
     /// Level asked for the SDK's own log records (`OTEL_LOG_LEVEL`).
     pub sdk_log_level: Option<String>,
 }

@@ -57,7 +57,6 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             ("service.version".to_owned(), "9.9.9".to_owned()),
         ]),
         exemplars: ExemplarFilter::TraceBased,
-        conventions: Conventions::default(),
         sdk_log_level: None,
     };
     assert_eq!(parsed.settings, expected);

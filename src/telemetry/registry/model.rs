@@ -84,9 +84,6 @@ pub struct Use {
     pub level: Level,
     /// When it is there, if it is optional.
     pub when: Option<String>,
-    /// The RPC conventions with which it is there; all of them if none is named.
-    #[serde(default)]
-    pub conventions: Vec<String>,
 }
 
 /// Whether an attribute has to be there.

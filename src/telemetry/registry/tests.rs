@@ -40,8 +40,8 @@ fn a_mistake_in_the_file_is_told() {
     let cases = [
         (
             "key: rpc.method,",
-            "key: rpc.system,",
-            "attribute rpc.system is there twice",
+            "key: rpc.system.name,",
+            "attribute rpc.system.name is there twice",
         ),
         (
             "groups: [attachment, life]",

@@ -8,13 +8,12 @@ use tonic::Code;
 use super::{LIMIT, Names, live, traced};
 use crate::support::operator::apply_config;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::registry::{DEFAULT_CONVENTION, assert_conform, unseen};
+use crate::support::registry::{assert_conform, unseen};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::{Result, Volume};
 
 /// What is not provoked here: part of the span's name, the attribute or event, and why.
 const NOT_HERE: &[(&str, &str, &str)] = &[
-    ("", "rpc.status_code", "the schema is not newer than 1.44"),
     (
         "csi.v1",
         "server.port",
@@ -30,8 +29,6 @@ const NOT_HERE: &[(&str, &str, &str)] = &[
         "error.type",
         "a driver that does not answer is one that is not there",
     ),
-    ("Identity", "exception", "needs OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"),
-    ("Controller", "exception", "needs OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"),
     ("GetCapabilities", "error.type", "as any other call"),
     ("Unpublish", "error.type", "as any other call"),
     (
@@ -163,7 +160,7 @@ async fn t1_every_span_and_attribute_of_the_registry_is_seen() -> Result<()> {
 
     let spans = receiver.spans();
     assert_conform(&spans);
-    let missing: Vec<_> = unseen(&spans, DEFAULT_CONVENTION)
+    let missing: Vec<_> = unseen(&spans)
         .into_iter()
         .filter(|missing| !is_excused(missing))
         .collect();
