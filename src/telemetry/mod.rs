@@ -8,7 +8,6 @@
 pub mod attribute;
 mod batch;
 mod collector;
-mod destination;
 mod driver_logs;
 mod exemplar;
 mod exporter;
@@ -90,7 +89,7 @@ impl Telemetry {
 fn start(settings: otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
     let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
-    let (tracer, guard) = TelemetryGuard::start(settings, counters);
+    let (tracer, guard) = TelemetryGuard::start(&settings, counters);
     (tracer, metrics, guard)
 }
 

@@ -5,7 +5,6 @@
 
 mod hold;
 mod opening;
-mod passing;
 mod propagation;
 
 use std::borrow::Cow;
@@ -26,7 +25,6 @@ use super::redact::Redaction;
 use super::share::{Chosen, Share};
 pub use hold::Hold;
 pub use opening::Opening;
-use passing::Passing;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -36,8 +34,6 @@ pub struct Tracer {
     share: Option<Share>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
-    /// That what comes in is passed on though nothing is told.
-    passing: Option<Propagators>,
 }
 
 #[derive(Debug)]
@@ -53,7 +49,7 @@ struct Shared {
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>, Option<Box<Passing>>);
+pub struct Span(Option<Box<Active>>);
 
 #[derive(Debug)]
 struct Active {
@@ -101,7 +97,6 @@ impl Tracer {
             shared: None,
             share: None,
             redaction: None,
-            passing: None,
         }
     }
 
@@ -143,7 +138,7 @@ impl Tracer {
         attributes: &[Attribute<'_>],
     ) -> Span {
         let Some(shared) = &self.shared else {
-            return Span(None, None);
+            return Span(None);
         };
         let start = SpanStart {
             name,
@@ -190,14 +185,14 @@ impl Shared {
         if active.span.is_recording() {
             active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
         }
-        Span(Some(Box::new(active)), None)
+        Span(Some(Box::new(active)))
     }
 }
 
 impl Span {
     /// A span that does nothing, and whose children do nothing.
     pub const fn disabled() -> Self {
-        Self(None, None)
+        Self(None)
     }
 
     /// Starts a child of this span.
@@ -212,7 +207,7 @@ impl Span {
 
     fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
         let Some(active) = &self.0 else {
-            return Self(None, self.1.clone());
+            return Self(None);
         };
         let start = SpanStart {
             name: name.into(),

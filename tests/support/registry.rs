@@ -103,7 +103,7 @@ impl Check<'_> {
         let is_parent = |other: &&ReceivedSpan| other.span_id == *id && other.trace_id == span.trace_id;
         let Some(parent) = self.spans.iter().find(is_parent) else {
             let late = |name: &String| self.registry.spans.iter().any(|span| span.name == *name && span.at_end);
-            let may_miss = allows("remote") || declared.parents.iter().any(late);
+            let may_miss = declared.parents.iter().any(late);
             return (!may_miss).then(|| "the parent is missing".to_owned());
         };
         let name = self.declared(parent).map_or(&parent.name, |parent| &parent.name);

@@ -18,7 +18,7 @@ use super::names::{SERVICE_NAME, attr};
 use reader::{Reader, key_values};
 pub use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
-    SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
+    SamplerSettings, SpanLimitSettings, TraceSettings, TransportSettings,
 };
 pub use variables::VARIABLES;
 
@@ -45,10 +45,8 @@ pub struct Parsed {
 pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
     let mut reader = Reader::new(environment);
     reader.warn_about_other_signals();
-    let (switch, exporters) = reader.exporters();
     let settings = TraceSettings {
-        switch,
-        exporters,
+        exporters: reader.exporters(),
         transport: reader.transport(),
         headers: reader.headers(),
         sampler: reader.sampler(),
@@ -88,9 +86,9 @@ impl Reader<'_> {
         }
     }
 
-    fn exporters(&mut self) -> (Switch, Vec<ExporterSettings>) {
+    fn exporters(&mut self) -> Vec<ExporterSettings> {
         if self.boolean(&["OTEL_SDK_DISABLED"]) {
-            return (Switch::Disabled, Vec::new());
+            return Vec::new();
         }
         let asked = self.list("OTEL_TRACES_EXPORTER");
         let mut exporters = Vec::new();
@@ -107,7 +105,7 @@ impl Reader<'_> {
                     otlp.map(|settings| ExporterSettings::Otlp(Box::new(settings)))
                 }
                 "console" | "otlp/stdout" => Some(ExporterSettings::Console),
-                "none" => return (Switch::Off, Vec::new()),
+                "none" => return Vec::new(),
                 _ => {
                     self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
                     None
@@ -115,12 +113,18 @@ impl Reader<'_> {
             };
             exporters.extend(exporter.filter(|exporter| !exporters.contains(exporter)));
         }
-        (Switch::On, exporters)
+        exporters
     }
 
-    fn sampler(&mut self) -> Option<SamplerSettings> {
+    fn sampler(&mut self) -> SamplerSettings {
+        const ALL: SamplerSettings = SamplerSettings {
+            root: RootSampler::AlwaysOn,
+            parent_based: true,
+        };
         let name = "OTEL_TRACES_SAMPLER";
-        let chosen = self.text(name)?.to_ascii_lowercase();
+        let Some(chosen) = self.text(name).map(str::to_ascii_lowercase) else {
+            return ALL;
+        };
         let (parent_based, root) = match chosen.strip_prefix("parentbased_") {
             Some(root) => (true, root),
             None => (false, chosen.as_str()),
@@ -131,10 +135,10 @@ impl Reader<'_> {
             "traceidratio" => RootSampler::Ratio(self.ratio()),
             _ => {
                 self.warn(name, "expected [parentbased_]always_on, always_off or traceidratio");
-                return None;
+                return ALL;
             }
         };
-        Some(SamplerSettings { root, parent_based })
+        SamplerSettings { root, parent_based }
     }
 
     fn ratio(&mut self) -> f64 {

@@ -112,7 +112,6 @@ fn kind(span: &SpanKind) -> String {
 fn parent_text(parent: &str) -> String {
     match parent {
         "none" => "nothing: it begins a trace".to_owned(),
-        "remote" => "a context that an annotation names".to_owned(),
         span => format!("`{span}`"),
     }
 }

@@ -79,7 +79,7 @@ impl Tracer {
     /// Starts a span of a life that is longer than a process: see [`Opening`].
     pub fn open(&self, opening: Opening<'_>) -> Span {
         let Some(shared) = &self.shared else {
-            return Span(None, None);
+            return Span(None);
         };
         let start = SpanStart {
             name: Cow::Borrowed(opening.name),

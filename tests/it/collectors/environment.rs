@@ -4,16 +4,14 @@ use std::fs;
 
 use csi_attacher_operator::mock::Method;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{arrives, has, records, until_spans};
 use crate::rig::{Driver, World, operator_options};
+use crate::support::Result;
 use crate::support::operator::OperatorOptions;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
-use crate::support::{Error, Result};
 
 /// Variables that take any text, and two that decide whether others are looked at.
 const FREE: [&str; 7] = [
@@ -53,7 +51,13 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     stop(&mut operator).await?;
 
     // OTEL_SDK_DISABLED comes before all.
-    what_comes_in_is_passed_on(&driver, named_by(operator_options())).await?;
+    let options = named_by(operator_options()).variable("OTEL_SDK_DISABLED", "true");
+    let mut operator = world.operator(options).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-3").await?;
+    let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
+    assert_eq!(publish.traceparent, None);
+    stop(&mut operator).await?;
     assert!(!has(&named, "env-3"));
     Ok(())
 }
@@ -83,29 +87,6 @@ async fn nothing_can_be_used(driver: &Driver<'_>) -> Result<()> {
             );
         }
     }
-    stop(&mut operator).await?;
-    Ok(())
-}
-
-/// Nothing is told while the SDK is disabled, but a context that came in goes on.
-async fn what_comes_in_is_passed_on(driver: &Driver<'_>, options: OperatorOptions) -> Result<()> {
-    let world = driver.world;
-    // Made while no operator runs: a change of the volume may be seen later than an attachment.
-    world.fixtures.persistent_volume(&driver.volume("env-3")).await?;
-    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let note = json!({"metadata": {"annotations": {"tracing.k8s.io/traceparent": parent}}});
-    let volumes = world.fixtures.cluster::<PersistentVolume>();
-    let patched = volumes
-        .patch("env-3", &PatchParams::default(), &Patch::Merge(note))
-        .await;
-    patched.map_err(|error| Error::Other(error.to_string()))?;
-    let mut operator = world.operator(options.variable("OTEL_SDK_DISABLED", "true")).await?;
-    driver.wait("Ready", "True", None).await?;
-    // What comes in is passed on all the same.
-    driver.attachment("env-3", "env-3").await?;
-    world.fixtures.wait_for_attached("env-3").await?;
-    let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
-    assert_eq!(publish.traceparent.as_deref(), Some(parent));
     stop(&mut operator).await?;
     Ok(())
 }
