@@ -318,7 +318,6 @@ fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &Pr
         metrics,
         tracer: telemetry.tracer.clone(),
         logs: telemetry.logs.drivers(),
-        config_trace: crate::driver::ConfigTrace::default(),
     }
 }
 

@@ -108,8 +108,7 @@ impl Engine {
             .build();
         let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
-        let of_config = context.config_trace.clone();
-        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
         let (told, ended) = (lives.clone(), waits.clone());
         let route = Route {
             forced: waits.forced.clone(),

@@ -71,8 +71,6 @@ pub(in crate::driver) struct Life {
     /// The ids of its trace and root.
     pub own: Identity,
     pub epoch: u32,
-    /// That of the AttacherConfig, if there is one.
-    pub generation: Option<i64>,
     /// What the root is linked to.
     pub links: Vec<SpanContext>,
     pub sampled: bool,
@@ -122,7 +120,6 @@ impl Life {
             subject: root::slim(snapshot),
             own: Identity::derive(operation.as_str(), &attachment.uid, epoch),
             epoch,
-            generation: None,
             links,
             sampled: false,
             started: start.at,

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
-use super::config_trace::ConfigTrace;
 use super::report::Operation;
 use crate::api::validated::DriverConfig;
 use crate::clock;
@@ -50,7 +49,6 @@ struct Inner {
     tracer: Tracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
-    config_trace: ConfigTrace,
     /// By the name of the attachment.
     pending: Mutex<HashMap<Arc<str>, Handle>>,
     /// How many there are, to be read without the lock.
@@ -83,14 +81,12 @@ impl Lives {
         tracer: Tracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
-        config_trace: ConfigTrace,
     ) -> Self {
         Self(Arc::new(Inner {
             facts,
             tracer,
             metrics,
             config,
-            config_trace,
             pending: Mutex::default(),
             count: AtomicUsize::new(0),
             detached: Mutex::default(),
@@ -182,9 +178,6 @@ impl Lives {
         }
         let mut life = Life::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
         life.links.extend(self.predecessors(&life));
-        let (generation, of_config) = self.0.config_trace.newest();
-        life.generation = generation;
-        life.links.extend(of_config);
         life.sampled = tracer.samples(life.own.trace_id);
         let handle = Arc::new(Mutex::new(life));
         let mut pending = self.0.pending.lock();

@@ -63,9 +63,6 @@ impl Life {
         span.set(attr::OUTCOME, outcome.as_str());
         span.set(attr::ATTEMPTS, self.attempts);
         span.set(attr::EPOCH, self.epoch);
-        if let Some(generation) = self.generation {
-            span.set(attr::CONFIG_GENERATION, generation);
-        }
         span.set(attr::OBSERVE_LAG, self.lag);
         span.set(attr::START_SOURCE, self.source);
         let registered = self.subject.node.as_ref().and_then(|node| node.node_id(&facts.name));

@@ -11,7 +11,7 @@ fn the_constants_are_those_of_the_registry() {
     let registry = registry().unwrap();
     assert_eq!(registry.schema_url, SCHEMA_URL);
     assert_eq!(registry.attribute(attr::QUEUE_WAIT).unwrap().constant, "QUEUE_WAIT");
-    for name in [span::ATTACH, span::CONFIG_RECONCILE, span::LIST_VOLUMES] {
+    for name in [span::ATTACH, span::VOLUME_RELEASE, span::LIST_VOLUMES] {
         assert!(registry.spans.iter().any(|span| span.name == name), "{name}");
     }
     assert_eq!(
