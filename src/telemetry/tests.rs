@@ -8,7 +8,6 @@ use http::HeaderMap;
 use super::*;
 use crate::telemetry::names::{attr, span};
 
-mod hold;
 #[path = "../../tests/support/otlp.rs"]
 pub(crate) mod otlp;
 mod share;

@@ -3,7 +3,6 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
-mod hold;
 mod opening;
 mod propagation;
 
@@ -23,7 +22,6 @@ use super::names::attr;
 use super::otel_env::Propagators;
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
-pub use hold::Hold;
 pub use opening::Opening;
 
 /// Makes root spans. A clone is one reference count.
@@ -58,8 +56,6 @@ struct Active {
     /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
-    /// Where it goes when it ends, if its trace is kept back.
-    hold: Option<Hold>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -178,7 +174,6 @@ impl Shared {
             span,
             chosen: start.chosen.is_some(),
             redaction: start.redaction,
-            hold: None,
             attributes: Vec::new(),
         };
         // An attribute of a span that nobody keeps is not worth copying.
@@ -219,11 +214,7 @@ impl Span {
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
             redaction: active.redaction.clone(),
         };
-        let mut child = active.shared.start(Some(active.span.span_context()), start);
-        if let Some(child) = child.0.as_deref_mut() {
-            child.hold.clone_from(&active.hold);
-        }
-        child
+        active.shared.start(Some(active.span.span_context()), start)
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
@@ -281,12 +272,9 @@ impl Span {
         self.context().map(|context| format!("{:016x}", context.span_id()))
     }
 
-    /// The ids of this span, for a measurement that is made in it. `None` when disabled. One that may never be sent counts
-    /// as not sampled: nobody could find it.
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
     pub fn ids(&self) -> Option<SpanIds> {
-        let kept_back = self.0.as_ref().is_some_and(|active| active.hold.is_some());
-        let ids = SpanIds::from(self.context()?);
-        Some(if kept_back { ids.unsampled() } else { ids })
+        self.context().map(SpanIds::from)
     }
 
     /// Ends the span now.
@@ -315,10 +303,9 @@ impl Span {
         let Some(mut active) = self.0.take() else { return };
         let attributes = std::mem::take(&mut active.attributes);
         active.span.set_attributes(attributes);
-        match (active.hold.take(), end) {
-            (Some(hold), end) => hold.take(active.span, end.unwrap_or_else(SystemTime::now)),
-            (None, Some(end)) => active.span.end_with_timestamp(end),
-            (None, None) => active.span.end(),
+        match end {
+            Some(end) => active.span.end_with_timestamp(end),
+            None => active.span.end(),
         }
     }
 }
