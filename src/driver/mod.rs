@@ -38,7 +38,6 @@ mod turn;
 mod undo;
 mod waits;
 
-pub use engine::RELEASES_AT_ONCE;
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 

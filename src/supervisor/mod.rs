@@ -225,7 +225,6 @@ impl Supervisor {
 
     /// Compares what is wished with what runs.
     fn apply(&mut self) {
-        let began = std::time::Instant::now();
         let ages = self.objects.iter().map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
@@ -258,7 +257,6 @@ impl Supervisor {
         for name in problems.keys().filter(waiting) {
             self.drivers.leave(name);
         }
-        self.numbers.compared(began, &self.problems, &problems);
         self.problems = problems;
     }
 
@@ -295,13 +293,12 @@ impl Supervisor {
                 let written = writer.write(name, uid, &wanted).await;
                 match written {
                     Ok(answer) => {
-                        numbers.wrote(&entry.written, &wanted, true);
+                        numbers.wrote(&entry.written, &wanted);
                         tell(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
                         entry.voice.spoke(essence);
                     }
                     Err(error) => {
-                        numbers.wrote(&entry.written, &wanted, false);
                         warn!(
                             config = name,
                             error, "cannot write the status of the AttacherConfig; trying again"

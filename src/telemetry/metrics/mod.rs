@@ -8,7 +8,6 @@
 mod collectors;
 mod configs;
 mod context;
-mod controllers;
 mod exposition;
 mod families;
 mod family;
@@ -37,8 +36,6 @@ use crate::objects::InTreePlugin;
 use configs::ConfigFamilies;
 use context::ContextFamilies;
 pub use context::Extraction;
-use controllers::ControllerFamilies;
-pub use controllers::{Controller, ControllerSeries, Reconciled};
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
 use family::{Labels, labels, of_driver};
 pub use insight::Listed;
@@ -90,7 +87,6 @@ struct Inner {
     connection: ConnectionFamilies,
     rest: RestFamilies,
     lease: LeaseFamilies,
-    controllers: ControllerFamilies,
     configs: ConfigFamilies,
     exemplars: ExemplarFilter,
 }
@@ -128,7 +124,6 @@ impl Metrics {
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
             lease: LeaseFamilies::register(&mut registry),
-            controllers: ControllerFamilies::register(&mut registry),
             configs: ConfigFamilies::register(&mut registry),
             exemplars,
             callbacks: RwLock::default(),

@@ -6,7 +6,6 @@ use crate::telemetry::redact::hash;
 
 const ATTACH: &str = "VolumeAttachment.attach";
 const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
-const DETACH: &str = "VolumeAttachment.detach";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 const OTHER_SPAN: &str = "00f067aa0ba902b7";
