@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::{CertificateError, CheckHandle, Health};
+use crate::admin::{CheckHandle, Health};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
@@ -59,9 +59,6 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
-    /// There is no certificate for the metrics.
-    #[error("--metrics-secure-endpoint: {0}")]
-    Certificate(#[from] CertificateError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),

@@ -24,8 +24,7 @@ use listener::{Endpoint, Transport};
 
 pub use health::{CheckHandle, CheckReport, Health};
 pub use secure::{
-    ApiServer, CertificateError, CertificateFiles, Certificates, Fault, Gatekeeper, Judge, SecureState, Verdict,
-    serve_secure,
+    ApiServer, CertificateFiles, Certificates, Fault, Gatekeeper, Judge, SecureState, Verdict, serve_secure,
 };
 
 /// What connections get after the shutdown signal to finish their request.
