@@ -314,7 +314,7 @@ fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &Pr
         },
         metrics,
         tracer: telemetry.tracer.clone(),
-        logs: telemetry.logs.drivers(),
+        logs: telemetry.logs.clone(),
     }
 }
 

@@ -36,7 +36,7 @@ pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
 pub use guard::{FlushOutcome, TelemetryGuard};
 pub use lifecycle::Identity;
-pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
+pub use logs::{DriverLogs, LogError, LogFormat, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::ProviderError;
@@ -65,8 +65,8 @@ pub struct Telemetry {
     pub tracer: Tracer,
     /// Counts and measures.
     pub metrics: Metrics,
-    /// Changes the log level.
-    pub logs: LogHandle,
+    /// Sets the log levels of single drivers.
+    pub logs: DriverLogs,
 }
 
 impl Telemetry {

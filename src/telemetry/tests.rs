@@ -39,15 +39,25 @@ fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
 
 /// Makes one attempt with two calls, one of which fails; returns the ids of the root.
 fn trace_an_attempt(tracer: &Tracer, start: SystemTime) -> (String, String) {
-    let names = [
+    let names: [Attribute<'_>; 2] = [
         (attr::CSI_PLUGIN_NAME, "driver.example".into()),
         (attr::ATTEMPT, 2i64.into()),
     ];
-    let mut root = tracer.root_at(span::ATTACH_ATTEMPT, SpanKind::Consumer, start, &names);
+    let mut root = tracer.open(Opening {
+        start: Some(start),
+        ..Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer)
+    });
+    for (key, value) in names {
+        root.set(key, value);
+    }
     root.set(attr::ATTEMPT, 3i64);
     root.set(attr::QUEUE_WAIT, Duration::from_millis(500));
     root.set(attr::READ_ONLY, true);
-    let mut call = root.child_at("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client, start);
+    let mut call = tracer.open(Opening {
+        start: Some(start),
+        parent: root.context(),
+        ..Opening::new("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client)
+    });
     call.set(
         attr::RPC_RESPONSE_STATUS_CODE,
         names::code_upper_snake(tonic::Code::DeadlineExceeded),

@@ -65,7 +65,6 @@ struct SpanStart<'a> {
     name: Cow<'static, str>,
     kind: SpanKind,
     start: Option<SystemTime>,
-    attributes: &'a [Attribute<'a>],
     identity: Option<Identity>,
     links: &'a [SpanContext],
     /// Whether it is sampled, when that is not for the sampler of the process to decide.
@@ -109,45 +108,6 @@ impl Tracer {
     pub const fn is_enabled(&self) -> bool {
         self.shared.is_some()
     }
-
-    /// Starts a span without a parent, hence a new trace.
-    pub fn root(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        self.start(name.into(), kind, None, attributes)
-    }
-
-    /// Like [`Tracer::root`], with a start in the past.
-    pub fn root_at(
-        &self,
-        name: impl Into<Cow<'static, str>>,
-        kind: SpanKind,
-        start: SystemTime,
-        attributes: &[Attribute<'_>],
-    ) -> Span {
-        self.start(name.into(), kind, Some(start), attributes)
-    }
-
-    fn start(
-        &self,
-        name: Cow<'static, str>,
-        kind: SpanKind,
-        start: Option<SystemTime>,
-        attributes: &[Attribute<'_>],
-    ) -> Span {
-        let Some(shared) = &self.shared else {
-            return Span(None);
-        };
-        let start = SpanStart {
-            name,
-            kind,
-            start,
-            attributes,
-            identity: None,
-            links: &[],
-            chosen: self.share.map(Share::by_chance),
-            redaction: self.redaction.clone(),
-        };
-        shared.start(None, start)
-    }
 }
 
 impl Shared {
@@ -169,17 +129,13 @@ impl Shared {
         let told = start.identity.map(|own| Told::new(own.trace_id, own.root_id));
         let span = self.tracer.build_with_context(builder, &parent);
         drop(told);
-        let mut active = Active {
+        let active = Active {
             shared: Arc::clone(self),
             span,
             chosen: start.chosen.is_some(),
             redaction: start.redaction,
             attributes: Vec::new(),
         };
-        // An attribute of a span that nobody keeps is not worth copying.
-        if active.span.is_recording() {
-            active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
-        }
         Span(Some(Box::new(active)))
     }
 }
@@ -192,23 +148,13 @@ impl Span {
 
     /// Starts a child of this span.
     pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Self {
-        self.start_child(name, kind, None)
-    }
-
-    /// Starts a child of this span with a start in the past.
-    pub fn child_at(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: SystemTime) -> Self {
-        self.start_child(name, kind, Some(start))
-    }
-
-    fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
         let Some(active) = &self.0 else {
             return Self(None);
         };
         let start = SpanStart {
             name: name.into(),
             kind,
-            start,
-            attributes: &[],
+            start: None,
             identity: None,
             links: &[],
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),

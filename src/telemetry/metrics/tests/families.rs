@@ -101,17 +101,3 @@ fn what_a_comparison_found_is_not_shown_for_ever() {
         2
     );
 }
-
-#[test]
-fn callbacks_run_before_each_scrape() {
-    let metrics = Metrics::default();
-    let scrapes = std::sync::atomic::AtomicUsize::new(0);
-    metrics.on_scrape(Box::new(move |metrics| {
-        let number = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        metrics.volume_attachments("d", "pending", number);
-    }));
-    for number in 1..=3 {
-        let expected = format!("csi_attacher_volumeattachments{{driver_name=\"d\",state=\"pending\"}} {number}");
-        assert_lines(&metrics, "csi_attacher_volumeattachments{", &[&expected]);
-    }
-}
