@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::{CertificateError, CheckHandle, Health};
+use crate::admin::{CheckHandle, Health};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::driver::Context;
@@ -59,9 +59,6 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
-    /// There is no certificate for the metrics.
-    #[error("--metrics-secure-endpoint: {0}")]
-    Certificate(#[from] CertificateError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -83,8 +80,6 @@ pub struct ProcessOptions {
     pub secure_metrics: Option<SecureMetrics>,
     /// Level and form of the log.
     pub log: LogOptions,
-    /// Where traces go when the environment does not say: a TracingConfiguration.
-    pub tracing_config_file: Option<PathBuf>,
     /// Deadline of a request to the API server.
     pub kube_api_timeout: Duration,
     /// Limit of the requests to the API server, except watches; none without.
@@ -160,7 +155,6 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let (telemetry, guard) = Telemetry::init(&telemetry::Options {
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
-        tracing_file: options.tracing_config_file.clone(),
     })?;
     open_files::raise_limit();
     let mut signals = Signals::new().map_err(StartError::Signals)?;
@@ -320,8 +314,7 @@ fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &Pr
         },
         metrics,
         tracer: telemetry.tracer.clone(),
-        logs: telemetry.logs.drivers(),
-        config_trace: crate::driver::ConfigTrace::default(),
+        logs: telemetry.logs.clone(),
     }
 }
 

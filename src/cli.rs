@@ -50,10 +50,9 @@ pub struct Options {
     pub metrics_path: String,
     /// Address at which the metrics are served by TLS, to who shows a bearer token whose owner may get their path (TokenReview and
     /// SubjectAccessReview); --http-endpoint serves none then.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, requires = "metrics_tls_cert_file")]
     pub metrics_secure_endpoint: Option<SocketAddr>,
-    /// Certificate of --metrics-secure-endpoint, with those that lead to its authority, as PEM; read again when it changes. One
-    /// that nobody has signed is made at the start when none is given.
+    /// Certificate of --metrics-secure-endpoint, with those that lead to its authority, as PEM; read again when it changes.
     #[arg(long, value_name = "FILE", requires_all = ["metrics_secure_endpoint", "metrics_tls_key_file"])]
     pub metrics_tls_cert_file: Option<PathBuf>,
     /// Private key of that certificate, as PEM.
@@ -68,10 +67,6 @@ pub struct Options {
     /// Form of the log lines.
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
     pub log_format: Format,
-    /// File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where traces go, as for kube-apiserver.
-    /// OTEL_EXPORTER_OTLP_ENDPOINT comes before it.
-    #[arg(long, value_name = "FILE")]
-    pub tracing_config_file: Option<PathBuf>,
     /// How long a request to the API server may take.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub kube_api_timeout: Duration,
@@ -92,13 +87,12 @@ pub struct Options {
 
 impl Options {
     fn secure_metrics(&self) -> Option<SecureMetrics> {
-        let files = self
-            .metrics_tls_cert_file
-            .clone()
-            .zip(self.metrics_tls_key_file.clone());
+        // Either all of them are given or none.
+        let certificate = self.metrics_tls_cert_file.clone()?;
+        let key = self.metrics_tls_key_file.clone()?;
         Some(SecureMetrics {
             endpoint: self.metrics_secure_endpoint?,
-            certificate: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            certificate: CertificateFiles { certificate, key },
             counts_for: self.metrics_authorization_ttl,
         })
     }
@@ -115,7 +109,6 @@ impl From<Options> for ProcessOptions {
                 format: options.log_format.into(),
                 level: options.log_level,
             },
-            tracing_config_file: options.tracing_config_file,
             kube_api_timeout: options.kube_api_timeout,
             kube_api_limit: None,
             shutdown_grace_period: options.shutdown_grace_period,
@@ -202,6 +195,7 @@ mod tests {
             (vec!["--shutdown-grace-period=0s"], "--shutdown-grace-period"),
             (vec!["--log-format=xml"], "--log-format"),
             (vec!["--metrics-secure-endpoint=8443"], "--metrics-secure-endpoint"),
+            (vec!["--metrics-secure-endpoint=:8443"], "--metrics-tls-cert-file"),
             (vec!["--metrics-authorization-ttl=11m"], "--metrics-authorization-ttl"),
             (
                 vec!["--metrics-secure-endpoint=:1", "--metrics-tls-cert-file=a"],

@@ -1,12 +1,10 @@
-//! Named checks of readiness, which components set, and of liveness, which are asked.
+//! Named checks of readiness, which components set.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-
-type LivenessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// State of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +23,6 @@ pub struct Health(Arc<Inner>);
 struct Inner {
     /// Why each readiness check fails, by name.
     readiness: RwLock<BTreeMap<String, Option<String>>>,
-    liveness: RwLock<BTreeMap<String, LivenessCheck>>,
 }
 
 impl fmt::Debug for Health {
@@ -66,12 +63,6 @@ impl Health {
         }
     }
 
-    /// Registers a liveness check, or replaces the one of that name. It is run for each probe, must not block, and
-    /// returns a reason fit for an unauthenticated reader.
-    pub fn live_check(&self, name: impl Into<String>, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
-        self.0.liveness.write().insert(name.into(), Arc::new(check));
-    }
-
     /// State of the readiness checks, by name. Without a check, one failing report says so.
     pub fn readiness(&self) -> Vec<CheckReport> {
         let checks = self.0.readiness.read();
@@ -94,24 +85,6 @@ impl Health {
     /// Whether all readiness checks pass.
     pub fn is_ready(&self) -> bool {
         self.readiness().iter().all(|report| report.failure.is_none())
-    }
-
-    /// Runs the liveness checks. That this runs at all is the check of a process without any.
-    pub fn liveness(&self) -> Vec<CheckReport> {
-        let checks: Vec<(String, LivenessCheck)> = self
-            .0
-            .liveness
-            .read()
-            .iter()
-            .map(|(name, check)| (name.clone(), Arc::clone(check)))
-            .collect();
-        checks
-            .into_iter()
-            .map(|(name, check)| CheckReport {
-                name,
-                failure: check().err(),
-            })
-            .collect()
     }
 }
 

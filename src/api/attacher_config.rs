@@ -25,7 +25,7 @@ pub use log_level::LogLevel;
 pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
 pub use tls::{SecretReference, TlsSpec};
-pub use tracing::{AnnotationMode, RedactSpec, Redaction, TraceModel, TracingSpec};
+pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

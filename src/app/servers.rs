@@ -22,8 +22,8 @@ use crate::telemetry::Telemetry;
 pub struct SecureMetrics {
     /// Where.
     pub endpoint: SocketAddr,
-    /// With which certificate; one that is made at the start without.
-    pub certificate: Option<CertificateFiles>,
+    /// With which certificate.
+    pub certificate: CertificateFiles,
     /// How long the API server's word that a token is good counts.
     pub counts_for: Duration,
 }
@@ -83,14 +83,9 @@ impl Servers {
         stopped: &CancellationToken,
     ) -> Result<(), StartError> {
         let listener = bind("--metrics-secure-endpoint", secure.endpoint).await?;
-        let certificates = match &secure.certificate {
-            Some(files) => {
-                // Not ready without a certificate, so that an upgrade that has none stops; volumes are attached all the same.
-                let check = health.check("metrics/certificate");
-                Certificates::follow(files.clone(), check, stopped.clone()).await
-            }
-            None => Certificates::self_signed(vec!["localhost".to_owned(), env!("CARGO_PKG_NAME").to_owned()])?,
-        };
+        // Not ready without a certificate, so that an upgrade that has none stops; volumes are attached all the same.
+        let check = health.check("metrics/certificate");
+        let certificates = Certificates::follow(secure.certificate.clone(), check, stopped.clone()).await;
         let gatekeeper = Arc::new(Gatekeeper::new(secure.counts_for));
         self.readers = Some(Readers(Arc::clone(&gatekeeper)));
         let state = SecureState {
@@ -100,7 +95,6 @@ impl Servers {
         };
         info!(
             address = %secure.endpoint,
-            self_signed = secure.certificate.is_none(),
             "metrics are served by TLS to who may get the nonResourceURL {}", state.path
         );
         self.tasks

@@ -147,7 +147,7 @@ impl CsiClient {
             secrets: None,
         };
         let mut client = self.identity();
-        let (mut span, answer) = self
+        let (_, answer) = self
             .call(
                 &frame,
                 v1::ProbeRequest {},
@@ -155,9 +155,7 @@ impl CsiClient {
                 async move |request| client.probe(request).await,
             )
             .await?;
-        let ready = answer.ready.unwrap_or(true);
-        span.set(attr::DRIVER_READY, ready);
-        Ok(ready)
+        Ok(answer.ready.unwrap_or(true))
     }
 
     /// GetPluginInfo.

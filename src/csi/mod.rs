@@ -18,7 +18,7 @@ pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::Connection;
 pub use convert::mode_name;
 pub use dial::DialError;
-pub use list::{Asked, ListedVolume, VolumePage};
+pub use list::{ListedVolume, VolumePage};
 pub use socket::{Barrier, FileFacts, Ourselves};
 pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
 

@@ -141,10 +141,9 @@ async fn an_address_is_a_name_as_well() {
 /// What is configured, and where that led; a call for which there is no connection led nowhere.
 #[tokio::test]
 async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
-    const WHERE: [&str; 5] = [
+    const WHERE: [&str; 4] = [
         "network.peer.address",
         "network.peer.port",
-        "network.transport",
         "server.address",
         "server.port",
     ];
@@ -153,31 +152,19 @@ async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
     let port = port_of(&driver);
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
     let number = Attribute::I64(i64::from(port));
-    for (conventions, transport) in [("rpc", None), ("rpc/old", Some("tcp".into()))] {
-        let told = Told::with(&[("OTEL_SEMCONV_STABILITY_OPT_IN", conventions)]).await;
-        let tls = |name| Tls::new(Certificates::read(&trusted).unwrap(), name).unwrap();
-        let client = |name| CsiClient::new(Connection::secured("localhost", port, tls(name)), Metrics::default());
-        within(client("localhost").probe(LONG, &told.parent())).await.unwrap();
-        within(client("other").probe(LONG, &told.parent())).await.unwrap_err();
-        let spans = told.calls().await;
-        let told: Vec<_> = spans
-            .iter()
-            .map(|span| WHERE.map(|key| span.attributes.get(key).cloned()))
-            .collect();
-        let (server, port) = (Some("localhost".into()), Some(number.clone()));
-        let connected = [
-            Some("127.0.0.1".into()),
-            port.clone(),
-            transport.clone(),
-            server.clone(),
-            port.clone(),
-        ];
-        assert_eq!(
-            told,
-            [connected, [None, None, transport, server, port]],
-            "{conventions}"
-        );
-    }
+    let told = Told::start().await;
+    let tls = |name| Tls::new(Certificates::read(&trusted).unwrap(), name).unwrap();
+    let client = |name| CsiClient::new(Connection::secured("localhost", port, tls(name)), Metrics::default());
+    within(client("localhost").probe(LONG, &told.parent())).await.unwrap();
+    within(client("other").probe(LONG, &told.parent())).await.unwrap_err();
+    let spans = told.calls().await;
+    let told: Vec<_> = spans
+        .iter()
+        .map(|span| WHERE.map(|key| span.attributes.get(key).cloned()))
+        .collect();
+    let (server, port) = (Some("localhost".into()), Some(number));
+    let connected = [Some("127.0.0.1".into()), port.clone(), server.clone(), port.clone()];
+    assert_eq!(told, [connected, [None, None, server, port]]);
 }
 
 #[tokio::test]

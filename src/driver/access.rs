@@ -12,7 +12,6 @@ use tracing::{info, warn};
 
 use super::Context;
 use super::calls::Calls;
-use super::config_trace::ConfigTrace;
 use super::handshake::{Handshake, Obstacle, RETRY, shake};
 use super::keys::{Good, Keys, Known};
 use super::status::Publisher;
@@ -79,7 +78,6 @@ pub(super) struct Access {
     name: Arc<str>,
     config: watch::Receiver<Arc<DriverConfig>>,
     metrics: Metrics,
-    trace: ConfigTrace,
     keys: Option<Keys>,
     /// Names that the driver has had.
     names: Mutex<Vec<String>>,
@@ -99,7 +97,6 @@ impl Access {
             name,
             config,
             metrics: context.metrics.clone(),
-            trace: context.config_trace.clone(),
             keys,
             names: Mutex::default(),
             asked: Mutex::default(),
@@ -135,11 +132,7 @@ impl Access {
 
     async fn ask(&self, config: &DriverConfig, connection: Connection, revision: u64) -> Result<Reached, Unreached> {
         let client = CsiClient::new(connection, self.metrics.clone());
-        let asked = self.trace.ask();
-        let answer = shake(&client, config, asked.as_deref()).await;
-        if asked.is_some() {
-            self.trace.answered(&answer);
-        }
+        let answer = shake(&client, config).await;
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());
         match answer {

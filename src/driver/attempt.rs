@@ -279,7 +279,7 @@ impl Attempt<'_> {
     fn with_trace(&self, claim: Write) -> Write {
         match (&self.life, self.config.tracing.outgoing_annotation) {
             (Some(life), true) => {
-                let context = life.lock().context_for_others();
+                let context = life.lock().root_context();
                 patch::with_trace(claim, &w3c::traceparent(&context))
             }
             _ => claim,

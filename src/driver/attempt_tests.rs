@@ -91,7 +91,6 @@ impl Stage {
             metrics: metrics.clone(),
             tracer,
             logs: crate::telemetry::DriverLogs::default(),
-            config_trace: crate::driver::ConfigTrace::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");

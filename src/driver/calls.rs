@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::csi::{Asked, CallError, CsiClient, VolumePage};
+use crate::csi::{CallError, CsiClient, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
@@ -32,13 +32,12 @@ pub(super) trait Calls: Send + Sync {
         parent: &'a Span,
     ) -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// One page of ListVolumes. What stands in for a driver need not have it.
+    /// The page of ListVolumes that begins at `token`, empty for the first. What stands in for a driver need not have it.
     fn list_volumes<'a>(
         &'a self,
         _max_entries: i32,
-        _page: Asked<'a>,
+        _token: &'a str,
         _deadline: Duration,
-        _parent: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
         let error = CallError {
             code: tonic::Code::Unimplemented,
@@ -78,11 +77,10 @@ impl Calls for CsiClient {
     fn list_volumes<'a>(
         &'a self,
         max_entries: i32,
-        page: Asked<'a>,
+        token: &'a str,
         deadline: Duration,
-        parent: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        Box::pin(self.list_volumes(max_entries, page, deadline, parent))
+        Box::pin(self.list_volumes(max_entries, token, deadline))
     }
 
     fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {

@@ -9,7 +9,7 @@ use super::failures::Failures;
 use super::fence::FencedClient;
 use super::flights::Flights;
 use super::lives::Lives;
-use super::observer::{QueueMetrics, controller_of, reconciled};
+use super::observer::QueueMetrics;
 use super::rules::Rules;
 use super::status::Publisher;
 use super::waits::Waits;
@@ -30,7 +30,7 @@ use crate::telemetry::Tracer;
 const FAILURES_PER_SECOND: u32 = 100;
 
 /// How many volumes of one driver are released at once.
-pub const RELEASES_AT_ONCE: usize = 100;
+const RELEASES_AT_ONCE: usize = 100;
 
 /// What every attempt of one driver needs.
 pub(super) struct Work {
@@ -108,8 +108,7 @@ impl Engine {
             .build();
         let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
-        let of_config = context.config_trace.clone();
-        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone(), of_config);
+        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
         let (told, ended) = (lives.clone(), waits.clone());
         let route = Route {
             forced: waits.forced.clone(),
@@ -235,10 +234,6 @@ async fn work_off(work: Arc<Work>) {
                 AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
                 AttacherKey::Volume(name) => release::run(&work, &run, &name).await,
             };
-            let metrics = &work.context.metrics;
-            metrics
-                .controller(controller_of(run.key()))
-                .reconciled(reconciled(&verdict));
             work.publisher.attempt_ended();
             verdict
         }

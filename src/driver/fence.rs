@@ -15,7 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::calls::Calls;
-use crate::csi::{Asked, CallError, CsiClient, VolumePage};
+use crate::csi::{CallError, CsiClient, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::lease::Term;
@@ -105,12 +105,10 @@ impl FencedClient {
     pub async fn list_volumes(
         &self,
         max_entries: i32,
-        page: Asked<'_>,
+        token: &str,
         deadline: Duration,
-        parent: &Span,
     ) -> Result<VolumePage, CallFailure> {
-        self.fence(self.calls.list_volumes(max_entries, page, deadline, parent))
-            .await
+        self.fence(self.calls.list_volumes(max_entries, token, deadline)).await
     }
 
     /// The same, with calls that are counted as being about volumes of an in-tree plug-in; none when nothing is counted.

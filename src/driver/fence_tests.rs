@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance, sleep, timeout};
 
 use super::calls::Calls;
 use super::fence::{CallFailure, FencedClient, LeaseLost};
-use crate::csi::{Asked, CallError, VolumePage};
+use crate::csi::{CallError, VolumePage};
 use crate::decide::{Access, AccessMode, Capability, Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::lease::{Clock, Term, Timing};
@@ -96,9 +96,8 @@ impl Calls for Counting {
     fn list_volumes<'a>(
         &'a self,
         _: i32,
-        _: Asked<'a>,
+        _: &'a str,
         deadline: Duration,
-        _: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
         assert_eq!(deadline, DEADLINE, "that of the settings");
         self.call(VolumePage {
@@ -170,11 +169,10 @@ async fn each_call(client: &FencedClient) -> Vec<Result<(), CallFailure>> {
         volume_context: &StringMap::default(),
         former: Vec::new(),
     };
-    let asked = Asked { index: 0, token: "" };
     let (publish, unpublish, list) = tokio::join!(
         client.publish(&plan, None, DEADLINE, &span),
         client.unpublish(PLACE, None, DEADLINE, &span),
-        client.list_volumes(0, asked, DEADLINE, &span),
+        client.list_volumes(0, "", DEADLINE),
     );
     vec![publish.map(drop), unpublish, list.map(drop)]
 }

@@ -83,15 +83,10 @@ impl Obstacle {
     }
 }
 
-/// Asks a driver; with spans below `parent`, if there is one.
-pub(super) async fn shake(
-    client: &CsiClient,
-    config: &DriverConfig,
-    parent: Option<&Span>,
-) -> Result<Handshake, Obstacle> {
-    let quiet = Span::disabled();
-    let parent = parent.unwrap_or(&quiet);
-    match client.probe(config.timeouts.probe, parent).await {
+/// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
+pub(super) async fn shake(client: &CsiClient, config: &DriverConfig) -> Result<Handshake, Obstacle> {
+    let untraced = Span::disabled();
+    match client.probe(config.timeouts.probe, &untraced).await {
         Ok(true) => {}
         Ok(false) => {
             return Err(unreachable(
@@ -103,7 +98,7 @@ pub(super) async fn shake(
     }
     let deadline = config.timeouts.identity;
     let plugin = client
-        .plugin_info(deadline, parent)
+        .plugin_info(deadline, &untraced)
         .await
         .map_err(|error| failed(client, "GetPluginInfo", &error))?;
     check_name(&plugin.name, config)?;
@@ -112,7 +107,7 @@ pub(super) async fn shake(
         ..plugin
     };
     let capabilities = client
-        .capabilities(deadline, parent)
+        .capabilities(deadline, &untraced)
         .await
         .map_err(|error| failed(client, "capabilities", &error))?;
     Ok(Handshake { plugin, capabilities })

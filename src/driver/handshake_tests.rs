@@ -25,7 +25,7 @@ fn with_timeouts(mut config: DriverConfig, timeout: Duration) -> DriverConfig {
 
 async fn shaken(config: &DriverConfig) -> Result<super::handshake::Handshake, Obstacle> {
     let client = CsiClient::new(Connection::new(&config.endpoint), Metrics::default());
-    tokio::time::timeout(LIMIT, shake(&client, config, None))
+    tokio::time::timeout(LIMIT, shake(&client, config))
         .await
         .expect("in time")
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::fence::{CallFailure, FencedClient, LeaseLost};
-use crate::csi::{Asked, CallError};
+use crate::csi::CallError;
 use crate::decide::reconcile::Listing;
-use crate::telemetry::Span;
-use crate::telemetry::names::{attr, code_camel_case};
+use crate::telemetry::names::code_camel_case;
 
 /// More pages than any backend has, even if each has one volume.
 pub(super) const MAX_PAGES: usize = 100_000;
@@ -72,40 +71,39 @@ impl ListError {
     }
 }
 
-/// Asks for all pages; answers how many there were, and how many volumes they had, and tells the span as it goes. The
-/// client is asked for anew for each page: the driver may have
-/// been connected again since the last one.
+/// How far a listing has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Pages that were read.
+    pub pages: usize,
+    /// Volumes on them.
+    pub volumes: usize,
+}
+
+/// Asks for all pages, and tells how far it has come. The client is taken again for each page: the driver may have been
+/// connected again since the last one.
 pub(super) async fn list(
     client: impl Fn() -> FencedClient,
     limits: Limits,
     listing: &mut Listing,
-    span: &mut Span,
-) -> Result<(usize, usize), ListError> {
+    progress: &mut Progress,
+) -> Result<(), ListError> {
     let ends = Instant::now() + limits.whole;
     // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
     let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
-    let (mut token, mut volumes, mut empty) = (String::new(), 0, 0);
+    let (mut token, mut empty) = (String::new(), 0);
     for pages in 0..MAX_PAGES {
         let client = client();
-        let page = client.list_volumes(
-            limits.max_entries,
-            Asked {
-                index: pages,
-                token: &token,
-            },
-            limits.deadline,
-            span,
-        );
+        let page = client.list_volumes(limits.max_entries, &token, limits.deadline);
         let page = timeout_at(ends, page).await;
         let page = page.map_err(|_| ListError::Late(pages, limits.whole.as_secs()))??;
-        volumes += page.volumes.len();
-        span.set(attr::SYNC_PAGES, pages + 1);
-        span.set(attr::SYNC_VOLUMES, volumes);
+        progress.pages += 1;
+        progress.volumes += page.volumes.len();
         for volume in &page.volumes {
             listing.add(&volume.handle, volume.nodes.as_deref());
         }
         if page.next_token.is_empty() {
-            return Ok((pages + 1, volumes));
+            return Ok(());
         }
         if !tokens.insert(hasher.hash_one(&page.next_token)) {
             return Err(ListError::Circle);

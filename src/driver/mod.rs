@@ -11,7 +11,6 @@ mod announce;
 mod attempt;
 mod calls;
 mod capability;
-mod config_trace;
 mod engine;
 mod failures;
 mod fence;
@@ -40,8 +39,6 @@ mod turn;
 mod undo;
 mod waits;
 
-pub use config_trace::{Change, ConfigTrace, Seen};
-pub use engine::RELEASES_AT_ONCE;
 pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 
@@ -66,8 +63,6 @@ pub struct Context {
     pub tracer: Tracer,
     /// Levels of the log.
     pub logs: DriverLogs,
-    /// That of the newest generation of the driver's AttacherConfig.
-    pub config_trace: ConfigTrace,
 }
 
 #[cfg(test)]

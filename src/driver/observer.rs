@@ -1,4 +1,4 @@
-//! What the queue of a driver tells, as metrics: of the queue itself, and of the controllers of controller-runtime.
+//! What the queue of a driver tells, as metrics.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,77 +7,38 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tracing::error;
 
-use crate::queue::{Lane, Observer, Verdict};
-use crate::store::{ATTACH, AttacherKey, DETACH, VOLUME};
-use crate::telemetry::metrics::{Controller, ControllerSeries, Metrics, QueueSeries, Reconciled};
+use crate::queue::{Lane, Observer};
+use crate::store::VOLUME;
+use crate::telemetry::metrics::{Metrics, QueueSeries};
 use crate::telemetry::names;
 
-/// Feeds the `workqueue_*` families of one driver, and what its queue tells of the controllers.
+/// Feeds the families of the work queues of one driver.
 pub(super) struct QueueMetrics {
     driver: Arc<str>,
-    attachments: Series,
-    volumes: Series,
+    attachments: QueueSeries,
+    volumes: QueueSeries,
     /// Depth of the attach and the detach lane, which make up one queue of the Go sidecar.
     depths: [AtomicUsize; 2],
-    /// Runs of each lane.
-    running: [AtomicUsize; 3],
-}
-
-/// Where one kind of object is counted.
-struct Series {
-    queue: QueueSeries,
-    controller: ControllerSeries,
 }
 
 impl QueueMetrics {
     /// Counts for this driver, from zero.
     pub fn new(driver: Arc<str>, metrics: &Metrics) -> Self {
-        let series = |queue, controller| Series {
-            queue: metrics.queue(&driver, queue),
-            controller: metrics.controller(controller).clone(),
-        };
+        let series = |queue| metrics.queue(&driver, queue);
         Self {
-            attachments: series(names::QUEUE_VOLUME_ATTACHMENT, Controller::VolumeAttachment),
-            volumes: series(names::QUEUE_PERSISTENT_VOLUME, Controller::PersistentVolume),
+            attachments: series(names::QUEUE_VOLUME_ATTACHMENT),
+            volumes: series(names::QUEUE_PERSISTENT_VOLUME),
             driver,
             depths: Default::default(),
-            running: Default::default(),
         }
     }
 
-    fn of(&self, lane: Lane) -> &Series {
+    fn of(&self, lane: Lane) -> &QueueSeries {
         if lane == VOLUME {
             &self.volumes
         } else {
             &self.attachments
         }
-    }
-}
-
-impl Drop for QueueMetrics {
-    /// What was cut off is not under way any more.
-    fn drop(&mut self) {
-        for lane in [ATTACH, DETACH, VOLUME] {
-            self.in_flight(lane, 0);
-        }
-    }
-}
-
-/// How the end of a run is counted.
-pub(super) const fn reconciled(verdict: &Verdict) -> Reconciled {
-    match verdict {
-        Verdict::Done => Reconciled::Success,
-        Verdict::Failed | Verdict::FailedWith { .. } => Reconciled::Error,
-        Verdict::Again => Reconciled::Requeue,
-        Verdict::After(_) => Reconciled::RequeueAfter,
-    }
-}
-
-/// The controller that works on a key.
-pub(super) const fn controller_of(key: &AttacherKey) -> Controller {
-    match key {
-        AttacherKey::Attachment(_) => Controller::VolumeAttachment,
-        AttacherKey::Volume(_) => Controller::PersistentVolume,
     }
 }
 
@@ -92,11 +53,11 @@ pub(super) fn queue_name(lane: Lane) -> &'static str {
 
 impl Observer for QueueMetrics {
     fn added(&self, lane: Lane) {
-        self.of(lane).queue.added();
+        self.of(lane).added();
     }
 
     fn retried(&self, lane: Lane) {
-        self.of(lane).queue.retried();
+        self.of(lane).retried();
     }
 
     fn depth(&self, lane: Lane, depth: usize) {
@@ -107,30 +68,19 @@ impl Observer for QueueMetrics {
             }
             None => depth,
         };
-        self.of(lane).queue.depth(total);
-    }
-
-    fn in_flight(&self, lane: Lane, running: usize) {
-        let Some(known) = self.running.get(lane.index()) else {
-            return;
-        };
-        let before = known.swap(running, Relaxed);
-        let count = |runs: usize| i64::try_from(runs).unwrap_or(i64::MAX);
-        self.of(lane).controller.under_way(count(running) - count(before));
+        self.of(lane).depth(total);
     }
 
     fn waited(&self, lane: Lane, waited: Duration) {
-        self.of(lane).queue.waited(waited);
+        self.of(lane).waited(waited);
     }
 
     fn worked(&self, lane: Lane, worked: Duration) {
-        let series = self.of(lane);
-        series.queue.worked(worked);
-        series.controller.took(worked);
+        self.of(lane).worked(worked);
     }
 
     fn panicked(&self, lane: Lane, key: &dyn Debug, message: &str) {
-        self.of(lane).controller.panicked();
+        self.of(lane).panicked();
         error!(
             driver = &*self.driver,
             ?key,

@@ -13,7 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use super::announce;
 use super::engine::Work;
-use super::listing::{Limits, ListError, list};
+use super::listing::{Limits, ListError, Progress, list};
 use super::status::LastReconcile;
 use super::sync_span::SyncSpan;
 use crate::api::validated::{DriverConfig, ReconcileSync};
@@ -117,8 +117,8 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         deadline,
         whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
     };
-    let (pages, volumes) = match list(|| work.client(), limits, &mut listing, &mut trace.span).await {
-        Ok(listed) => listed,
+    match list(|| work.client(), limits, &mut listing, &mut trace.progress).await {
+        Ok(()) => {}
         Err(ListError::Lease(lost)) => {
             // The driver did not fail, and this engine ends with its term of the Lease.
             debug!(driver = &*work.facts.name, %lost, "no comparison with ListVolumes");
@@ -128,7 +128,8 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
             trace.failed(&error);
             return Err(error);
         }
-    };
+    }
+    let Progress { pages, volumes } = trace.progress;
     let compared = listing.compare();
     let mismatches = compared.contradicted.len();
     let to_attach = compared

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::fence::FencedClient;
-use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, list};
-use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
+use super::listing::{Limits, ListError, MAX_EMPTY_PAGES, MAX_PAGES, Progress, list};
+use crate::csi::{CallError, ListedVolume, VolumePage};
 use crate::decide::reconcile::{Expectation, Listing, Wanted};
 use crate::decide::{Place, PublishRequest};
 use crate::kubernetes::SecretData;
@@ -52,18 +52,11 @@ impl Calls for Lister {
         unreachable!("nothing is unpublished here")
     }
 
-    fn list_volumes<'a>(
-        &'a self,
-        max_entries: i32,
-        page: Asked<'a>,
-        deadline: Duration,
-        _: &'a Span,
-    ) -> BoxFuture<'a, Answer> {
+    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
         assert_eq!(deadline, LIMITS.deadline);
         let mut asked = self.asked.lock();
-        let answer = (self.pages)(asked.len(), page.token);
-        assert_eq!(page.index, asked.len());
-        asked.push((max_entries, page.token.to_owned()));
+        let answer = (self.pages)(asked.len(), token);
+        asked.push((max_entries, token.to_owned()));
         Box::pin(std::future::ready(answer))
     }
 }
@@ -102,13 +95,15 @@ async fn listed(
     let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
     let mut listing = Listing::about(expectations);
     let client = lister.clone();
+    let mut progress = Progress::default();
     let outcome = list(
         move || FencedClient::new(client.clone(), None),
         LIMITS,
         &mut listing,
-        &mut Span::disabled(),
+        &mut progress,
     )
-    .await;
+    .await
+    .map(|()| (progress.pages, progress.volumes));
     let wrong = listing.compare().contradicted.into_iter();
     let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
     let asked = lister.asked.lock().clone();
@@ -218,14 +213,8 @@ impl Calls for Slow {
         self.0.unpublish(place, secrets, deadline, span)
     }
 
-    fn list_volumes<'a>(
-        &'a self,
-        max_entries: i32,
-        page: Asked<'a>,
-        deadline: Duration,
-        span: &'a Span,
-    ) -> BoxFuture<'a, Answer> {
-        let page = self.0.list_volumes(max_entries, page, deadline, span);
+    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
+        let page = self.0.list_volumes(max_entries, token, deadline);
         Box::pin(async {
             tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
             page.await
@@ -246,7 +235,7 @@ async fn a_pass_has_a_deadline_of_its_own() {
         move || FencedClient::new(client.clone(), None),
         LIMITS,
         &mut listing,
-        &mut Span::disabled(),
+        &mut Progress::default(),
     )
     .await;
     let error = outcome.unwrap_err();

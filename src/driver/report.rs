@@ -17,7 +17,6 @@ use crate::objects::{Source, Volume, VolumeSource};
 use crate::queue::{Run, Trigger};
 use crate::store::{self, AttacherKey, Snapshot};
 use crate::telemetry::Span;
-use crate::telemetry::metrics::Controller;
 use crate::telemetry::names::{self, attr, error_type};
 
 /// Which way a volume goes.
@@ -222,9 +221,6 @@ pub(super) fn failed(
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
     let metrics = &attempt.work.context.metrics;
     metrics.attempt_failed(&attempt.work.facts.name, operation.as_str(), kind);
-    if code == Some(tonic::Code::DeadlineExceeded) {
-        metrics.controller(Controller::VolumeAttachment).timed_out();
-    }
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(kind, description(failure));

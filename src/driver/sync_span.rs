@@ -1,85 +1,98 @@
-//! The trace of one comparison with ListVolumes. Most comparisons find nothing and say nothing, so it is kept back until it
-//! is known whether it is worth sending.
+//! The trace of one comparison with ListVolumes: one span, which is made when it is known what came of it.
 
-use std::time::Duration;
-use tokio::time::Instant;
+use jiff::Timestamp;
+use std::time::SystemTime;
 
 use super::engine::Work;
-use super::listing::ListError;
+use super::listing::{ListError, Progress};
+use crate::clock;
 use crate::decide::reconcile::{Compared, Expectation, Wanted};
 use crate::telemetry::names::{attr, code_upper_snake, error_type, event, span};
-use crate::telemetry::trace::Hold;
+use crate::telemetry::trace::Opening;
 use crate::telemetry::{Span, SpanKind};
 
-/// Of so many comparisons of a driver one is sent whatever it found; the first is.
+/// Of so many comparisons of a driver that find nothing one has a span; the first has.
 const ONE_OF: u64 = 60;
 /// Mismatches that are told on the span: a backend that lists nothing any more is one piece of news.
 const MOST_MISMATCHES: usize = 32;
 
-/// The span of a comparison that is under way.
+/// A comparison that is under way.
 pub(super) struct SyncSpan<'w> {
     work: &'w Work,
-    pub span: Span,
-    hold: Hold,
-    began: Instant,
-    /// What takes longer than one call may take is worth a look.
-    patience: Duration,
-    /// Sent whatever is found.
+    began: Timestamp,
+    /// Whether it has a span whatever it finds.
     sample: bool,
+    compared: usize,
+    skipped: usize,
+    /// What was listed.
+    pub progress: Progress,
 }
 
 impl<'w> SyncSpan<'w> {
-    /// That of the comparison which so many went before.
+    /// The comparison before which there were so many of the driver.
     pub fn begin(work: &'w Work, before: u64) -> Self {
-        let (mut span, hold) = work.tracer().held_root(span::RECONCILE_SYNC, SpanKind::Internal);
-        span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-        for key in [attr::SYNC_PAGES, attr::SYNC_VOLUMES, attr::SYNC_MISMATCHES] {
-            span.set(key, 0i64);
-        }
         Self {
             work,
-            span,
-            hold,
-            began: Instant::now(),
-            patience: work.config.borrow().timeouts.list_volumes,
+            began: clock::now(),
             sample: before.is_multiple_of(ONE_OF),
+            compared: 0,
+            skipped: 0,
+            progress: Progress::default(),
         }
     }
 
     /// How many attachments are compared, and how many cannot be.
     pub fn about(&mut self, compared: usize, skipped: usize) {
-        self.span.set(attr::SYNC_ATTACHMENTS, compared);
-        self.span.set(attr::SYNC_SKIPPED, skipped);
+        (self.compared, self.skipped) = (compared, skipped);
     }
 
     /// The listing did not come to its end.
-    pub fn failed(mut self, error: &ListError) {
+    pub fn failed(self, error: &ListError) {
+        let mut span = self.open(0);
         match error {
-            ListError::Call(error) => self.span.fail(code_upper_snake(error.code), &error.message),
-            other => self.span.fail(error_type::OTHER, &other.to_string()),
+            ListError::Call(error) => span.fail(code_upper_snake(error.code), &error.message),
+            other => span.fail(error_type::OTHER, &other.to_string()),
         }
-        self.end(true);
     }
 
     /// What came of it.
-    pub fn compared(mut self, compared: &Compared) {
+    pub fn compared(self, compared: &Compared) {
         let wrong = &compared.contradicted;
-        self.span.set(attr::SYNC_MISMATCHES, wrong.len());
-        if self.span.is_recording() {
+        if wrong.is_empty() && !self.sample {
+            return;
+        }
+        let mut span = self.open(wrong.len());
+        if span.is_recording() {
             for expected in wrong.iter().take(MOST_MISMATCHES) {
-                self.mismatch(expected);
+                self.mismatch(&mut span, expected);
             }
         }
-        let send = !wrong.is_empty() || self.sample || self.began.elapsed() > self.patience;
-        self.end(send);
     }
 
-    fn mismatch(&mut self, expected: &Expectation) {
+    fn open(&self, mismatches: usize) -> Span {
+        let mut span = self.work.tracer().open(Opening {
+            start: Some(SystemTime::from(self.began)),
+            ..Opening::new(span::RECONCILE_SYNC, SpanKind::Internal)
+        });
+        span.set(attr::CSI_PLUGIN_NAME, &*self.work.facts.name);
+        for (key, count) in [
+            (attr::SYNC_PAGES, self.progress.pages),
+            (attr::SYNC_VOLUMES, self.progress.volumes),
+            (attr::SYNC_ATTACHMENTS, self.compared),
+            (attr::SYNC_SKIPPED, self.skipped),
+            (attr::SYNC_MISMATCHES, mismatches),
+        ] {
+            span.set(key, count);
+        }
+        span
+    }
+
+    fn mismatch(&self, span: &mut Span, expected: &Expectation) {
         let (wanted, found) = match expected.wanted {
             Wanted::Here => ("attached", "detached"),
             Wanted::Gone => ("detached", "attached"),
         };
-        self.span.event(
+        span.event(
             event::MISMATCH,
             &[
                 (attr::MISMATCH_VA, (&*expected.name).into()),
@@ -90,12 +103,7 @@ impl<'w> SyncSpan<'w> {
         let known = self.work.context.store.attachment(&expected.name);
         let life = known.and_then(|known| self.work.lives.context_of(&known));
         if let Some(life) = life {
-            self.span.link(&life);
+            span.link(&life);
         }
-    }
-
-    fn end(self, send: bool) {
-        self.hold.decide(send);
-        self.span.end();
     }
 }

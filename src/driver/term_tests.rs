@@ -71,7 +71,6 @@ impl Stage {
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
-            config_trace: crate::driver::ConfigTrace::default(),
         };
         let (leases, clock) = (ApiServer::default(), Clock::of_test());
         let campaign = Campaign {

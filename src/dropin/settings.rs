@@ -220,7 +220,6 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
             level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
         },
         // The sidecar has no such flag; the environment is read as ever.
-        tracing_config_file: None,
         kube_api_timeout: flags.kube_api_timeout,
         kube_api_limit,
         shutdown_grace_period: flags.shutdown_grace_period,

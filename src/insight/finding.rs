@@ -53,11 +53,6 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether it is about the driver as a whole, not one VolumeAttachment.
-    pub const fn is_of_driver(self) -> bool {
-        matches!(self, Self::AttachNotRequired | Self::CSIDriverMissing)
-    }
-
     /// Whether an attach or detach waits.
     pub const fn is_stuck(self) -> bool {
         matches!(self, Self::AttachStuck | Self::DetachStuck)

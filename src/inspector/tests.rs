@@ -64,7 +64,6 @@ impl Scene {
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
-            config_trace: crate::driver::ConfigTrace::default(),
         };
         let settings = Settings {
             interval: Duration::from_secs(30),

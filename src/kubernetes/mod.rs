@@ -33,5 +33,4 @@ pub use reviews::Identity;
 pub use secret_data::SecretData;
 pub use secrets::{SecretEvent, pause_after};
 pub use share::{Limits as PlaceLimits, Places};
-pub use spans::end_span;
 pub use throttle::{RateLimit, Throttle};

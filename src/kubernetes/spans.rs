@@ -8,12 +8,6 @@ use super::requests::{Requests, Resource};
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::{Span, SpanKind};
 
-const CONFIG_STATUS: Resource = Resource {
-    name: "attacherconfigs/status",
-    path: "/apis/attacher.csi.dev/v1alpha1/attacherconfigs/{:name}/status",
-    kinds: &["AttacherConfig"],
-};
-
 impl Requests {
     /// The span of a request, from when it is sent.
     pub(super) fn span<B>(&self, request: &Request<B>, resource: Resource, parent: &Span) -> Span {
@@ -37,21 +31,14 @@ impl Requests {
     }
 }
 
-impl Requests {
-    /// The span of a write of an AttacherConfig's status, which is sent by other means; to be ended by [`end_span`].
-    pub fn config_status_span<B>(&self, request: &Request<B>, parent: &Span) -> Span {
-        self.span(request, CONFIG_STATUS, parent)
-    }
-}
-
-/// Ends the span of a request with its HTTP status, if there was an answer, and its error in words, if there was one.
-pub fn end_span(mut span: Span, status: Option<u16>, error: Option<&str>) {
+/// Ends the span of a request with its HTTP status, if there was an answer, and its error, if there was one.
+pub(super) fn finish(mut span: Span, status: Option<u16>, error: Option<&ApiError>) {
     if let Some(status) = status {
         span.set(attr::HTTP_RESPONSE_STATUS_CODE, i64::from(status));
     }
     if let Some(error) = error {
         let kind = status.map_or_else(|| error_type::OTHER.to_owned(), |status| status.to_string());
-        span.fail(&kind, error);
+        span.fail(&kind, &error.message);
     }
     span.end();
 }
@@ -64,9 +51,4 @@ pub(super) fn server(authority: &str) -> (String, u16) {
     };
     let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
     (host.to_owned(), parsed.port_u16().unwrap_or(HTTPS))
-}
-
-/// As [`end_span`], with an error of ours.
-pub(super) fn finish(span: Span, status: Option<u16>, error: Option<&ApiError>) {
-    end_span(span, status, error.map(|error| &*error.message));
 }

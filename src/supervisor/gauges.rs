@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::api::condition::Reason;
 use crate::api::validated::DriverConfig;
 use crate::clock;
-use crate::driver::{Context, RELEASES_AT_ONCE};
+use crate::driver::Context;
 use crate::queue::Stats;
 use crate::store::{ATTACH, AttacherKey, DETACH, VOLUME};
-use crate::telemetry::metrics::{Controller, LaneGauges, Metrics};
+use crate::telemetry::metrics::LaneGauges;
 use crate::telemetry::names;
 use tokio::time::Instant;
 
@@ -62,34 +62,5 @@ pub(super) fn set_saturated(context: &Context, driver: &str, saturation: &Satura
     for reason in [Reason::LaneFull, Reason::RateLimited, Reason::NodeLimit] {
         let holds = saturation.reasons().any(|other| other == reason);
         context.metrics.saturated(driver, reason.as_str(), holds);
-    }
-}
-
-/// How many reconciles may be under way at once, over all drivers.
-#[derive(Default)]
-pub(super) struct Most {
-    attachments: usize,
-    volumes: usize,
-    /// Some driver has no limit.
-    unlimited: bool,
-}
-
-impl Most {
-    /// Adds what one driver may do.
-    pub fn add(&mut self, config: &DriverConfig) {
-        let limits = &config.concurrency;
-        for lane in [limits.attach, limits.detach] {
-            match lane {
-                Some(limit) => self.attachments += limit.get(),
-                None => self.unlimited = true,
-            }
-        }
-        self.volumes += RELEASES_AT_ONCE;
-    }
-
-    pub fn show(&self, metrics: &Metrics) {
-        let attachments = if self.unlimited { 0 } else { self.attachments };
-        metrics.controller(Controller::VolumeAttachment).at_most(attachments);
-        metrics.controller(Controller::PersistentVolume).at_most(self.volumes);
     }
 }

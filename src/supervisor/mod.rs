@@ -7,7 +7,6 @@
 mod deletion;
 mod election;
 mod gauges;
-mod generations;
 mod leaving;
 mod news;
 mod numbers;
@@ -40,7 +39,6 @@ use crate::inspector::{Configured, Insights};
 use crate::lease::Office;
 use crate::store::{from_lists, patient};
 use election::Election;
-use generations::Outlook;
 use numbers::Numbers;
 use plan::{Problem, Step, Wish};
 use running::Drivers;
@@ -227,7 +225,6 @@ impl Supervisor {
 
     /// Compares what is wished with what runs.
     fn apply(&mut self) {
-        let began = std::time::Instant::now();
         let ages = self.objects.iter().map(|(name, entry)| {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
@@ -243,8 +240,6 @@ impl Supervisor {
             .collect();
         let configs = self.drivers.configs();
         let steps = plan::steps(&configs, &wishes);
-        self.drivers
-            .observe(&self.objects, &Outlook::new(&wishes, &configs, &steps));
         for (name, step) in steps {
             match step {
                 Step::Start(config) => self.drivers.start(&name, config),
@@ -262,7 +257,6 @@ impl Supervisor {
         for name in problems.keys().filter(waiting) {
             self.drivers.leave(name);
         }
-        self.numbers.compared(began, &self.problems, &problems);
         self.problems = problems;
     }
 
@@ -284,36 +278,27 @@ impl Supervisor {
                 waits: matches!(phase, Some(Phase::Standby { .. })),
                 ends: phase == Some(Phase::Stopped),
             };
-            let trace = drivers.generations.trace(name);
             if !entry.voice.may_speak(drivers.lead(name), word, Instant::now()) {
-                trace.quiet();
                 return None;
             }
             if wanted == entry.written {
                 entry.voice.spoke(essence);
-                trace.quiet();
                 return None;
             }
             if !entry.is_due(&wanted) {
                 return None;
             }
             Some(async move {
-                let parent = trace.parent();
                 let uid = entry.object.metadata.uid.as_deref();
-                let written = writer
-                    .write(drivers.requests(), parent.as_deref(), name, uid, &wanted)
-                    .await;
-                drop(parent);
+                let written = writer.write(name, uid, &wanted).await;
                 match written {
                     Ok(answer) => {
-                        numbers.wrote(&entry.written, &wanted, true);
+                        numbers.wrote(&entry.written, &wanted);
                         tell(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
                         entry.voice.spoke(essence);
-                        trace.told();
                     }
                     Err(error) => {
-                        numbers.wrote(&entry.written, &wanted, false);
                         warn!(
                             config = name,
                             error, "cannot write the status of the AttacherConfig; trying again"

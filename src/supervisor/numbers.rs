@@ -1,7 +1,6 @@
 //! The AttacherConfigs as metrics show them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -9,7 +8,6 @@ use super::plan::Problem;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionType, Reason};
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::{Controller, Reconciled};
 
 /// Counts what the supervisor does.
 pub(super) struct Numbers {
@@ -22,8 +20,6 @@ pub(super) struct Numbers {
 
 impl Numbers {
     pub fn new(metrics: Metrics) -> Self {
-        // Objects are compared with what runs one comparison after another.
-        metrics.controller(Controller::AttacherConfig).at_most(1);
         Self {
             metrics,
             shown: BTreeSet::new(),
@@ -31,25 +27,8 @@ impl Numbers {
         }
     }
 
-    /// A comparison of the objects with what runs ended; these are the objects that could not be used before it and now.
-    pub fn compared(&self, began: Instant, before: &BTreeMap<String, Problem>, now: &BTreeMap<String, Problem>) {
-        let news = now.iter().any(|(name, problem)| before.get(name) != Some(problem));
-        let controller = self.metrics.controller(Controller::AttacherConfig);
-        controller.took(began.elapsed());
-        controller.reconciled(if news {
-            Reconciled::TerminalError
-        } else {
-            Reconciled::Success
-        });
-    }
-
-    /// A status was written over this one, or could not be.
-    pub fn wrote(&self, before: &AttacherConfigStatus, wanted: &AttacherConfigStatus, written: bool) {
-        let controller = self.metrics.controller(Controller::AttacherConfig);
-        if !written {
-            return controller.reconciled(Reconciled::Error);
-        }
-        controller.reconciled(Reconciled::Success);
+    /// A status was written over this one.
+    pub fn wrote(&self, before: &AttacherConfigStatus, wanted: &AttacherConfigStatus) {
         let known = stalled(before).is_some() && before.observed_generation == wanted.observed_generation;
         if let Some(reason) = stalled(wanted)
             && !(known && stalled(before) == Some(reason))

@@ -17,16 +17,13 @@ use tracing::{error, info};
 
 use super::Name;
 use super::election::Election;
-use super::generations::{Generations, Outlook};
 use super::saturation::Saturation;
 use super::voice::Lead;
-use super::writer::Entry;
 use crate::api::DriverConfig;
 use crate::api::condition::Reason;
 use crate::claims::Claims;
 use crate::driver::{Context, DriverStatus, DriverTask, Phase};
 use crate::inspector::Insights;
-use crate::kubernetes::Requests;
 use crate::lease::Standing;
 use crate::queue::Queue;
 use crate::store::AttacherKey;
@@ -77,8 +74,6 @@ pub(super) struct Drivers {
     claims: Claims,
     /// Names of drivers that may not have answered yet.
     known_as: BTreeMap<String, Name>,
-    /// Generations of the AttacherConfigs.
-    pub generations: Generations,
     #[cfg(test)]
     handles: HashMap<String, tokio::task::AbortHandle>,
 }
@@ -94,7 +89,6 @@ impl Drivers {
             election: Election::None,
             claims: Claims::default(),
             known_as: BTreeMap::new(),
-            generations: Generations::default(),
             #[cfg(test)]
             handles: HashMap::new(),
         }
@@ -134,16 +128,6 @@ impl Drivers {
         .collect()
     }
 
-    /// Begins the traces of generations that were not seen before.
-    pub fn observe(&mut self, objects: &BTreeMap<String, Entry>, outlook: &Outlook<'_>) {
-        self.generations.observe(objects, outlook, &self.context.tracer);
-    }
-
-    /// The requests to the API server that all drivers share.
-    pub fn requests(&self) -> &Requests {
-        &self.context.requests
-    }
-
     pub fn start(&mut self, name: &str, config: Arc<DriverConfig>) {
         if let Some(finishing) = self.running.get_mut(name) {
             // An object that was deleted and made again: the old task still finishes.
@@ -165,10 +149,7 @@ impl Drivers {
         let stop = CancellationToken::new();
         let removed = Arc::new(AtomicBool::new(false));
         let task = DriverTask {
-            context: Context {
-                config_trace: self.generations.trace(name),
-                ..self.context.clone()
-            },
+            context: self.context.clone(),
             name: Name::from(name),
             config: settings_seen,
             campaign,

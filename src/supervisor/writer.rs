@@ -5,7 +5,6 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -13,8 +12,6 @@ use super::status;
 use super::voice::Voice;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::kubernetes::{Requests, end_span};
-use crate::telemetry::Span;
 
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
@@ -100,23 +97,17 @@ impl Entry {
 
 /// Writes AttacherConfig status by server-side apply.
 pub(super) struct StatusWriter {
-    client: Client,
     api: Api<AttacherConfigObject>,
 }
 
 impl StatusWriter {
     pub fn new(client: Client) -> Self {
-        Self {
-            api: Api::all(client.clone()),
-            client,
-        }
+        Self { api: Api::all(client) }
     }
 
-    /// Writes the status of the object with this UID, with a span below `parent` if there is one; an error in words.
+    /// Writes the status of the object with this UID; an error in words.
     pub async fn write(
         &self,
-        requests: &Requests,
-        parent: Option<&Span>,
         name: &str,
         uid: Option<&str>,
         status: &AttacherConfigStatus,
@@ -129,24 +120,7 @@ impl StatusWriter {
             "status": status,
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(&body);
-        let Some(parent) = parent else {
-            return bounded(self.api.patch_status(name, &params, &patch)).await;
-        };
-        let request =
-            kube::core::Request::new(self.api.resource_url()).patch_subresource("status", name, &params, &patch);
-        let mut request = request.map_err(|error| error.to_string())?;
-        let span = requests.config_status_span(&request, parent);
-        span.inject(request.headers_mut());
-        let answer = timeout(WRITE_DEADLINE, self.client.request(request)).await;
-        let status = match &answer {
-            Ok(Ok(_)) => Some(200),
-            Ok(Err(kube::Error::Api(status))) => Some(status.code),
-            _ => None,
-        };
-        let answer = in_words(answer);
-        end_span(span, status, answer.as_ref().err().map(String::as_str));
-        answer
+        bounded(self.api.patch_status(name, &params, &Patch::Apply(&body))).await
     }
 
     /// Sends a merge patch of the metadata; an error in words.
@@ -160,11 +134,7 @@ impl StatusWriter {
 }
 
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    in_words(timeout(WRITE_DEADLINE, request).await)
-}
-
-fn in_words<T>(answer: Result<kube::Result<T>, Elapsed>) -> Result<T, String> {
-    match answer {
+    match timeout(WRITE_DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),

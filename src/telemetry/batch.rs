@@ -1,12 +1,11 @@
 //! The queue between ended spans and the exporters, with exact counts.
 //!
-//! The SDK's batch processor tells its drops only at shutdown and does not bound an export that hangs, so this is our
-//! own: ending a span takes a lock and pushes, nothing more; one thread with its own single-threaded runtime exports.
+//! The SDK's batch processor tells its drops by an experimental metric only and not what became of an export, and does not
+//! bound an export that hangs, so this is our own: ending a span takes a lock and pushes, nothing more; one thread with its own single-threaded runtime exports.
 //! A collector that is away therefore costs memory up to the limit of the queue and nothing else. Every ended span is
 //! counted once more as exported, failed or dropped, or is still in the queue or in flight.
 //! This module must not know how spans are exported.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
@@ -153,20 +152,6 @@ impl Queue {
     }
 }
 
-thread_local! {
-    /// Whether the spans that end now are left out. The SDK tells of the end on the thread that ends a span, and there is
-    /// nothing on a span by which it could be known otherwise.
-    static LEFT_OUT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Ends spans without exporting them; they are counted.
-pub(super) fn leaving_out<T>(end: impl FnOnce() -> T) -> T {
-    LEFT_OUT.set(true);
-    let ended = end();
-    LEFT_OUT.set(false);
-    ended
-}
-
 /// The SDK's side of the queue.
 #[derive(Debug)]
 pub(super) struct Processor(pub(super) Arc<Queue>);
@@ -175,9 +160,7 @@ impl SpanProcessor for Processor {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if LEFT_OUT.get() {
-            self.0.counters.filter(1);
-        } else if span.span_context.is_sampled() {
+        if span.span_context.is_sampled() {
             self.0.push(span);
         }
     }

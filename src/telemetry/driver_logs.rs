@@ -123,12 +123,6 @@ impl Levels {
             loudest: None,
         }))
     }
-
-    /// Replaces the level of the process.
-    pub(super) fn set_process(&self, process: EnvFilter) {
-        self.0.write().process = process;
-        tracing::callsite::rebuild_interest_cache();
-    }
 }
 
 /// The filter of a log by [`Levels`].

@@ -20,13 +20,6 @@ impl SpanIds {
     pub const fn new(trace: TraceId, span: SpanId, sampled: bool) -> Self {
         Self { trace, span, sampled }
     }
-
-    /// The same, of a span that nobody will find.
-    #[must_use]
-    pub const fn unsampled(self) -> Self {
-        let sampled = false;
-        Self { sampled, ..self }
-    }
 }
 
 impl From<&SpanContext> for SpanIds {
@@ -89,7 +82,6 @@ impl EncodeLabelSet for ExemplarLabels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::SpanKind;
 
     fn ids(sampled: bool) -> SpanIds {
         SpanIds::new(TraceId::from(1_u128), SpanId::from(2_u64), sampled)
@@ -109,20 +101,5 @@ mod tests {
         }
         assert_eq!(ExemplarFilter::named("sometimes"), None);
         assert_eq!(ExemplarFilter::default(), ExemplarFilter::TraceBased);
-    }
-
-    #[tokio::test]
-    async fn a_span_that_may_never_be_sent_is_no_exemplar() {
-        let (tracer, guard) = crate::telemetry::pipeline(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")]);
-        let (held, _hold) = tracer.held_root("held", SpanKind::Internal);
-        let (sent, child) = (
-            tracer.root("sent", SpanKind::Internal, &[]),
-            held.child("child", SpanKind::Client),
-        );
-        for (span, shown) in [(&sent, true), (&held, false), (&child, false)] {
-            assert_eq!(ExemplarFilter::TraceBased.pass(span.ids()).is_some(), shown);
-            assert!(ExemplarFilter::AlwaysOn.pass(span.ids()).is_some());
-        }
-        guard.shutdown(std::time::Duration::ZERO).await;
     }
 }

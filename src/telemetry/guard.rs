@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::destination::{Destination, destination, sampler};
 use super::otel_env::TraceSettings;
-use super::provider::{Pipeline, PipelinePlan};
+use super::provider::Pipeline;
 use super::span_counts::{SpanCounters, SpanCounts};
 use super::trace::Tracer;
-use super::tracing_file::TracingFile;
 
 /// What a caller allows on top of the cap for the export thread to answer.
 const ANSWER_SLACK: Duration = Duration::from_millis(250);
@@ -38,33 +36,22 @@ pub struct TelemetryGuard {
 
 impl TelemetryGuard {
     /// Starts the pipeline, if there is one. One that cannot be started is told of, and the tracer does nothing.
-    pub(super) fn start(
-        settings: TraceSettings,
-        file: Option<&TracingFile>,
-        counters: Arc<SpanCounters>,
-    ) -> (Tracer, Self) {
-        let none = |tracer, counters| {
+    pub(super) fn start(settings: &TraceSettings, counters: Arc<SpanCounters>) -> (Tracer, Self) {
+        let none = |counters| {
             let pipeline = None;
-            (tracer, Self { pipeline, counters })
+            (Tracer::disabled(), Self { pipeline, counters })
         };
-        let exporters = match destination(&settings, file) {
-            Destination::Off => return none(Tracer::disabled(), counters),
-            Destination::PassOn => return none(Tracer::passing_on(settings.propagators), counters),
-            Destination::Exporters(exporters) => exporters,
-        };
-        let plan = PipelinePlan {
-            exporters,
-            sampler: sampler(&settings, file),
-            settings,
-        };
-        match Pipeline::start(&plan, &counters) {
+        if settings.exporters.is_empty() {
+            return none(counters);
+        }
+        match Pipeline::start(settings, &counters) {
             Ok((tracer, pipeline)) => {
                 let pipeline = Some(pipeline);
                 (tracer, Self { pipeline, counters })
             }
             Err(error) => {
                 tracing::warn!("{error}; no traces are made");
-                none(Tracer::disabled(), counters)
+                none(counters)
             }
         }
     }

@@ -1,8 +1,8 @@
 use opentelemetry::trace::SpanKind;
 
 use super::*;
+use crate::telemetry::otel_env;
 use crate::telemetry::tests::otlp::OtlpReceiver;
-use crate::telemetry::{otel_env, w3c};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -11,7 +11,7 @@ fn start(pairs: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings = otel_env::parse(&pairs.collect(), "0").settings;
-    TelemetryGuard::start(settings, None, Arc::default())
+    TelemetryGuard::start(&settings, Arc::default())
 }
 
 #[tokio::test]
@@ -38,36 +38,8 @@ async fn what_is_switched_off_stays_off() {
     for variable in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
         let (tracer, guard) = start(&[variable, ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]);
         assert!(!tracer.is_enabled() && guard.pipeline.is_none(), "{variable:?}");
-        assert_eq!(tracer.passes_on(), variable.0 == "OTEL_SDK_DISABLED");
         assert_eq!(guard.shutdown(LIMIT).await, FlushOutcome::Flushed);
     }
     let (tracer, guard) = start(&[]);
-    assert!(!tracer.is_enabled() && !tracer.passes_on() && guard.pipeline.is_none());
-}
-
-#[tokio::test]
-async fn what_came_in_goes_on_while_the_sdk_is_disabled() {
-    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let context = || w3c::parse(PARENT, Some("vendor=1")).unwrap().context;
-    for (propagators, passed) in [("", true), ("tracecontext", true), ("none", false)] {
-        let (tracer, _guard) = start(&[("OTEL_SDK_DISABLED", "true"), ("OTEL_PROPAGATORS", propagators)]);
-        let span = tracer.pass_on(context());
-        // Nothing of it is ours to tell of.
-        assert_eq!(
-            (span.is_recording(), span.traceparent(), span.trace_id()),
-            (false, None, None)
-        );
-        let mut headers = http::HeaderMap::new();
-        span.child("call", SpanKind::Client).inject(&mut headers);
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let expected = passed.then_some((PARENT, "vendor=1"));
-        assert_eq!(
-            header("traceparent").zip(header("tracestate")),
-            expected,
-            "{propagators}"
-        );
-    }
-    let mut headers = http::HeaderMap::new();
-    Tracer::disabled().pass_on(context()).inject(&mut headers);
-    assert!(headers.is_empty());
+    assert!(!tracer.is_enabled() && guard.pipeline.is_none());
 }

@@ -53,13 +53,12 @@ impl Identity {
     }
 }
 
-/// The epoch that an annotation of ours tells of; none when somebody else wrote it. `adopted` is a trace that the life
-/// cycle may be part of beside its own.
-pub fn epoch_of(annotation: &str, operation: &str, uid: &str, adopted: Option<TraceId>) -> Option<u32> {
+/// The epoch that an annotation of ours tells of; none when somebody else wrote it.
+pub fn epoch_of(annotation: &str, operation: &str, uid: &str) -> Option<u32> {
     let told = w3c::parse(annotation, None).ok()?.context;
     (0..EPOCHS).find(|epoch| {
         let own = Identity::derive(operation, uid, *epoch);
-        told.span_id() == own.root_id && (told.trace_id() == own.trace_id || Some(told.trace_id()) == adopted)
+        told.span_id() == own.root_id && told.trace_id() == own.trace_id
     })
 }
 
@@ -106,29 +105,15 @@ mod tests {
     fn only_our_own_annotation_tells_an_epoch() {
         for epoch in [0, 1, 49, EPOCHS - 1] {
             let text = w3c::traceparent(&Identity::derive("attach", UID, epoch).context(epoch % 2 == 0));
-            assert_eq!(epoch_of(&text, "attach", UID, None), Some(epoch));
-            assert_eq!(epoch_of(&text, "detach", UID, None), None);
-            assert_eq!(epoch_of(&text, "attach", "another", None), None);
+            assert_eq!(epoch_of(&text, "attach", UID), Some(epoch));
+            assert_eq!(epoch_of(&text, "detach", UID), None);
+            assert_eq!(epoch_of(&text, "attach", "another"), None);
         }
         let beyond = w3c::traceparent(&Identity::derive("attach", UID, EPOCHS).context(true));
         let stranger = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         for text in ["", "garbage", stranger, &beyond] {
-            assert_eq!(epoch_of(text, "attach", UID, None), None, "{text}");
+            assert_eq!(epoch_of(text, "attach", UID), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_root_in_an_adopted_trace_is_found_there_only() {
-        let own = Identity::derive("attach", UID, 3);
-        let adopted = TraceId::from(7_u128);
-        let inside = Identity {
-            trace_id: adopted,
-            ..own
-        };
-        let text = w3c::traceparent(&inside.context(true));
-        assert_eq!(epoch_of(&text, "attach", UID, Some(adopted)), Some(3));
-        assert_eq!(epoch_of(&text, "attach", UID, Some(TraceId::from(8_u128))), None);
-        assert_eq!(epoch_of(&text, "attach", UID, None), None);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
-//! Logs on standard error, as text or as one JSON object a line, with a level that can change while running.
+//! Logs on standard error, as text or as one JSON object a line, with a level for single drivers that can change while
+//! running.
 //!
 //! The fields of an event stand at the top level of the JSON object beside `timestamp`, `level`, `target` and
 //! `message`; `trace_id` and `span_id` are ordinary fields of an event. Noisy dependencies have a ceiling: a debug
 //! level for this program must not drown it in HTTP/2 frames, nor make the Kubernetes client log response bodies.
 //! This module must not filter anything but logs: traces do not pass through `tracing`.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Why logging cannot be set up or changed.
+/// Why logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// The level string is not `<level>` or a list of `<target>=<level>` directives.
@@ -97,37 +97,11 @@ impl Default for LogOptions {
     }
 }
 
-/// Changes the level of a running subscriber. A clone is one reference count.
-#[derive(Clone)]
-pub struct LogHandle {
-    levels: Arc<Levels>,
-    sdk_level: Option<Arc<str>>,
-}
-
-impl fmt::Debug for LogHandle {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("LogHandle").finish_non_exhaustive()
-    }
-}
-
-impl LogHandle {
-    /// Replaces the level; an unusable level leaves the old one in force.
-    pub fn set_level(&self, level: &str) -> Result<(), LogError> {
-        self.levels.set_process(filter(level, self.sdk_level.as_deref())?);
-        Ok(())
-    }
-
-    /// For the levels of single drivers, which the level of the process does not touch.
-    pub fn drivers(&self) -> DriverLogs {
-        DriverLogs::new(self.levels.clone())
-    }
-}
-
 /// Installs the subscriber of this process, writing to standard error.
-pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<LogHandle, LogError> {
-    let (subscriber, handle) = subscriber(options, sdk_level, std::io::stderr)?;
+pub(super) fn install(options: &LogOptions, sdk_level: Option<&str>) -> Result<DriverLogs, LogError> {
+    let (subscriber, drivers) = subscriber(options, sdk_level, std::io::stderr)?;
     subscriber.try_init()?;
-    Ok(handle)
+    Ok(drivers)
 }
 
 /// Builds a subscriber without installing it.
@@ -135,7 +109,7 @@ fn subscriber<W>(
     options: &LogOptions,
     sdk_level: Option<&str>,
     writer: W,
-) -> Result<(impl Subscriber + Send + Sync + 'static, LogHandle), LogError>
+) -> Result<(impl Subscriber + Send + Sync + 'static, DriverLogs), LogError>
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
@@ -151,11 +125,8 @@ where
         ),
     };
     let filter = ByLevels(levels.clone());
-    let handle = LogHandle {
-        levels,
-        sdk_level: sdk_level.map(Arc::from),
-    };
-    Ok((tracing_subscriber::registry().with(layer.with_filter(filter)), handle))
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    Ok((subscriber, DriverLogs::new(levels)))
 }
 
 /// The filter for a level string: ceilings first, then what was asked for, then what may not be lifted.

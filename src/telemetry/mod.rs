@@ -8,7 +8,6 @@
 pub mod attribute;
 mod batch;
 mod collector;
-mod destination;
 mod driver_logs;
 mod exemplar;
 mod exporter;
@@ -25,13 +24,11 @@ pub mod registry;
 mod share;
 mod span_counts;
 pub mod trace;
-mod tracing_file;
 pub mod w3c;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +36,13 @@ pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
 pub use guard::{FlushOutcome, TelemetryGuard};
 pub use lifecycle::Identity;
-pub use logs::{DriverLogs, LogError, LogFormat, LogHandle, LogOptions};
+pub use logs::{DriverLogs, LogError, LogFormat, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::ProviderError;
 pub use redact::Redaction;
 pub use span_counts::{SpanCounters, SpanCounts};
 pub use trace::{Opening, Span, Tracer};
-pub use tracing_file::{TracingFile, TracingFileError};
 
 use otel_env::Environment;
 
@@ -58,8 +54,6 @@ pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
 pub struct Options {
     /// Variables that configure traces ([`otel_env::process_environment`] in production).
     pub environment: Environment,
-    /// `--tracing-config-file`.
-    pub tracing_file: Option<PathBuf>,
     /// Logging settings.
     pub log: LogOptions,
 }
@@ -71,36 +65,31 @@ pub struct Telemetry {
     pub tracer: Tracer,
     /// Counts and measures.
     pub metrics: Metrics,
-    /// Changes the log level.
-    pub logs: LogHandle,
+    /// Sets the log levels of single drivers.
+    pub logs: DriverLogs,
 }
 
 impl Telemetry {
     /// Installs the log subscriber and starts the trace pipeline of the process, if there is one.
     ///
-    /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, a `--tracing-config-file` that cannot be used,
-    /// or an exporter that cannot be built are logged as warnings and leave the rest working.
+    /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, or an exporter that cannot be built, are logged
+    /// as warnings and leave the rest working.
     pub fn init(options: &Options) -> Result<(Self, TelemetryGuard), LogError> {
         let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
         let logs = logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }
-        let file = options.tracing_file.as_deref().map(TracingFile::read).transpose();
-        let file = file.unwrap_or_else(|error| {
-            tracing::warn!("{error}; the file is ignored, attaching is not affected");
-            None
-        });
-        let (tracer, metrics, guard) = start(parsed.settings, file.as_ref());
+        let (tracer, metrics, guard) = start(parsed.settings);
         Ok((Self { tracer, metrics, logs }, guard))
     }
 }
 
 /// Everything but the logs, which are global.
-fn start(settings: otel_env::TraceSettings, file: Option<&TracingFile>) -> (Tracer, Metrics, TelemetryGuard) {
+fn start(settings: otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
     let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
-    let (tracer, guard) = TelemetryGuard::start(settings, file, counters);
+    let (tracer, guard) = TelemetryGuard::start(&settings, counters);
     (tracer, metrics, guard)
 }
 
@@ -110,6 +99,6 @@ pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
     let pairs = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (tracer, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings, None);
+    let (tracer, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings);
     (tracer, guard)
 }

@@ -13,37 +13,6 @@ pub const SERVICE_NAME: &str = "csi-attacher-operator";
 // SCHEMA_URL and the modules `span`, `event`, `attr` and `error_type`, from `registry.yaml`.
 include!(concat!(env!("OUT_DIR"), "/telemetry.names.rs"));
 
-/// The keys that carry the gRPC status on the span of a call, by the schema in use: the release after 1.44 calls it
-/// `rpc.status_code`, and those who read the one or the other are both served from then on.
-pub const RPC_STATUS_KEYS: &[&str] = rpc_status_keys(SCHEMA_URL);
-
-/// As [`RPC_STATUS_KEYS`], of this schema.
-const fn rpc_status_keys(schema_url: &str) -> &'static [&'static str] {
-    if schema_minor(schema_url) > 44 {
-        &[attr::RPC_RESPONSE_STATUS_CODE, attr::RPC_STATUS_CODE]
-    } else {
-        &[attr::RPC_RESPONSE_STATUS_CODE]
-    }
-}
-
-/// The minor version of a schema URL that ends in `1.minor.patch`.
-const fn schema_minor(schema_url: &str) -> u32 {
-    let bytes = schema_url.as_bytes();
-    let (mut dots, mut minor, mut scale, mut at) = (0, 0, 1, bytes.len());
-    while at > 0 && dots < 2 {
-        at -= 1;
-        match bytes[at] {
-            b'.' => dots += 1,
-            digit if dots == 1 && digit.is_ascii_digit() => {
-                minor += (digit - b'0') as u32 * scale;
-                scale *= 10;
-            }
-            _ => {}
-        }
-    }
-    minor
-}
-
 /// Value of [`attr::RPC_SYSTEM_NAME`].
 pub const RPC_SYSTEM_GRPC: &str = "grpc";
 /// Name of the VolumeAttachment work queue, as the incumbent's dashboards know it.
@@ -121,18 +90,6 @@ mod tests {
         }
         assert_eq!(code_upper_snake(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(code_camel_case(Code::Ok), "OK");
-    }
-
-    #[test]
-    fn the_status_goes_by_the_name_of_the_schema() {
-        let keys = |minor: u32| rpc_status_keys(&format!("https://opentelemetry.io/schemas/1.{minor}.0")).to_vec();
-        for minor in [9, 40, 44] {
-            assert_eq!(keys(minor), ["rpc.response.status_code"], "{minor}");
-        }
-        for minor in [45, 50, 100] {
-            assert_eq!(keys(minor), ["rpc.response.status_code", "rpc.status_code"], "{minor}");
-        }
-        assert_eq!(RPC_STATUS_KEYS, ["rpc.response.status_code"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::collector::quietly;
 use super::exporter::Exporters;
 use super::ids::Ids;
 use super::names;
-use super::otel_env::{ExporterSettings, RootSampler, SamplerSettings, TraceSettings};
+use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
 use super::share::UnlessChosen;
 use super::span_counts::SpanCounters;
 use super::trace::Tracer;
@@ -30,17 +30,6 @@ pub enum ProviderError {
     Thread(#[from] std::io::Error),
 }
 
-/// Everything that the pipeline is made from.
-#[derive(Clone, Debug)]
-pub(super) struct PipelinePlan {
-    /// Where it exports to.
-    pub exporters: Vec<ExporterSettings>,
-    /// Which traces are kept.
-    pub sampler: SamplerSettings,
-    /// Everything else that the environment says.
-    pub settings: TraceSettings,
-}
-
 /// A running pipeline.
 #[derive(Debug)]
 pub(super) struct Pipeline {
@@ -51,14 +40,16 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Starts the export thread. Nothing here waits for a file or the network.
-    pub(super) fn start(plan: &PipelinePlan, counters: &Arc<SpanCounters>) -> Result<(Tracer, Self), ProviderError> {
-        let settings = &plan.settings;
+    pub(super) fn start(
+        settings: &TraceSettings,
+        counters: &Arc<SpanCounters>,
+    ) -> Result<(Tracer, Self), ProviderError> {
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let exporters = Exporters::new(&plan.exporters, settings, &resource);
+        let exporters = Exporters::new(&settings.exporters, settings, &resource);
         let queue = Queue::new(settings.batch, Arc::clone(counters));
         let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
-        let tracer = tracer(settings, plan.sampler, resource, Arc::clone(&queue));
+        let tracer = tracer(settings, resource, Arc::clone(&queue));
         Ok((tracer, Self { queue, finished }))
     }
 }
@@ -94,9 +85,9 @@ fn resource(settings: &TraceSettings) -> Resource {
         .build()
 }
 
-fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
+fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
     let limits = settings.limits;
-    let sampler = sampler(sampling);
+    let sampler = sampler(settings.sampler);
     let provider = quietly(SdkTracerProvider::builder)
         .with_sampler(UnlessChosen(sampler.clone()))
         .with_id_generator(Ids::default())
@@ -117,7 +108,6 @@ fn tracer(settings: &TraceSettings, sampling: SamplerSettings, resource: Resourc
         sampler,
         limits.value_length,
         settings.propagators,
-        settings.conventions,
     )
 }
 

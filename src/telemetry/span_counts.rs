@@ -12,7 +12,6 @@ pub struct SpanCounters {
     pub(super) export_failed: AtomicU64,
     pub(super) queue_full: AtomicU64,
     pub(super) shutdown: AtomicU64,
-    filtered: AtomicU64,
     queue_length: AtomicUsize,
     queue_capacity: AtomicUsize,
 }
@@ -30,8 +29,6 @@ pub struct SpanCounts {
     pub queue_full: u64,
     /// Spans dropped because the pipeline was shut down.
     pub shutdown: u64,
-    /// Spans that were recorded and left out by a rule of our own.
-    pub filtered: u64,
     /// Spans in the queue now.
     pub queue_length: usize,
     /// Spans the queue may hold.
@@ -74,15 +71,9 @@ impl SpanCounters {
             export_failed: self.export_failed.load(Ordering::Relaxed),
             queue_full: self.queue_full.load(Ordering::Relaxed),
             shutdown: self.shutdown.load(Ordering::Relaxed),
-            filtered: self.filtered.load(Ordering::Relaxed),
             queue_length: self.queue_length.load(Ordering::Relaxed),
             queue_capacity: self.queue_capacity.load(Ordering::Relaxed),
         }
-    }
-
-    /// Notes spans that were recorded and that a rule leaves out, as those of a comparison that found nothing.
-    pub fn filter(&self, spans: usize) {
-        add(&self.filtered, spans);
     }
 
     pub(super) fn queue_took(&self, spans: usize) {

@@ -8,7 +8,6 @@ use http::HeaderMap;
 use super::*;
 use crate::telemetry::names::{attr, span};
 
-mod hold;
 #[path = "../../tests/support/otlp.rs"]
 pub(crate) mod otlp;
 mod share;
@@ -27,7 +26,7 @@ fn environment(pairs: &[(&str, &str)]) -> Environment {
 fn pipeline(pairs: &[(&str, &str)]) -> (Tracer, Metrics, TelemetryGuard) {
     let parsed = otel_env::parse(&environment(pairs), "1.2.3");
     assert_eq!(parsed.warnings, Vec::<String>::new());
-    start(parsed.settings, None)
+    start(parsed.settings)
 }
 
 fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
@@ -40,15 +39,25 @@ fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
 
 /// Makes one attempt with two calls, one of which fails; returns the ids of the root.
 fn trace_an_attempt(tracer: &Tracer, start: SystemTime) -> (String, String) {
-    let names = [
+    let names: [Attribute<'_>; 2] = [
         (attr::CSI_PLUGIN_NAME, "driver.example".into()),
         (attr::ATTEMPT, 2i64.into()),
     ];
-    let mut root = tracer.root_at(span::ATTACH_ATTEMPT, SpanKind::Consumer, start, &names);
+    let mut root = tracer.open(Opening {
+        start: Some(start),
+        ..Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer)
+    });
+    for (key, value) in names {
+        root.set(key, value);
+    }
     root.set(attr::ATTEMPT, 3i64);
     root.set(attr::QUEUE_WAIT, Duration::from_millis(500));
     root.set(attr::READ_ONLY, true);
-    let mut call = root.child_at("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client, start);
+    let mut call = tracer.open(Opening {
+        start: Some(start),
+        parent: root.context(),
+        ..Opening::new("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client)
+    });
     call.set(
         attr::RPC_RESPONSE_STATUS_CODE,
         names::code_upper_snake(tonic::Code::DeadlineExceeded),

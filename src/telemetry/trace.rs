@@ -3,9 +3,7 @@
 //! No context is kept in a thread or a task: a span's parent is the span it was made from. A disabled tracer makes spans
 //! that hold nothing and do nothing. This module must not block, and must not know where spans go.
 
-mod hold;
 mod opening;
-mod passing;
 mod propagation;
 
 use std::borrow::Cow;
@@ -21,12 +19,10 @@ use super::exemplar::SpanIds;
 use super::ids::Told;
 use super::lifecycle::Identity;
 use super::names::attr;
-use super::otel_env::{Conventions, Propagators};
+use super::otel_env::Propagators;
 use super::redact::Redaction;
 use super::share::{Chosen, Share};
-pub use hold::Hold;
 pub use opening::Opening;
-use passing::Passing;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
@@ -36,8 +32,6 @@ pub struct Tracer {
     share: Option<Share>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
-    /// That what comes in is passed on though nothing is told.
-    passing: Option<Propagators>,
 }
 
 #[derive(Debug)]
@@ -46,7 +40,6 @@ struct Shared {
     sampler: Sampler,
     value_limit: usize,
     propagators: Propagators,
-    conventions: Conventions,
 }
 
 /// One operation. Ended by [`Span::end`] or by being dropped, and exported exactly once.
@@ -54,7 +47,7 @@ struct Shared {
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>, Option<Box<Passing>>);
+pub struct Span(Option<Box<Active>>);
 
 #[derive(Debug)]
 struct Active {
@@ -63,8 +56,6 @@ struct Active {
     /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
-    /// Where it goes when it ends, if its trace is kept back.
-    hold: Option<Hold>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
     attributes: Vec<KeyValue>,
 }
@@ -74,7 +65,6 @@ struct SpanStart<'a> {
     name: Cow<'static, str>,
     kind: SpanKind,
     start: Option<SystemTime>,
-    attributes: &'a [Attribute<'a>],
     identity: Option<Identity>,
     links: &'a [SpanContext],
     /// Whether it is sampled, when that is not for the sampler of the process to decide.
@@ -83,19 +73,12 @@ struct SpanStart<'a> {
 }
 
 impl Tracer {
-    pub(super) fn new(
-        tracer: SdkTracer,
-        sampler: Sampler,
-        value_limit: usize,
-        propagators: Propagators,
-        conventions: Conventions,
-    ) -> Self {
+    pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagators: Propagators) -> Self {
         let shared = Some(Arc::new(Shared {
             tracer,
             sampler,
             value_limit,
             propagators,
-            conventions,
         }));
         Self {
             shared,
@@ -109,7 +92,6 @@ impl Tracer {
             shared: None,
             share: None,
             redaction: None,
-            passing: None,
         }
     }
 
@@ -125,45 +107,6 @@ impl Tracer {
     /// Whether spans of this tracer can go anywhere.
     pub const fn is_enabled(&self) -> bool {
         self.shared.is_some()
-    }
-
-    /// Starts a span without a parent, hence a new trace.
-    pub fn root(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        self.start(name.into(), kind, None, attributes)
-    }
-
-    /// Like [`Tracer::root`], with a start in the past.
-    pub fn root_at(
-        &self,
-        name: impl Into<Cow<'static, str>>,
-        kind: SpanKind,
-        start: SystemTime,
-        attributes: &[Attribute<'_>],
-    ) -> Span {
-        self.start(name.into(), kind, Some(start), attributes)
-    }
-
-    fn start(
-        &self,
-        name: Cow<'static, str>,
-        kind: SpanKind,
-        start: Option<SystemTime>,
-        attributes: &[Attribute<'_>],
-    ) -> Span {
-        let Some(shared) = &self.shared else {
-            return Span(None, None);
-        };
-        let start = SpanStart {
-            name,
-            kind,
-            start,
-            attributes,
-            identity: None,
-            links: &[],
-            chosen: self.share.map(Share::by_chance),
-            redaction: self.redaction.clone(),
-        };
-        shared.start(None, start)
     }
 }
 
@@ -186,70 +129,43 @@ impl Shared {
         let told = start.identity.map(|own| Told::new(own.trace_id, own.root_id));
         let span = self.tracer.build_with_context(builder, &parent);
         drop(told);
-        let mut active = Active {
+        let active = Active {
             shared: Arc::clone(self),
             span,
             chosen: start.chosen.is_some(),
             redaction: start.redaction,
-            hold: None,
             attributes: Vec::new(),
         };
-        // An attribute of a span that nobody keeps is not worth copying.
-        if active.span.is_recording() {
-            active.attributes = to_key_values(start.attributes, self.value_limit, active.redaction.as_deref());
-        }
-        Span(Some(Box::new(active)), None)
+        Span(Some(Box::new(active)))
     }
 }
 
 impl Span {
     /// A span that does nothing, and whose children do nothing.
     pub const fn disabled() -> Self {
-        Self(None, None)
+        Self(None)
     }
 
     /// Starts a child of this span.
     pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Self {
-        self.start_child(name, kind, None)
-    }
-
-    /// Starts a child of this span with a start in the past.
-    pub fn child_at(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: SystemTime) -> Self {
-        self.start_child(name, kind, Some(start))
-    }
-
-    fn start_child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind, start: Option<SystemTime>) -> Self {
         let Some(active) = &self.0 else {
-            return Self(None, self.1.clone());
+            return Self(None);
         };
         let start = SpanStart {
             name: name.into(),
             kind,
-            start,
-            attributes: &[],
+            start: None,
             identity: None,
             links: &[],
             chosen: active.chosen.then(|| active.span.span_context().is_sampled()),
             redaction: active.redaction.clone(),
         };
-        let mut child = active.shared.start(Some(active.span.span_context()), start);
-        if let Some(child) = child.0.as_deref_mut() {
-            child.hold.clone_from(&active.hold);
-        }
-        child
+        active.shared.start(Some(active.span.span_context()), start)
     }
 
     /// Whether attributes and events of this span are kept: false when disabled or not sampled.
     pub fn is_recording(&self) -> bool {
         self.0.as_ref().is_some_and(|active| active.span.is_recording())
-    }
-
-    /// The conventions that attributes of this span follow.
-    pub fn conventions(&self) -> Conventions {
-        self.0
-            .as_ref()
-            .map(|active| active.shared.conventions)
-            .unwrap_or_default()
     }
 
     /// Sets an attribute; the last value of a key counts. Strings are cleaned and cut ([`clean`]).
@@ -302,12 +218,9 @@ impl Span {
         self.context().map(|context| format!("{:016x}", context.span_id()))
     }
 
-    /// The ids of this span, for a measurement that is made in it. `None` when disabled. One that may never be sent counts
-    /// as not sampled: nobody could find it.
+    /// The ids of this span, for a measurement that is made in it. `None` when disabled.
     pub fn ids(&self) -> Option<SpanIds> {
-        let kept_back = self.0.as_ref().is_some_and(|active| active.hold.is_some());
-        let ids = SpanIds::from(self.context()?);
-        Some(if kept_back { ids.unsampled() } else { ids })
+        self.context().map(SpanIds::from)
     }
 
     /// Ends the span now.
@@ -336,10 +249,9 @@ impl Span {
         let Some(mut active) = self.0.take() else { return };
         let attributes = std::mem::take(&mut active.attributes);
         active.span.set_attributes(attributes);
-        match (active.hold.take(), end) {
-            (Some(hold), end) => hold.take(active.span, end.unwrap_or_else(SystemTime::now)),
-            (None, Some(end)) => active.span.end_with_timestamp(end),
-            (None, None) => active.span.end(),
+        match end {
+            Some(end) => active.span.end_with_timestamp(end),
+            None => active.span.end(),
         }
     }
 }

@@ -66,7 +66,10 @@ async fn counters_begin_at_zero(prometheus: &Prometheus) -> Result<()> {
             "csi_attacher_events_total{{driver_name=\"{}\",reason=\"AttachFailed\"}}",
             scene::DRIVER
         ),
-        "controller_runtime_reconcile_errors_total{controller=\"volumeattachment\"}".to_owned(),
+        format!(
+            "csi_attacher_reconcile_panics_total{{driver_name=\"{}\"}}",
+            scene::DRIVER
+        ),
     ];
     for expression in zeros {
         let found = prometheus

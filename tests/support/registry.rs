@@ -10,20 +10,12 @@ use super::otlp::{Attribute, ReceivedSpan};
 
 /// Longest text that a span carries unless the environment sets another limit.
 const LONGEST: usize = 4096;
-/// What `OTEL_SEMCONV_STABILITY_OPT_IN` asks for when it is not set.
-pub const DEFAULT_CONVENTION: &str = "rpc";
 
 /// Every way in which these spans are other than the registry says, in words.
 pub fn violations(spans: &[ReceivedSpan]) -> Vec<String> {
-    violations_by(spans, DEFAULT_CONVENTION)
-}
-
-/// As [`violations`], with `OTEL_SEMCONV_STABILITY_OPT_IN` set to `convention`.
-pub fn violations_by(spans: &[ReceivedSpan], convention: &str) -> Vec<String> {
     let registry = registry().expect("the registry can be read");
     let check = Check {
         registry: &registry,
-        convention,
         spans,
     };
     spans.iter().flat_map(|span| check.span(span)).collect()
@@ -35,8 +27,8 @@ pub fn assert_conform(spans: &[ReceivedSpan]) {
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
-/// What the registry declares for this convention and is on none of these spans: `span`, `span attribute` or `span event`.
-pub fn unseen(spans: &[ReceivedSpan], convention: &str) -> BTreeSet<String> {
+/// What the registry declares and is on none of these spans: `span`, `span attribute` or `span event`.
+pub fn unseen(spans: &[ReceivedSpan]) -> BTreeSet<String> {
     let registry = registry().expect("the registry can be read");
     let mut unseen = BTreeSet::new();
     for declared in &registry.spans {
@@ -45,7 +37,7 @@ pub fn unseen(spans: &[ReceivedSpan], convention: &str) -> BTreeSet<String> {
             unseen.insert(declared.name.clone());
             continue;
         }
-        for one in registry.uses(declared).filter(|one| applies(one, convention)) {
+        for one in registry.uses(declared) {
             if !seen.iter().any(|span| span.attributes.contains_key(&one.key)) {
                 unseen.insert(format!("{} {}", declared.name, one.key));
             }
@@ -64,7 +56,6 @@ pub fn unseen(spans: &[ReceivedSpan], convention: &str) -> BTreeSet<String> {
 
 struct Check<'r> {
     registry: &'r Registry,
-    convention: &'r str,
     spans: &'r [ReceivedSpan],
 }
 
@@ -112,7 +103,7 @@ impl Check<'_> {
         let is_parent = |other: &&ReceivedSpan| other.span_id == *id && other.trace_id == span.trace_id;
         let Some(parent) = self.spans.iter().find(is_parent) else {
             let late = |name: &String| self.registry.spans.iter().any(|span| span.name == *name && span.at_end);
-            let may_miss = allows("remote") || declared.parents.iter().any(late);
+            let may_miss = declared.parents.iter().any(late);
             return (!may_miss).then(|| "the parent is missing".to_owned());
         };
         let name = self.declared(parent).map_or(&parent.name, |parent| &parent.name);
@@ -126,17 +117,12 @@ impl Check<'_> {
                 found.push(format!("unknown attribute {key}"));
                 continue;
             };
-            if !applies(one, self.convention) {
-                found.push(format!("{key} is not of {}", self.convention));
-            }
             if one.level == Level::Failed && !failed {
                 found.push(format!("{key} though it did not fail"));
             }
             found.extend(self.value(key, value));
         }
-        let required = uses
-            .iter()
-            .filter(|one| one.level == Level::Required && applies(one, self.convention));
+        let required = uses.iter().filter(|one| one.level == Level::Required);
         let missing = required.filter(|one| !attributes.contains_key(&one.key));
         found.extend(missing.map(|one| format!("{} is missing", one.key)));
         found
@@ -214,10 +200,6 @@ fn is_named(span: &ReceivedSpan, declared: &Declared) -> bool {
         }
     }
     span.name == name
-}
-
-fn applies(one: &Use, convention: &str) -> bool {
-    one.conventions.is_empty() || one.conventions.iter().any(|other| other == convention)
 }
 
 fn kind_of(kind: SpanKind) -> Option<Kind> {

@@ -202,10 +202,13 @@ true
 {{- end }}
 {{- end }}
 
-{{/* The Secret with the certificate of the metrics; empty when each replica makes its own. */}}
+{{/* The Secret with the certificate of the metrics; empty when they are served without TLS. */}}
 {{- define "csi-attacher-operator.metricsSecret" -}}
 {{- with .Values.metrics.secure }}
-{{- if and .enabled (or .certificate.secretName .certManager.enabled) }}
+{{- if .enabled }}
+{{- if not (or .certificate.secretName .certManager.enabled) }}
+{{- fail "metrics.secure.enabled needs a certificate: set metrics.secure.certManager.enabled with its issuerRef, or metrics.secure.certificate.secretName to a Secret of the type kubernetes.io/tls" }}
+{{- end }}
 {{- .certificate.secretName | default (printf "%s-metrics-tls" (include "csi-attacher-operator.fullname" $)) }}
 {{- end }}
 {{- end }}
@@ -239,7 +242,6 @@ bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 {{- end }}
 tlsConfig:
   {{- $secret := include "csi-attacher-operator.metricsSecret" .root }}
-  {{- if $secret }}
   {{- with $secure.certificate.ca }}
   ca:
     secret:
@@ -247,10 +249,6 @@ tlsConfig:
       key: {{ . }}
   {{- end }}
   serverName: {{ first (include "csi-attacher-operator.metricsNames" .root | fromYamlArray) }}
-  {{- else }}
-  # Each replica has made a certificate of its own, which nobody can check.
-  insecureSkipVerify: true
-  {{- end }}
 {{- end }}
 {{- end }}
 

@@ -216,11 +216,6 @@ impl<K: Key> Lanes<K> {
         self.all.get(lane.index()).map_or(0, |lane| lane.depth)
     }
 
-    /// The number of runs of a lane.
-    pub(super) fn running_in(&self, lane: Lane) -> usize {
-        self.all.get(lane.index()).map_or(0, |lane| lane.running)
-    }
-
     /// The number of runs of all lanes.
     pub(super) fn running(&self) -> usize {
         self.running

@@ -29,11 +29,6 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (lane, depth);
     }
 
-    /// The number of runs of this lane is now `running`.
-    fn in_flight(&self, lane: Lane, running: usize) {
-        let _ = (lane, running);
-    }
-
     /// A key was handed out so long after it became ready.
     fn waited(&self, lane: Lane, waited: Duration) {
         let _ = (lane, waited);

@@ -118,14 +118,12 @@ impl<K: Key> Places<K> {
     /// Tells of a start that [`Self::pop`] counted.
     pub(super) fn started(&self, lane: Lane, waited: Duration) {
         self.observer.depth(lane, self.lanes.depth(lane));
-        self.observer.in_flight(lane, self.lanes.running_in(lane));
         self.observer.waited(lane, waited);
     }
 
     /// Counts and tells the end of a run.
     pub(super) fn release(&mut self, lane: Lane, group: Option<&Group>, worked: Duration) {
         self.lanes.release(lane, group);
-        self.observer.in_flight(lane, self.lanes.running_in(lane));
         self.observer.worked(lane, worked);
     }
 

@@ -1,14 +1,13 @@
-//! The certificate that the metrics are served with: from files, followed when they change, or made at the start.
+//! The certificate that the metrics are served with: from files, followed when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::generate_simple_self_signed;
 use ring::digest::{Context, SHA256};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring::default_provider};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -57,9 +56,6 @@ pub enum CertificateError {
         /// That of the certificate.
         certificate: String,
     },
-    /// None could be made.
-    #[error("cannot make a certificate: {0}")]
-    SelfSigned(#[from] rcgen::Error),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
@@ -70,15 +66,6 @@ pub enum CertificateError {
 pub struct Certificates(pub(super) watch::Receiver<Option<Arc<ServerConfig>>>);
 
 impl Certificates {
-    /// Makes a certificate that nobody has signed, for these names. Its key is in memory only, so that it may live as long
-    /// as the process.
-    pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
-        let made = generate_simple_self_signed(names)?;
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        let config = server_config(vec![made.cert.der().clone()], key.into(), provider())?;
-        Ok(Self(watch::channel(Some(Arc::new(config))).1))
-    }
-
     /// Reads the certificate from files, and again when they change, until `stopped`. Files that cannot be used leave the
     /// certificate before them in use, and are told; without one before them `check` fails and no connection is answered.
     pub async fn follow(files: CertificateFiles, check: CheckHandle, stopped: CancellationToken) -> Self {

@@ -18,7 +18,7 @@ use super::answer::{Answer, Exposition};
 use super::listener::{self, Endpoint, Transport};
 use crate::telemetry::metrics::Metrics;
 
-pub use certificate::{CertificateError, CertificateFiles, Certificates};
+pub use certificate::{CertificateFiles, Certificates};
 pub use gatekeeper::{ApiServer, Fault, Gatekeeper, Judge, Verdict};
 
 use gatekeeper::Access;

@@ -169,7 +169,9 @@ async fn each_token_is_answered_as_it_deserves() {
 
 #[tokio::test]
 async fn plain_http_is_not_answered() {
-    let server = start(Certificates::self_signed(vec![NAME.to_owned()]).unwrap()).await;
+    let files = Files::new();
+    files.write(&pair());
+    let server = start(files.follow().await).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer good\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -182,7 +184,9 @@ async fn plain_http_is_not_answered() {
 
 #[tokio::test]
 async fn an_older_tls_is_refused() {
-    let server = start(Certificates::self_signed(vec![NAME.to_owned()]).unwrap()).await;
+    let files = Files::new();
+    files.write(&pair());
+    let server = start(files.follow().await).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     // A ClientHello of TLS 1.1 with one cipher and no extension.
     let mut hello = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
@@ -333,8 +337,10 @@ impl rustls::client::danger::ServerCertVerifier for Anything {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_made_serves_tls_1_2_and_1_3() {
-    let server = start(Certificates::self_signed(vec![NAME.to_owned()]).unwrap()).await;
+async fn a_certificate_serves_tls_1_2_and_1_3() {
+    let files = Files::new();
+    files.write(&pair());
+    let server = start(files.follow().await).await;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -16,14 +16,8 @@ pub struct TracingSpec {
     #[schemars(range(min = 0, max = rules::MILLION))]
     pub samples_per_million: Option<i64>,
 
-    /// Lifecycle: one trace for the life of an attach and one for that of a detach, with all attempts in it. Attempt: a
-    /// trace for each attempt, linked with each other, for tracing backends that dislike long traces.
-    #[schemars(extend("default" = "Lifecycle"))]
-    pub model: TraceModel,
-
     /// What is done with a trace context found in the annotations of a VolumeAttachment or its PersistentVolume. Link:
-    /// the trace is linked with it. Parent: the trace becomes a part of it; only for annotations that no stranger can
-    /// write. Ignore: nothing.
+    /// the trace is linked with it. Ignore: nothing.
     #[schemars(extend("default" = "Link"))]
     pub annotation_mode: AnnotationMode,
 
@@ -60,7 +54,6 @@ impl Default for TracingSpec {
     fn default() -> Self {
         Self {
             samples_per_million: None,
-            model: TraceModel::default(),
             annotation_mode: AnnotationMode::default(),
             annotations: rules::TRACE_ANNOTATIONS.map(str::to_owned).to_vec(),
             outgoing_annotation: true,
@@ -72,26 +65,15 @@ impl Default for TracingSpec {
     }
 }
 
-/// What one trace covers.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[schemars(inline)]
-pub enum TraceModel {
-    /// The life of an attach, or of a detach.
-    #[default]
-    Lifecycle,
-    /// One attempt.
-    Attempt,
-}
-
 /// What is done with a trace context that somebody put on an object.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum AnnotationMode {
-    /// Our trace is linked with it.
+    /// Our trace is linked with it. `Parent`, which is no more, is read as this, so that an object that was stored with it
+    /// is served.
     #[default]
+    #[serde(alias = "Parent")]
     Link,
-    /// Our trace becomes a part of it.
-    Parent,
     /// Nothing.
     Ignore,
 }

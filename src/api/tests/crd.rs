@@ -126,7 +126,7 @@ fn the_schema_fills_in_the_same_defaults_as_the_types() {
             },
             "deletionPolicy": "Orphan",
             "tracing": {
-                "model": "Lifecycle", "annotationMode": "Link",
+                "annotationMode": "Link",
                 "annotations": ["tracing.k8s.io/traceparent", "opentelemetry.io/traceparent"],
                 "outgoingAnnotation": true, "maxAttemptsPerTrace": 50, "maxTraceAge": "1h",
                 "redact": {"volumeID": "None", "names": "None"}, "errorSuffix": false,

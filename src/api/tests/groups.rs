@@ -206,6 +206,13 @@ fn the_fields_that_were_removed_are_ignored_and_the_others_count() {
     let without = of(serde_json::json!({"samplesPerMillion": 7, "redact": {"names": "Hash"}}));
     assert_eq!(with, without);
     assert_eq!(with.unwrap().tracing.samples_per_million, Some(7));
+    for model in ["Lifecycle", "Attempt"] {
+        let with = serde_json::json!({"model": model, "samplesPerMillion": 7, "redact": {"names": "Hash"}});
+        assert_eq!(of(with), without, "{model}");
+    }
+    // A value that was removed is read as the default.
+    let with = serde_json::json!({"annotationMode": "Parent", "samplesPerMillion": 7, "redact": {"names": "Hash"}});
+    assert_eq!(of(with), without);
     // Not even values that were refused get into the way.
     assert!(of(serde_json::json!({"endpoint": 7, "protocol": "thrift"})).is_ok());
 }

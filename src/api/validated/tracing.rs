@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::check::Checker;
 use super::problem::Problem;
-use crate::api::attacher_config::{AnnotationMode, Redaction, TraceModel, TracingSpec};
+use crate::api::attacher_config::{AnnotationMode, Redaction, TracingSpec};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
@@ -14,8 +14,6 @@ use crate::api::rules;
 pub struct Tracing {
     /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
     pub samples_per_million: Option<u32>,
-    /// What one trace covers.
-    pub model: TraceModel,
     /// What is done with a trace context in annotations.
     pub annotation_mode: AnnotationMode,
     /// Keys that are looked at for one, each ending in `traceparent`.
@@ -60,7 +58,6 @@ impl Checker {
         }
         Tracing {
             samples_per_million: self.samples(spec.samples_per_million),
-            model: spec.model,
             annotation_mode: spec.annotation_mode,
             annotations: spec.annotations.clone(),
             outgoing_annotation: spec.outgoing_annotation,

@@ -104,7 +104,6 @@ impl Scene {
             metrics,
             tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
-            config_trace: crate::driver::ConfigTrace::default(),
         };
         let mut spec = AttacherConfigSpec::new("unix:///model");
         edit(&mut spec);

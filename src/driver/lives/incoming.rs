@@ -15,7 +15,7 @@ const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
 
 /// What is found on the attachment and on its volume, in this order and in that of the keys; each once. `metrics` counts.
-pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: Option<&Metrics>) -> Vec<SpanContext> {
+pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: &Metrics) -> Vec<SpanContext> {
     if tracing.annotation_mode == AnnotationMode::Ignore {
         return Vec::new();
     }
@@ -35,9 +35,7 @@ pub(super) fn contexts(snapshot: &Snapshot, tracing: &Tracing, metrics: Option<&
             let Some((context, result)) = read(annotations, key) else {
                 continue;
             };
-            if let Some(metrics) = metrics {
-                metrics.trace_context_extracted(kind, result);
-            }
+            metrics.trace_context_extracted(kind, result);
             let is_new = |context: &SpanContext| {
                 let same = |other: &SpanContext| {
                     other.trace_id() == context.trace_id() && other.span_id() == context.span_id()

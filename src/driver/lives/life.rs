@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
-use super::ids::{attach_of, derived, identity, known_epoch, leaving, parent_of};
+use super::ids::{known_epoch, leaving, root_of};
 use super::start::Start;
 use super::{incoming, root, wall};
-use crate::api::TraceModel;
 use crate::api::validated::Tracing;
 use crate::decide::DriverFacts;
 use crate::driver::report::Operation;
@@ -69,16 +68,9 @@ pub(in crate::driver) struct Life {
     pub operation: Operation,
     /// What is known of the attachment.
     pub subject: Snapshot,
-    pub model: TraceModel,
     /// The ids of its trace and root.
     pub own: Identity,
     pub epoch: u32,
-    /// That of the AttacherConfig, if there is one.
-    pub generation: Option<i64>,
-    /// What the root belongs to, when that is a span of somebody else.
-    pub parent: Option<SpanContext>,
-    /// What others put on the objects.
-    pub incoming: Vec<SpanContext>,
     /// What the root is linked to.
     pub links: Vec<SpanContext>,
     pub sampled: bool,
@@ -116,26 +108,18 @@ impl Life {
     ) -> Self {
         let operation = Operation::of(snapshot);
         let attachment = &*snapshot.attachment;
-        let incoming = incoming::contexts(snapshot, tracing, Some(metrics));
-        let parent = parent_of(&incoming, tracing);
-        let adopted = parent.as_ref().map(SpanContext::trace_id);
-        let epoch = known_epoch(attachment, operation, adopted);
+        let epoch = known_epoch(attachment, operation);
         let start = Start::of(attachment, operation, run, facts, epoch);
-        let outside = incoming.iter().skip(usize::from(parent.is_some())).cloned();
-        let mut links: Vec<SpanContext> = outside.collect();
+        let mut links = incoming::contexts(snapshot, tracing, metrics);
         match operation {
-            Operation::Attach => links.extend(leaving(tracer, snapshot, adopted)),
-            Operation::Detach => links.extend(attach_of(tracer, attachment, adopted, tracing.model)),
+            Operation::Attach => links.extend(leaving(tracer, snapshot)),
+            Operation::Detach => links.push(root_of(tracer, attachment, Operation::Attach)),
         }
         Self {
             operation,
             subject: root::slim(snapshot),
-            model: tracing.model,
-            own: identity(operation, &attachment.uid, epoch, adopted),
+            own: Identity::derive(operation.as_str(), &attachment.uid, epoch),
             epoch,
-            generation: None,
-            parent,
-            incoming,
             links,
             sampled: false,
             started: start.at,
@@ -158,39 +142,15 @@ impl Life {
         same && !self.closed && self.operation == Operation::of(snapshot)
     }
 
-    /// Whether somebody else samples a trace that this one is to belong to, or to be linked to.
-    pub fn asks_to_be_sampled(&self) -> bool {
-        self.incoming.iter().any(SpanContext::is_sampled)
-    }
-
     /// The context of the root.
     pub fn root_context(&self) -> SpanContext {
-        let own = self.own.context(self.sampled);
-        match &self.parent {
-            None => own,
-            Some(parent) => SpanContext::new(
-                own.trace_id(),
-                own.span_id(),
-                own.trace_flags(),
-                true,
-                parent.trace_state().clone(),
-            ),
-        }
-    }
-
-    /// What others are linked to: the root or, without one, the last attempt.
-    pub fn context_for_others(&self) -> SpanContext {
-        match (self.model, &self.previous) {
-            (TraceModel::Attempt, Some(attempt)) => attempt.clone(),
-            _ => self.root_context(),
-        }
+        self.own.context(self.sampled)
     }
 
     /// Whether the trace of this epoch is as large or as old as it may be.
     pub fn is_full(&self, tracing: &Tracing, now: Timestamp) -> bool {
         let age = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
-        self.model == TraceModel::Lifecycle
-            && self.attempts > 0
+        self.attempts > 0
             && self.epoch + 1 < EPOCHS
             && (self.attempts >= tracing.max_attempts.get() || age > tracing.max_age)
     }
@@ -202,20 +162,12 @@ impl Life {
         facts: &DriverFacts,
         links: &[SpanContext],
         now: Timestamp,
-        decide: impl FnOnce(&Self) -> bool,
     ) -> SpanContext {
         let former = self.root_context();
         let mut next = Self {
             epoch: self.epoch + 1,
-            own: identity(
-                self.operation,
-                &self.subject.attachment.uid,
-                self.epoch + 1,
-                self.parent.as_ref().map(SpanContext::trace_id),
-            ),
+            own: Identity::derive(self.operation.as_str(), &self.subject.attachment.uid, self.epoch + 1),
             subject: self.subject.clone(),
-            parent: self.parent.clone(),
-            incoming: self.incoming.clone(),
             links: vec![former],
             previous: self.previous.clone(),
             plan: self.plan.clone(),
@@ -226,7 +178,7 @@ impl Life {
             attempts: 0,
             ..*self
         };
-        next.sampled = decide(&next);
+        next.sampled = tracer.samples(next.own.trace_id);
         let continued = next.root_context();
         let links: Vec<SpanContext> = links.iter().cloned().chain([continued.clone()]).collect();
         self.export(tracer, facts, Outcome::Continued, &links, now);
@@ -237,17 +189,10 @@ impl Life {
     /// Opens the span of an attempt. It begins when the key was handed out, before anything was looked at.
     pub fn attempt(&mut self, tracer: &Tracer, run: &Run<AttacherKey>) -> Span {
         let root = self.root_context();
-        let mut links: Vec<SpanContext> = self.previous.iter().cloned().collect();
-        let parent = match self.model {
-            TraceModel::Lifecycle => Some(&root),
-            TraceModel::Attempt => {
-                links.extend(self.links.iter().cloned());
-                self.parent.as_ref()
-            }
-        };
+        let links: Vec<SpanContext> = self.previous.iter().cloned().collect();
         let span = tracer.open(Opening {
             start: Some(SystemTime::from(wall(run.started()).max(self.started))),
-            parent,
+            parent: Some(&root),
             links: &links,
             sampled: Some(self.sampled),
             ..Opening::new(attempt_name(self.operation), SpanKind::Consumer)
@@ -289,14 +234,12 @@ pub(super) fn attempt_name(operation: Operation) -> &'static str {
 }
 
 /// The span of an attempt at what was settled already: the life is over, so that it stands for itself and points to that.
-pub(super) fn repair(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot, tracing: &Tracing) -> Span {
+pub(super) fn repair(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
     let operation = Operation::of(snapshot);
-    let life = (tracing.model == TraceModel::Lifecycle).then(|| derived(tracer, snapshot, tracing));
-    let noted = attach_of(tracer, &snapshot.attachment, None, TraceModel::Attempt);
-    let links: Vec<SpanContext> = life.or(noted).into_iter().collect();
+    let life = root_of(tracer, &snapshot.attachment, operation);
     tracer.open(Opening {
         start: Some(SystemTime::from(wall(run.started()))),
-        links: &links,
+        links: &[life],
         ..Opening::new(attempt_name(operation), SpanKind::Consumer)
     })
 }

@@ -20,11 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
-use super::config_trace::ConfigTrace;
 use super::report::Operation;
-use crate::api::TraceModel;
 use crate::api::validated::DriverConfig;
-use crate::budget::Budget;
 use crate::clock;
 use crate::decide::DriverFacts;
 use crate::objects::{Attachment, Volume};
@@ -39,8 +36,6 @@ use recent::Recent;
 
 /// Lives that are remembered at the same time; of those beyond, each attempt stands for itself in the same trace.
 const MOST: usize = 100_000;
-/// Traces in a second that are sampled only because somebody else samples theirs.
-const RAISED_PER_SECOND: f64 = 1.0;
 
 /// A life that is being worked on.
 pub(in crate::driver) type Handle = Arc<Mutex<Life>>;
@@ -54,14 +49,12 @@ struct Inner {
     tracer: Tracer,
     metrics: Metrics,
     config: watch::Receiver<Arc<DriverConfig>>,
-    config_trace: ConfigTrace,
     /// By the name of the attachment.
     pending: Mutex<HashMap<Arc<str>, Handle>>,
     /// How many there are, to be read without the lock.
     count: AtomicUsize,
     /// The last detach of each volume.
     detached: Mutex<Recent>,
-    raised: Mutex<Budget>,
 }
 
 /// What an attempt begins with.
@@ -88,22 +81,15 @@ impl Lives {
         tracer: Tracer,
         metrics: Metrics,
         config: watch::Receiver<Arc<DriverConfig>>,
-        config_trace: ConfigTrace,
     ) -> Self {
         Self(Arc::new(Inner {
             facts,
             tracer,
             metrics,
             config,
-            config_trace,
             pending: Mutex::default(),
             count: AtomicUsize::new(0),
             detached: Mutex::default(),
-            raised: Mutex::new(Budget::new(
-                RAISED_PER_SECOND,
-                1.0,
-                tokio::time::Instant::now().into_std(),
-            )),
         }))
     }
 
@@ -145,10 +131,10 @@ impl Lives {
         let tracer = self.tracer_about(snapshot);
         let settings = self.0.config.borrow().clone();
         if !tracer.is_enabled() {
-            return self.untold(&tracer, snapshot, &settings);
+            return Begun::untold();
         }
         if repairs {
-            let span = life::repair(&tracer, run, snapshot, &settings.tracing);
+            let span = life::repair(&tracer, run, snapshot);
             return Begun {
                 span,
                 ..Begun::untold()
@@ -160,7 +146,7 @@ impl Lives {
             let now = clock::now();
             let rolled = life.is_full(&settings.tracing, now).then(|| {
                 let links = self.predecessors(&life);
-                life.roll_over(&tracer, &self.0.facts, &links, now, |life| self.decide(&tracer, life))
+                life.roll_over(&tracer, &self.0.facts, &links, now)
             });
             (life.attempt(&tracer, run), rolled)
         };
@@ -192,10 +178,7 @@ impl Lives {
         }
         let mut life = Life::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
         life.links.extend(self.predecessors(&life));
-        let (generation, of_config) = self.0.config_trace.newest();
-        life.generation = generation;
-        life.links.extend(of_config);
-        life.sampled = self.decide(tracer, &life);
+        life.sampled = tracer.samples(life.own.trace_id);
         let handle = Arc::new(Mutex::new(life));
         let mut pending = self.0.pending.lock();
         if pending.len() < MOST {
@@ -203,13 +186,6 @@ impl Lives {
             self.0.count.store(pending.len(), Ordering::Relaxed);
         }
         handle
-    }
-
-    /// Whether the trace of a life is sampled. Whoever may annotate an object can ask for that, so that it is granted to a
-    /// few only, whatever the sampler says.
-    fn decide(&self, tracer: &Tracer, life: &Life) -> bool {
-        let now = tokio::time::Instant::now().into_std();
-        tracer.samples(life.own.trace_id) || (life.asks_to_be_sampled() && self.0.raised.lock().take(now))
     }
 
     /// What an attach follows on: the last detach of its volume.
@@ -224,7 +200,7 @@ impl Lives {
 
     fn remember_detach(&self, snapshot: &Snapshot, handle: &Handle) {
         if let Some(volume) = super::report::volume_handle(snapshot) {
-            let context = handle.lock().context_for_others();
+            let context = handle.lock().root_context();
             self.0.detached.lock().put(volume, context);
         }
     }
@@ -303,34 +279,20 @@ impl Lives {
         }
     }
 
-    /// Tells nothing; but where only our own telemetry is off (OTEL_SDK_DISABLED), the context that came in goes on to the
-    /// driver and to the API server, as through any other program on its way.
-    fn untold(&self, tracer: &Tracer, snapshot: &Snapshot, settings: &DriverConfig) -> Begun {
-        if !tracer.passes_on() {
-            return Begun::untold();
-        }
-        let found = incoming::contexts(snapshot, &settings.tracing, Some(&self.0.metrics));
-        let span = found.into_iter().next().map(|context| tracer.pass_on(context));
-        Begun {
-            span: span.unwrap_or_default(),
-            ..Begun::untold()
-        }
-    }
-
     /// What a line about an attachment names while no attempt is made: the root of its life.
     pub fn context_of(&self, snapshot: &Snapshot) -> Option<SpanContext> {
-        if !self.tracer().is_enabled() {
+        let tracer = self.tracer();
+        if !tracer.is_enabled() {
             return None;
         }
         let known = self.0.pending.lock().get(&snapshot.attachment.name).cloned();
         if let Some(known) = known {
             let life = known.lock();
             if life.is_about(snapshot) {
-                return Some(life.context_for_others());
+                return Some(life.root_context());
             }
         }
-        let tracing = self.0.config.borrow().tracing.clone();
-        (tracing.model == TraceModel::Lifecycle).then(|| ids::derived(&self.tracer(), snapshot, &tracing))
+        Some(ids::root_of(&tracer, &snapshot.attachment, Operation::of(snapshot)))
     }
 
     /// How many lives are remembered.

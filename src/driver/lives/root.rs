@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use std::time::SystemTime;
 
 use super::life::{Life, Outcome};
-use crate::api::TraceModel;
 use crate::decide::{DriverFacts, Neighbours};
 use crate::driver::report::{self, Operation};
 use crate::objects::{Source, Volume, VolumeSource};
@@ -29,8 +28,7 @@ pub(super) fn slim(snapshot: &Snapshot) -> Snapshot {
 }
 
 impl Life {
-    /// Exports the root of the epoch. Only what the trace was sampled for is made, and a life of attempts that stand for
-    /// themselves has no root.
+    /// Exports the root of the epoch, if its trace is sampled.
     pub(super) fn export(
         &self,
         tracer: &Tracer,
@@ -39,7 +37,7 @@ impl Life {
         links: &[SpanContext],
         end: Timestamp,
     ) {
-        if !self.sampled || self.model == TraceModel::Attempt {
+        if !self.sampled {
             return;
         }
         let mut all: Vec<SpanContext> = self.links.clone();
@@ -50,7 +48,6 @@ impl Life {
         };
         let mut span = tracer.open(Opening {
             start: Some(SystemTime::from(self.started)),
-            parent: self.parent.as_ref(),
             identity: Some(self.own),
             links: &all,
             sampled: Some(true),
@@ -66,9 +63,6 @@ impl Life {
         span.set(attr::OUTCOME, outcome.as_str());
         span.set(attr::ATTEMPTS, self.attempts);
         span.set(attr::EPOCH, self.epoch);
-        if let Some(generation) = self.generation {
-            span.set(attr::CONFIG_GENERATION, generation);
-        }
         span.set(attr::OBSERVE_LAG, self.lag);
         span.set(attr::START_SOURCE, self.source);
         let registered = self.subject.node.as_ref().and_then(|node| node.node_id(&facts.name));

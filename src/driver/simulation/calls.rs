@@ -12,7 +12,7 @@ use super::mutants::{Flaw, has_flaw};
 use super::process::Process;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
-use crate::csi::{Asked, CallError, ListedVolume, VolumePage};
+use crate::csi::{CallError, ListedVolume, VolumePage};
 use crate::decide::{Place, PublishRequest};
 use crate::driver::calls::Calls;
 use crate::kubernetes::SecretData;
@@ -321,11 +321,10 @@ impl Calls for ModelDriver {
     fn list_volumes<'a>(
         &'a self,
         _max_entries: i32,
-        page: Asked<'a>,
+        token: &'a str,
         _deadline: Duration,
-        _parent: &'a Span,
     ) -> BoxFuture<'a, Result<VolumePage, CallError>> {
-        Box::pin(self.page(page.token))
+        Box::pin(self.page(token))
     }
 }
 

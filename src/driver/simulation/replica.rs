@@ -97,7 +97,6 @@ impl Replica {
             events: Events::disabled(),
             tracer: Tracer::disabled(),
             logs: DriverLogs::default(),
-            config_trace: crate::driver::ConfigTrace::default(),
         };
         let office = Office {
             client,

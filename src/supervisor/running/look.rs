@@ -11,7 +11,7 @@ use crate::clock;
 use crate::driver::Phase;
 use crate::supervisor::Name;
 use crate::supervisor::deletion::Remaining;
-use crate::supervisor::gauges::{self, Most};
+use crate::supervisor::gauges;
 use crate::supervisor::plan::Problem;
 use crate::supervisor::saturation::Saturation;
 use crate::supervisor::status::{self, Facts};
@@ -66,7 +66,6 @@ impl Drivers {
     /// Looks at the queue of every driver: sets the gauges of those that are known by name, and finds out which limits
     /// make work wait.
     pub fn look(&mut self) {
-        let mut most = Most::default();
         for running in self.running.values_mut() {
             // Locked to the end: who takes the queue away removes the gauges afterwards, and they must not come back.
             let queue = running.queue.lock();
@@ -75,7 +74,6 @@ impl Drivers {
                 continue;
             };
             let stats = queue.stats();
-            most.add(&running.config);
             running.saturation.observe(&stats, &running.config, Instant::now());
             let plugin = running.status.borrow().plugin.clone();
             if let Some(plugin) = plugin {
@@ -83,7 +81,6 @@ impl Drivers {
                 gauges::set_saturated(&self.context, &plugin.name, &running.saturation);
             }
         }
-        most.show(&self.context.metrics);
     }
 
     /// What of a driver is to be detached or released; unknown before the first complete list.

@@ -36,7 +36,6 @@ pub(super) fn drivers_over(store: Store) -> Drivers {
         metrics,
         tracer: Tracer::disabled(),
         logs: crate::telemetry::DriverLogs::default(),
-        config_trace: crate::driver::ConfigTrace::default(),
     })
 }
 

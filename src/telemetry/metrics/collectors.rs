@@ -29,7 +29,6 @@ impl Collector for SpanCollector {
             ("export_failed", counts.export_failed),
             ("queue_full", counts.queue_full),
             ("shutdown", counts.shutdown),
-            ("filtered", counts.filtered),
         ];
         for (result, spans) in results {
             ConstCounter::new(spans).encode(family.encode_family(&[("result", result)])?)?;

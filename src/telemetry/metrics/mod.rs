@@ -2,13 +2,12 @@
 //!
 //! Names, labels and buckets of the incumbent (csi-lib-utils, client-go) are kept exactly where they exist, because
 //! dashboards and alerts depend on them. Callers say what happened and never touch a label. Labels take only bounded
-//! values: no object names, no volume ids. This module must not compute state: gauges over state are set by a callback
-//! at scrape time ([`Metrics::on_scrape`]).
+//! values: no object names, no volume ids. This module must not compute state: gauges over state are set by who
+//! knows it.
 
 mod collectors;
 mod configs;
 mod context;
-mod controllers;
 mod exposition;
 mod families;
 mod family;
@@ -22,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -37,8 +36,6 @@ use crate::objects::InTreePlugin;
 use configs::ConfigFamilies;
 use context::ContextFamilies;
 pub use context::Extraction;
-use controllers::ControllerFamilies;
-pub use controllers::{Controller, ControllerSeries, Reconciled};
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
 use family::{Labels, labels, of_driver};
 pub use insight::Listed;
@@ -71,17 +68,17 @@ const CAUSES: [&str; 10] = [
 /// Value of the label `outcome` of what came to its end.
 const SUCCEEDED: &str = "succeeded";
 
-type ScrapeCallback = dyn Fn(&Metrics) + Send + Sync;
-
 /// All metrics of the process. A clone is one reference count.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Registry,
-    callbacks: RwLock<Vec<Arc<ScrapeCallback>>>,
-    /// One scrape at a time, so that two cannot mix the gauges their callbacks set.
+    /// One scrape at a time: each holds the whole text.
     scrape: Mutex<()>,
+    /// What a test does in each scrape.
+    #[cfg(test)]
+    hook: Mutex<Option<Box<dyn Fn() + Send>>>,
     queue: QueueFamilies,
     lane: LaneFamilies,
     context: ContextFamilies,
@@ -90,7 +87,6 @@ struct Inner {
     connection: ConnectionFamilies,
     rest: RestFamilies,
     lease: LeaseFamilies,
-    controllers: ControllerFamilies,
     configs: ConfigFamilies,
     exemplars: ExemplarFilter,
 }
@@ -128,28 +124,28 @@ impl Metrics {
             connection: ConnectionFamilies::register(&mut registry),
             rest: RestFamilies::register(&mut registry),
             lease: LeaseFamilies::register(&mut registry),
-            controllers: ControllerFamilies::register(&mut registry),
             configs: ConfigFamilies::register(&mut registry),
             exemplars,
-            callbacks: RwLock::default(),
             scrape: Mutex::new(()),
+            #[cfg(test)]
+            hook: Mutex::default(),
             registry,
         };
         Self(Arc::new(inner))
     }
 
-    /// Registers a function that sets gauges just before each scrape is encoded. It must not block and must not call
-    /// [`Metrics::on_scrape`] or encode. It lives as long as the metrics do: it should hold weak references.
-    pub fn on_scrape(&self, callback: Box<ScrapeCallback>) {
-        self.0.callbacks.write().push(Arc::from(callback));
+    /// Has a test do something in each scrape.
+    #[cfg(test)]
+    pub(crate) fn in_each_scrape(&self, hook: Box<dyn Fn() + Send>) {
+        *self.0.hook.lock() = Some(hook);
     }
 
     /// The exposition in OpenMetrics 1.0 ([`OPENMETRICS_CONTENT_TYPE`]).
     pub fn encode_openmetrics(&self) -> String {
         let _one = self.0.scrape.lock();
-        let callbacks = self.0.callbacks.read().clone();
-        for callback in callbacks {
-            callback(self);
+        #[cfg(test)]
+        if let Some(hook) = &*self.0.hook.lock() {
+            hook();
         }
         let mut text = String::new();
         // Writing to a String cannot fail; an encoder's own error must not take the endpoint away.

@@ -1,4 +1,5 @@
-//! Work queues, named as in client-go, with the driver as one more label: a sum by `name` is what the Go sidecars show.
+//! Work queues, named as in client-go, with the driver as one more label: a sum by `name` is what the Go sidecars show; and the
+//! faults of ours in what they hand out.
 
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(super) struct QueueFamilies {
     pub(super) work: DriverFamily<Histogram>,
     pub(super) unfinished: DriverFamily<FloatGauge>,
     pub(super) longest: DriverFamily<FloatGauge>,
+    pub(super) panics: DriverFamily<Counter>,
 }
 
 impl QueueFamilies {
@@ -52,6 +54,10 @@ impl QueueFamilies {
         let mut counter = |name, help| per_driver(registry, name, help, Counter::default);
         let adds = counter("workqueue_adds", "Total number of adds handled by workqueue");
         let retries = counter("workqueue_retries", "Total number of retries handled by workqueue");
+        let panics = counter(
+            "csi_attacher_reconcile_panics",
+            "Number of reconciles that ended by a fault of the operator",
+        );
         let mut seconds = |name, help| per_driver(registry, name, help, FloatGauge::default);
         let unfinished = seconds(
             "workqueue_unfinished_work_seconds",
@@ -75,6 +81,7 @@ impl QueueFamilies {
             work,
             unfinished,
             longest,
+            panics,
         }
     }
 
@@ -86,6 +93,7 @@ impl QueueFamilies {
         self.work.forget(driver);
         self.unfinished.forget(driver);
         self.longest.forget(driver);
+        self.panics.forget(driver);
     }
 }
 
@@ -97,6 +105,7 @@ pub struct QueueSeries {
     retries: Counter,
     wait: Histogram,
     work: Histogram,
+    panics: Counter,
 }
 
 impl QueueSeries {
@@ -124,6 +133,11 @@ impl QueueSeries {
     pub fn worked(&self, worked: Duration) {
         self.work.observe(worked.as_secs_f64());
     }
+
+    /// The work on an item ended by a fault of ours.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
 }
 
 impl Metrics {
@@ -140,6 +154,7 @@ impl Metrics {
             retries: families.retries.series(driver, labels()),
             wait: families.wait.series(driver, labels()),
             work: families.work.series(driver, labels()),
+            panics: families.panics.series(driver, labels()),
         }
     }
 

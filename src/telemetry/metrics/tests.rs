@@ -275,7 +275,6 @@ const OWN: &[&str] = &[
     "csi_attacher_driver_info{driver_name=\"d\",vendor_version=\"v1.1\",mode=\"attacher\"} 1",
     "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 1",
     "csi_attacher_trace_spans_total{result=\"exported\"} 0",
-    "csi_attacher_trace_spans_total{result=\"filtered\"} 0",
     "csi_attacher_trace_spans_total{result=\"export_failed\"} 0",
     "csi_attacher_trace_spans_total{result=\"queue_full\"} 0",
     "csi_attacher_trace_spans_total{result=\"shutdown\"} 0",

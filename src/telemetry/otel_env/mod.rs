@@ -7,7 +7,6 @@
 
 mod otlp;
 mod reader;
-mod semconv;
 mod settings;
 mod variables;
 
@@ -16,12 +15,10 @@ use std::collections::BTreeMap;
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
-pub(super) use otlp::collector_url;
 use reader::{Reader, key_values};
-pub use semconv::{Conventions, ExceptionSignal, RpcConvention};
 pub use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
-    SamplerSettings, SpanLimitSettings, Switch, TraceSettings, TransportSettings,
+    SamplerSettings, SpanLimitSettings, TraceSettings, TransportSettings,
 };
 pub use variables::VARIABLES;
 
@@ -48,10 +45,8 @@ pub struct Parsed {
 pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
     let mut reader = Reader::new(environment);
     reader.warn_about_other_signals();
-    let (switch, exporters) = reader.exporters();
     let settings = TraceSettings {
-        switch,
-        exporters,
+        exporters: reader.exporters(),
         transport: reader.transport(),
         headers: reader.headers(),
         sampler: reader.sampler(),
@@ -60,7 +55,6 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         batch: reader.batch(),
         resource: reader.resource(service_version),
         exemplars: reader.exemplars(),
-        conventions: reader.conventions(),
         sdk_log_level: reader.sdk_log_level(),
     };
     Parsed {
@@ -92,9 +86,9 @@ impl Reader<'_> {
         }
     }
 
-    fn exporters(&mut self) -> (Switch, Vec<ExporterSettings>) {
+    fn exporters(&mut self) -> Vec<ExporterSettings> {
         if self.boolean(&["OTEL_SDK_DISABLED"]) {
-            return (Switch::Disabled, Vec::new());
+            return Vec::new();
         }
         let asked = self.list("OTEL_TRACES_EXPORTER");
         let mut exporters = Vec::new();
@@ -105,14 +99,13 @@ impl Reader<'_> {
                     if otlp.is_none() && asked.is_some() {
                         self.warn(
                             "OTEL_TRACES_EXPORTER",
-                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT; only what --tracing-config-file or an \
-                             AttacherConfig names is used",
+                            "otlp needs a usable OTEL_EXPORTER_OTLP_ENDPOINT",
                         );
                     }
                     otlp.map(|settings| ExporterSettings::Otlp(Box::new(settings)))
                 }
                 "console" | "otlp/stdout" => Some(ExporterSettings::Console),
-                "none" => return (Switch::Off, Vec::new()),
+                "none" => return Vec::new(),
                 _ => {
                     self.warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none");
                     None
@@ -120,12 +113,18 @@ impl Reader<'_> {
             };
             exporters.extend(exporter.filter(|exporter| !exporters.contains(exporter)));
         }
-        (Switch::On, exporters)
+        exporters
     }
 
-    fn sampler(&mut self) -> Option<SamplerSettings> {
+    fn sampler(&mut self) -> SamplerSettings {
+        const ALL: SamplerSettings = SamplerSettings {
+            root: RootSampler::AlwaysOn,
+            parent_based: true,
+        };
         let name = "OTEL_TRACES_SAMPLER";
-        let chosen = self.text(name)?.to_ascii_lowercase();
+        let Some(chosen) = self.text(name).map(str::to_ascii_lowercase) else {
+            return ALL;
+        };
         let (parent_based, root) = match chosen.strip_prefix("parentbased_") {
             Some(root) => (true, root),
             None => (false, chosen.as_str()),
@@ -136,10 +135,10 @@ impl Reader<'_> {
             "traceidratio" => RootSampler::Ratio(self.ratio()),
             _ => {
                 self.warn(name, "expected [parentbased_]always_on, always_off or traceidratio");
-                return None;
+                return ALL;
             }
         };
-        Some(SamplerSettings { root, parent_based })
+        SamplerSettings { root, parent_based }
     }
 
     fn ratio(&mut self) -> f64 {

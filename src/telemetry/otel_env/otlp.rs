@@ -105,7 +105,7 @@ impl Reader<'_> {
 }
 
 /// The URL when it names an HTTP host.
-pub(in crate::telemetry) fn collector_url(text: &str) -> Option<String> {
+fn collector_url(text: &str) -> Option<String> {
     let uri: Uri = text.parse().ok()?;
     let http = matches!(uri.scheme_str(), Some("http" | "https"));
     (http && uri.host().is_some_and(|host| !host.is_empty())).then(|| text.to_owned())

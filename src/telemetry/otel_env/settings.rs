@@ -6,22 +6,19 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::semconv::Conventions;
 use crate::telemetry::metrics::ExemplarFilter;
 
 /// Everything the environment says about traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// Whether there may be traces at all.
-    pub switch: Switch,
-    /// Where spans go; empty when the environment does not say, so that others may.
+    /// Where spans go; nothing is traced when that is nowhere.
     pub exporters: Vec<ExporterSettings>,
     /// How collectors are talked to.
     pub transport: TransportSettings,
     /// Extra headers for the collector of the process; values are marked sensitive, so that Debug hides them.
     pub headers: HeaderMap,
-    /// Which traces are kept, when the environment says so.
-    pub sampler: Option<SamplerSettings>,
+    /// Which traces are kept, where the AttacherConfig does not say.
+    pub sampler: SamplerSettings,
     /// What is sent along with outgoing calls.
     pub propagators: Propagators,
     /// Limits of one span.
@@ -32,22 +29,8 @@ pub struct TraceSettings {
     pub resource: BTreeMap<String, String>,
     /// Which observations of a metric carry the id of a trace (`OTEL_METRICS_EXEMPLAR_FILTER`).
     pub exemplars: ExemplarFilter,
-    /// Which names attributes have.
-    pub conventions: Conventions,
     /// Level asked for the SDK's own log records (`OTEL_LOG_LEVEL`).
     pub sdk_log_level: Option<String>,
-}
-
-/// Whether there may be traces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Switch {
-    /// Yes, where somebody names a collector.
-    #[default]
-    On,
-    /// No (`OTEL_TRACES_EXPORTER=none`), whoever names a collector.
-    Off,
-    /// No (`OTEL_SDK_DISABLED=true`), but what comes in is passed on.
-    Disabled,
 }
 
 /// One destination of spans.

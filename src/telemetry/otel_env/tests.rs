@@ -19,6 +19,10 @@ fn otlp(parsed: &Parsed) -> &OtlpSettings {
     }
 }
 
+const KEEP_ALL: SamplerSettings = SamplerSettings {
+    root: RootSampler::AlwaysOn,
+    parent_based: true,
+};
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
 
 #[test]
@@ -26,7 +30,6 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
     let parsed = settings(&[]);
     assert_eq!(parsed.warnings, Vec::<String>::new());
     let expected = TraceSettings {
-        switch: Switch::On,
         exporters: Vec::new(),
         transport: TransportSettings {
             compression: Compression::None,
@@ -36,7 +39,7 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             client_key: None,
         },
         headers: HeaderMap::new(),
-        sampler: None,
+        sampler: KEEP_ALL,
         propagators: Propagators { trace_context: true },
         limits: SpanLimitSettings {
             value_length: 4096,
@@ -57,7 +60,6 @@ fn an_empty_environment_means_the_documented_defaults_and_no_tracing() {
             ("service.version".to_owned(), "9.9.9".to_owned()),
         ]),
         exemplars: ExemplarFilter::TraceBased,
-        conventions: Conventions::default(),
         sdk_log_level: None,
     };
     assert_eq!(parsed.settings, expected);
@@ -189,7 +191,7 @@ fn sampler_table() {
         let parsed = settings(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]);
         assert_eq!(
             parsed.settings.sampler,
-            Some(SamplerSettings { root, parent_based }),
+            SamplerSettings { root, parent_based },
             "{name} {argument}"
         );
         assert_eq!(parsed.warnings.len(), warnings, "{name} {argument}");
@@ -198,7 +200,7 @@ fn sampler_table() {
         let parsed = settings(&[("OTEL_TRACES_SAMPLER", name)]);
         assert_eq!(
             (parsed.settings.sampler, parsed.warnings.len()),
-            (None, warnings),
+            (KEEP_ALL, warnings),
             "{name}"
         );
     }

@@ -95,14 +95,11 @@ fn table<'r>(text: &mut String, registry: &Registry, uses: impl Iterator<Item = 
         let value_type = registry
             .attribute(&one.key)
             .map_or("", |attribute| type_name(attribute.value_type));
-        let mut when = match (one.level, &one.when) {
+        let when = match (one.level, &one.when) {
             (Level::Required, _) => "always".to_owned(),
             (Level::Failed, _) => "it failed".to_owned(),
             (Level::Optional, when) => when.clone().unwrap_or_default(),
         };
-        if !one.conventions.is_empty() {
-            write!(when, ", with `{}`", one.conventions.join("` or `"))?;
-        }
         writeln!(text, "| `{}` | {value_type} | {when} |", one.key)?;
     }
     Ok(())
@@ -115,7 +112,6 @@ fn kind(span: &SpanKind) -> String {
 fn parent_text(parent: &str) -> String {
     match parent {
         "none" => "nothing: it begins a trace".to_owned(),
-        "remote" => "a context that an annotation names".to_owned(),
         span => format!("`{span}`"),
     }
 }

@@ -84,9 +84,6 @@ pub struct Use {
     pub level: Level,
     /// When it is there, if it is optional.
     pub when: Option<String>,
-    /// The RPC conventions with which it is there; all of them if none is named.
-    #[serde(default)]
-    pub conventions: Vec<String>,
 }
 
 /// Whether an attribute has to be there.
@@ -112,7 +109,7 @@ pub struct SpanKind {
     pub name: String,
     /// Kind in the sense of OpenTelemetry.
     pub kind: Kind,
-    /// Names of spans that may be its parent, `none` for the beginning of a trace, `remote` for a context from elsewhere.
+    /// Names of spans that may be its parent, `none` for the beginning of a trace.
     pub parents: Vec<String>,
     /// Whether it may be exported long after its children.
     #[serde(default)]
@@ -210,8 +207,7 @@ impl Registry {
             used.extend(needs.iter().copied().chain(events).map(|one| &*one.key));
             unique(&span.name, needs.iter().map(|one| &one.key))?;
             for parent in &span.parents {
-                let known =
-                    ["none", "remote"].contains(&&**parent) || self.spans.iter().any(|span| span.name == *parent);
+                let known = parent == "none" || self.spans.iter().any(|span| span.name == *parent);
                 if !known {
                     return Err(format!("{}: there is no span {parent}", span.name));
                 }

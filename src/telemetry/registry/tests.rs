@@ -11,7 +11,7 @@ fn the_constants_are_those_of_the_registry() {
     let registry = registry().unwrap();
     assert_eq!(registry.schema_url, SCHEMA_URL);
     assert_eq!(registry.attribute(attr::QUEUE_WAIT).unwrap().constant, "QUEUE_WAIT");
-    for name in [span::ATTACH, span::CONFIG_RECONCILE, span::LIST_VOLUMES] {
+    for name in [span::ATTACH, span::VOLUME_RELEASE, span::CONTROLLER_PUBLISH_VOLUME] {
         assert!(registry.spans.iter().any(|span| span.name == name), "{name}");
     }
     assert_eq!(
@@ -40,8 +40,8 @@ fn a_mistake_in_the_file_is_told() {
     let cases = [
         (
             "key: rpc.method,",
-            "key: rpc.system,",
-            "attribute rpc.system is there twice",
+            "key: rpc.system.name,",
+            "attribute rpc.system.name is there twice",
         ),
         (
             "groups: [attachment, life]",
@@ -49,9 +49,9 @@ fn a_mistake_in_the_file_is_told() {
             "there is no group live",
         ),
         (
-            "{key: attacher.page.last, level",
-            "{key: attacher.page.first, level",
-            "there is no attribute attacher.page.first",
+            "{key: attacher.sync.pages, level",
+            "{key: attacher.sync.leaves, level",
+            "there is no attribute attacher.sync.leaves",
         ),
         (
             "level: optional, when: inline}",
@@ -59,14 +59,14 @@ fn a_mistake_in_the_file_is_told() {
             "what is optional tells when",
         ),
         (
-            "parents: [VolumeAttachment.reconcile_sync]",
-            "parents: [VolumeAttachment.sync]",
-            "there is no span VolumeAttachment.sync",
+            "parents: [VolumeAttachment.attach.attempt]",
+            "parents: [VolumeAttachment.try]",
+            "there is no span VolumeAttachment.try",
         ),
         (
-            "      - {key: attacher.page.index, level: required}\n",
+            "      - {key: attacher.sync.pages, level: required}\n",
             "",
-            "no span has the attribute attacher.page.index",
+            "no span has the attribute attacher.sync.pages",
         ),
         ("level: failed}", "level: faild}", "unknown variant"),
     ];

@@ -9,6 +9,8 @@ use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 use opentelemetry_sdk::trace::ShouldSample as _;
 
 use super::{Span, SpanStart, Tracer};
+#[cfg(test)]
+use crate::telemetry::attribute::Attribute;
 use crate::telemetry::lifecycle::Identity;
 use crate::telemetry::redact::Redaction;
 use crate::telemetry::share::{Share, is_sampled};
@@ -79,18 +81,27 @@ impl Tracer {
     /// Starts a span of a life that is longer than a process: see [`Opening`].
     pub fn open(&self, opening: Opening<'_>) -> Span {
         let Some(shared) = &self.shared else {
-            return Span(None, None);
+            return Span(None);
         };
         let start = SpanStart {
             name: Cow::Borrowed(opening.name),
             kind: opening.kind,
             start: opening.start,
-            attributes: &[],
             identity: opening.identity,
             links: opening.links,
             chosen: opening.sampled.or_else(|| self.share.map(Share::by_chance)),
             redaction: self.redaction.clone(),
         };
         shared.start(opening.parent, start)
+    }
+
+    /// A span without a parent that begins now, with these attributes.
+    #[cfg(test)]
+    pub fn root(&self, name: &'static str, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
+        let mut span = self.open(Opening::new(name, kind));
+        for (key, value) in attributes {
+            span.set(key, value.clone());
+        }
+        span
     }
 }

@@ -16,12 +16,8 @@ impl Span {
 
     /// Writes this span into the headers of an outgoing request, as `OTEL_PROPAGATORS` asks. Nothing when disabled.
     pub fn inject(&self, headers: &mut HeaderMap) {
-        let (propagators, context) = match (&self.0, &self.1) {
-            (Some(active), _) => (active.shared.propagators, self.context()),
-            (None, Some(passing)) => (passing.propagators, Some(&passing.context)),
-            (None, None) => return,
-        };
-        let Some(context) = context.filter(|_| propagators.trace_context) else {
+        let Some(active) = &self.0 else { return };
+        let Some(context) = self.context().filter(|_| active.shared.propagators.trace_context) else {
             return;
         };
         let Ok(parent) = HeaderValue::try_from(w3c::traceparent(context)) else {

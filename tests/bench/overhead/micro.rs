@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use csi_attacher_operator::telemetry::logs::LogOptions;
 use csi_attacher_operator::telemetry::names::{attr, span};
-use csi_attacher_operator::telemetry::{Options, SpanKind, Telemetry, Tracer};
+use csi_attacher_operator::telemetry::{Opening, Options, SpanKind, Telemetry, Tracer};
 
 use crate::process;
 use crate::support::otlp::OtlpReceiver;
@@ -67,9 +67,9 @@ fn timed(tracer: &Tracer, attempts: u32) -> Duration {
     let name = "pvc-0fbd2f5e-6b6b-4f0f-9d0e-6f2b7f8a9c1d".to_owned();
     let started = Instant::now();
     for _ in 0..attempts {
-        let attributes = [(attr::NODE_NAME, black_box(&name).into())];
-        let mut root = black_box(tracer).root(span::ATTACH_ATTEMPT, SpanKind::Consumer, &attributes);
+        let mut root = black_box(tracer).open(Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer));
         for key in [
+            attr::NODE_NAME,
             attr::VOLUME_ATTACHMENT_NAME,
             attr::CSI_VOLUME_ID,
             attr::PERSISTENT_VOLUME_NAME,

@@ -1,18 +1,17 @@
-//! What the environment and `--tracing-config-file` say, at the real operator.
+//! What the environment says, at the real operator.
 
 use std::fs;
 
 use csi_attacher_operator::mock::Method;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{arrives, has, records, until_spans};
 use crate::rig::{Driver, World, operator_options};
+use crate::support::Result;
+use crate::support::operator::OperatorOptions;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
-use crate::support::{Error, Result};
 
 /// Variables that take any text, and two that decide whether others are looked at.
 const FREE: [&str; 7] = [
@@ -29,23 +28,20 @@ const FREE: [&str; 7] = [
 #[tokio::test]
 async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<()> {
     let world = World::own().await?;
-    let folder = tempfile::tempdir().unwrap();
     let named = OtlpReceiver::grpc().await;
     crate::support::operator::install(&world.cluster).await?;
     let driver = world.unconfigured_driver("env", |builder| builder).await?;
     driver.configure(&json!({})).await?;
 
-    let file = folder.path().join("tracing.yaml");
-    let argument = format!("--tracing-config-file={}", file.display());
-    nothing_can_be_used(&driver, &argument).await?;
+    nothing_can_be_used(&driver).await?;
 
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: localhost:{}\n\
-         samplingRatePerMillion: 1000000\n",
-        named.port()
-    );
-    fs::write(&file, text).unwrap();
-    let options = operator_options().argument(argument.clone());
+    let endpoint = format!("http://localhost:{}", named.port());
+    let named_by = |options: OperatorOptions| {
+        options
+            .variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
+            .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    };
+    let options = named_by(operator_options());
     let mut operator = world
         .operator(options.variable("OTEL_BSP_SCHEDULE_DELAY", "20"))
         .await?;
@@ -55,14 +51,20 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     stop(&mut operator).await?;
 
     // OTEL_SDK_DISABLED comes before all.
-    what_comes_in_is_passed_on(&driver, &argument).await?;
+    let options = named_by(operator_options()).variable("OTEL_SDK_DISABLED", "true");
+    let mut operator = world.operator(options).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("env-3").await?;
+    let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
+    assert_eq!(publish.traceparent, None);
+    stop(&mut operator).await?;
     assert!(!has(&named, "env-3"));
     Ok(())
 }
 
-/// Every variable that has a form has another one, and the file is not there: nothing is traced, and all is attached.
-async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str) -> Result<()> {
-    let mut options = operator_options().argument(argument);
+/// Every variable that has a form has another one: nothing is traced, and all is attached.
+async fn nothing_can_be_used(driver: &Driver<'_>) -> Result<()> {
+    let mut options = operator_options();
     let formed = || {
         VARIABLES
             .iter()
@@ -85,36 +87,6 @@ async fn nothing_can_be_used(driver: &Driver<'_>, argument: &str) -> Result<()> 
             );
         }
     }
-    assert_eq!(
-        records(&operator, &["--tracing-config-file", "tracing.yaml", "cannot be read"]),
-        1
-    );
-    stop(&mut operator).await?;
-    Ok(())
-}
-
-/// Nothing is told while the SDK is disabled, but a context that came in goes on.
-async fn what_comes_in_is_passed_on(driver: &Driver<'_>, argument: &str) -> Result<()> {
-    let world = driver.world;
-    // Made while no operator runs: a change of the volume may be seen later than an attachment.
-    world.fixtures.persistent_volume(&driver.volume("env-3")).await?;
-    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let note = json!({"metadata": {"annotations": {"tracing.k8s.io/traceparent": parent}}});
-    let volumes = world.fixtures.cluster::<PersistentVolume>();
-    let patched = volumes
-        .patch("env-3", &PatchParams::default(), &Patch::Merge(note))
-        .await;
-    patched.map_err(|error| Error::Other(error.to_string()))?;
-    let disabled = operator_options()
-        .argument(argument)
-        .variable("OTEL_SDK_DISABLED", "true");
-    let mut operator = world.operator(disabled).await?;
-    driver.wait("Ready", "True", None).await?;
-    // What comes in is passed on all the same.
-    driver.attachment("env-3", "env-3").await?;
-    world.fixtures.wait_for_attached("env-3").await?;
-    let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
-    assert_eq!(publish.traceparent.as_deref(), Some(parent));
     stop(&mut operator).await?;
     Ok(())
 }

@@ -105,7 +105,6 @@ pub const METRIC_PREFIXES: [&str; 6] = [
     "csi_sidecar_",
     "workqueue_",
     "rest_client_",
-    "controller_runtime_",
     "leader_election_",
 ];
 

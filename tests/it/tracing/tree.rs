@@ -10,9 +10,8 @@ pub fn in_order(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
 }
 
 /// Takes out what is about no volume: the traces of comparisons with ListVolumes, which are made now and then and have one
-/// page each here, and those of AttacherConfigs.
+/// page each here.
 pub fn without_comparisons(spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
-    let spans = without_configs(spans);
     let is_comparison = |span: &&ReceivedSpan| span.name == "VolumeAttachment.reconcile_sync";
     let traces: Vec<_> = spans
         .iter()
@@ -23,20 +22,9 @@ pub fn without_comparisons(spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
         .into_iter()
         .partition::<Vec<_>, _>(|span| traces.contains(&span.trace_id));
     for comparison in render(&comparisons) {
-        assert_eq!(
-            comparison,
-            "INTERNAL VolumeAttachment.reconcile_sync\n  CLIENT csi.v1.Controller/ListVolumes"
-        );
+        assert_eq!(comparison, "INTERNAL VolumeAttachment.reconcile_sync");
     }
     rest
-}
-
-/// Takes out the traces of AttacherConfigs.
-fn without_configs(spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
-    let roots = spans.iter().filter(|span| span.name == "AttacherConfig.reconcile");
-    let traces: Vec<_> = roots.map(|span| span.trace_id.clone()).collect();
-    let is_other = |span: &ReceivedSpan| !traces.contains(&span.trace_id);
-    spans.into_iter().filter(is_other).collect()
 }
 
 /// The spans without a parent, by their end: a life begins with a time of its object, which has whole seconds, so that a detach

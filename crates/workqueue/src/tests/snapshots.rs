@@ -33,10 +33,6 @@ impl Observer for Recorder {
         self.put(lane, &format!("depth {depth}"));
     }
 
-    fn in_flight(&self, lane: Lane, running: usize) {
-        self.put(lane, &format!("running {running}"));
-    }
-
     fn waited(&self, lane: Lane, waited: Duration) {
         self.put(lane, &format!("waited {waited:?}"));
     }
@@ -57,19 +53,16 @@ async fn the_observer_is_told_of_each_move() {
     assert_eq!(told.taken(), ["0 depth 0", "1 added", "1 depth 1"]);
     advance(SECOND).await;
     let run = take(&queue).unwrap();
-    assert_eq!(told.taken(), ["1 depth 0", "1 running 1", "1 waited 1s"]);
+    assert_eq!(told.taken(), ["1 depth 0", "1 waited 1s"]);
     advance(2 * SECOND).await;
     run.finish(Verdict::Failed);
-    assert_eq!(told.taken(), ["1 running 0", "1 worked 2s", "1 retried"]);
+    assert_eq!(told.taken(), ["1 worked 2s", "1 retried"]);
     queue.add(Item::new("a", DETACH, 1));
     assert!(told.taken().is_empty(), "a swallowed add is none");
     let run = queue.next().await.unwrap();
-    assert_eq!(
-        told.taken(),
-        ["1 added", "1 depth 1", "1 depth 0", "1 running 1", "1 waited 0ns"]
-    );
+    assert_eq!(told.taken(), ["1 added", "1 depth 1", "1 depth 0", "1 waited 0ns"]);
     run.finish(Verdict::Done);
-    assert_eq!(told.taken(), ["1 running 0", "1 worked 0ns"]);
+    assert_eq!(told.taken(), ["1 worked 0ns"]);
     queue.add(item("a", 1));
     queue.forget(&"a");
     assert_eq!(told.taken(), ["0 added", "0 depth 1", "0 depth 0"]);

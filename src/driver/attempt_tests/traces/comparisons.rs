@@ -1,4 +1,4 @@
-//! Which comparisons with ListVolumes are told, and what they tell.
+//! Which comparisons with ListVolumes have a span, and what it tells.
 
 use tonic::Code;
 
@@ -6,14 +6,13 @@ use super::*;
 use crate::csi::CallError;
 use crate::decide::reconcile::{Compared, Expectation, Wanted};
 use crate::driver::engine::Work;
-use crate::driver::listing::ListError;
+use crate::driver::listing::{ListError, Progress};
 use crate::driver::sync_span::SyncSpan;
+use crate::telemetry::Identity;
 use crate::telemetry::names::span::RECONCILE_SYNC;
-use crate::telemetry::{Identity, SpanKind};
 
-/// A comparison that one in sixty does not tell anyway.
+/// A comparison that is not one of the sixtieth.
 const ANY: u64 = 7;
-const PAGE: &str = "csi.v1.Controller/ListVolumes";
 
 fn expected(name: &str, wanted: Wanted) -> Expectation {
     Expectation {
@@ -38,34 +37,34 @@ fn wrong(contradicted: Vec<Expectation>) -> Compared {
 fn begun(work: &Work, before: u64) -> SyncSpan<'_> {
     let mut comparison = SyncSpan::begin(work, before);
     comparison.about(5, 2);
-    comparison.span.child(PAGE, SpanKind::Client).end();
+    comparison.progress = Progress { pages: 1, volumes: 6 };
     comparison
 }
 
 #[tokio::test]
-async fn one_in_sixty_comparisons_that_find_nothing_is_told() {
+async fn one_in_sixty_comparisons_that_find_nothing_has_a_span() {
     let told = Told::always().await;
     let stage = stage(&told, |_| {}).await;
     for before in 0..180 {
-        let mut comparison = begun(stage.engine.work(), before);
-        comparison.span.set("before", i64::try_from(before).unwrap());
-        comparison.compared(&wrong(Vec::new()));
+        begun(stage.engine.work(), before).compared(&wrong(Vec::new()));
+        let expected = usize::try_from(before / 60 + 1).unwrap();
+        let spans = told.spans().await;
+        assert_eq!((named(&spans, RECONCILE_SYNC).len(), spans.len()), (expected, expected));
     }
     let spans = told.spans().await;
-    let numbers: Vec<_> = named(&spans, RECONCILE_SYNC)
-        .iter()
-        .map(|span| span.attributes["before"].clone())
-        .collect();
-    assert_eq!(numbers, [0, 60, 120].map(Attribute::I64));
-    let pages = named(&spans, PAGE);
-    assert_eq!((pages.len(), spans.len()), (3, 6), "with its calls, or not at all");
     let comparison = named(&spans, RECONCILE_SYNC)[0];
     let text = comparison.text("container.csi.plugin.name");
     assert_eq!(
         (text, comparison.failed, &comparison.parent_span_id),
         (DRIVER, false, &None)
     );
-    for (key, value) in [("attachments", 5), ("skipped", 2), ("mismatches", 0)] {
+    for (key, value) in [
+        ("pages", 1),
+        ("volumes", 6),
+        ("attachments", 5),
+        ("skipped", 2),
+        ("mismatches", 0),
+    ] {
         assert_eq!(
             comparison.attributes[&format!("attacher.sync.{key}")],
             Attribute::I64(value),
@@ -74,25 +73,14 @@ async fn one_in_sixty_comparisons_that_find_nothing_is_told() {
     }
 }
 
-/// Longer than a call may take is slow.
+/// The share of the driver's attachments that is traced counts for comparisons too.
 #[tokio::test]
-async fn a_comparison_that_was_slow_is_told() {
+async fn a_comparison_is_sampled_like_everything_else() {
     let told = Told::always().await;
-    let stage = stage(&told, |spec| spec.timeouts.list_volumes = "30s".parse().unwrap()).await;
-    tokio::time::pause();
-    for millis in [0_i64, 30_000, 30_001, 90_000] {
-        let mut comparison = begun(stage.engine.work(), ANY);
-        comparison.span.set("millis", millis);
-        tokio::time::advance(Duration::from_millis(millis.try_into().unwrap())).await;
-        comparison.compared(&wrong(Vec::new()));
-    }
-    tokio::time::resume();
-    let spans = told.spans().await;
-    let slow: Vec<_> = named(&spans, RECONCILE_SYNC)
-        .iter()
-        .map(|span| span.attributes["millis"].clone())
-        .collect();
-    assert_eq!(slow, [30_001, 90_000].map(Attribute::I64));
+    let stage = stage(&told, |spec| spec.tracing.samples_per_million = Some(0)).await;
+    begun(stage.engine.work(), 0).compared(&wrong(vec![expected("va", Wanted::Here)]));
+    begun(stage.engine.work(), 0).failed(&ListError::Circle);
+    assert_eq!(told.spans().await, []);
 }
 
 #[tokio::test]
@@ -119,7 +107,6 @@ async fn a_comparison_that_failed_is_told() {
             (true, "_OTHER", &*ListError::Circle.to_string()),
         ]
     );
-    assert_eq!(named(&spans, PAGE).len(), 2);
 }
 
 #[tokio::test]

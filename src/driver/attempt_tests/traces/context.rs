@@ -1,6 +1,4 @@
-//! Trace contexts of others, the cap on what they may ask for, and names that are not to be told.
-
-use std::time::Instant;
+//! Trace contexts of others, and names that are not to be told.
 
 use super::*;
 use crate::api::AnnotationMode;
@@ -8,7 +6,6 @@ use crate::telemetry::redact::hash;
 
 const ATTACH: &str = "VolumeAttachment.attach";
 const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
-const DETACH: &str = "VolumeAttachment.detach";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 const OTHER_SPAN: &str = "00f067aa0ba902b7";
@@ -48,37 +45,6 @@ async fn a_context_of_somebody_else_is_linked_to() {
         calls.iter().all(|call| !format!("{call:?}").contains("admin")),
         "baggage is nobody's order"
     );
-}
-
-#[tokio::test]
-async fn a_context_of_somebody_else_is_the_parent_where_that_is_allowed() {
-    let told = Told::always().await;
-    let annotations = json!({ SHARED: of(SPAN, "00"), "tracing.k8s.io/tracestate": "vendor=1" });
-    let (stage, _) = attached(&told, AnnotationMode::Parent, &annotations, &json!({})).await;
-    // The next process reads it from the object.
-    let after = joined(stage.kill(), &told, |spec| {
-        spec.tracing.annotation_mode = AnnotationMode::Parent;
-    })
-    .await;
-    after.watch();
-    after.delete("va");
-    after.gone("va").await;
-    let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
-    let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
-    for root in [attach, detach] {
-        assert_eq!(
-            (root.trace_id.as_str(), root.parent_span_id.as_deref()),
-            (TRACE, Some(SPAN))
-        );
-        assert_eq!(root.trace_state, "vendor=1");
-    }
-    assert_eq!(detach.links, [ids(attach)]);
-    let attempt = only(&spans, ATTEMPT);
-    assert_eq!(
-        (attempt.trace_id.as_str(), attempt.parent_span_id.as_ref()),
-        (TRACE, Some(&attach.span_id))
-    );
-    assert_eq!(attempt.trace_state, "vendor=1");
 }
 
 #[tokio::test]
@@ -136,27 +102,22 @@ async fn what_is_no_context_is_ignored_and_counted() {
     }
 }
 
-/// T12: whoever annotates thousands of objects with a sampled flag gets one trace in a second, and no more.
+/// T12: whoever annotates objects with a sampled flag has none of them traced.
 #[tokio::test]
-async fn t12_a_sampled_flag_raises_sampling_up_to_the_cap() {
-    for (sampler, share, count) in [("always_off", None, 1000), ("always_on", Some(0), 200)] {
+async fn t12_a_sampled_flag_of_somebody_else_samples_nothing() {
+    for (sampler, share) in [
+        ("always_off", None),
+        ("parentbased_always_off", None),
+        ("always_on", Some(0)),
+    ] {
         let told = Told::sampled(sampler).await;
-        let began = Instant::now();
         let stage = stage(&told, |spec| spec.tracing.samples_per_million = share).await;
-        for number in 0..count {
+        for number in 0..20 {
             stage.inline(&format!("va{number}"), &json!({ SHARED: of(SPAN, "01") }));
         }
         // Each takes a claim and a status.
-        stage.api.until(|api| api.patches.lock().len() == 2 * count).await;
-        let spans = told.spans().await;
-        let traces: std::collections::HashSet<_> = spans.iter().map(|span| &span.trace_id).collect();
-        let most = 1 + began.elapsed().as_secs() + 1;
-        assert!(
-            !traces.is_empty() && traces.len() as u64 <= most,
-            "{} traces, {most} allowed",
-            traces.len()
-        );
-        assert!(traces.len() < count / 4);
+        stage.api.until(|api| api.patches.lock().len() == 2 * 20).await;
+        assert_eq!(told.spans().await, [], "{sampler}");
     }
 }
 

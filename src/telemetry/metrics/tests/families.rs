@@ -63,53 +63,22 @@ fn what_a_driver_counts_begins_at_zero() {
         "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 0",
         "workqueue_retries_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
         "leader_election_slowpath_total{name=\"l\"} 0",
-        "controller_runtime_reconcile_total{controller=\"volumeattachment\",result=\"error\"} 0",
+        "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
     ] {
         assert_lines(&metrics, line, &[line]);
     }
 }
 
 #[test]
-fn controllers_have_the_names_of_controller_runtime() {
+fn faults_of_ours_are_counted_by_driver_and_queue() {
     let metrics = Metrics::default();
-    let controller = metrics.controller(Controller::VolumeAttachment);
-    for outcome in [
-        Reconciled::Success,
-        Reconciled::Error,
-        Reconciled::TerminalError,
-        Reconciled::Requeue,
-        Reconciled::RequeueAfter,
-        Reconciled::Success,
-    ] {
-        controller.reconciled(outcome);
-    }
-    controller.panicked();
-    controller.timed_out();
-    controller.took(Duration::from_millis(7));
-    controller.under_way(3);
-    controller.under_way(-1);
-    controller.at_most(20);
-    let of = "{controller=\"volumeattachment\"";
-    for (name, value) in [
-        ("controller_runtime_reconcile_total", "success 2"),
-        ("controller_runtime_reconcile_total", "error 3"),
-        ("controller_runtime_reconcile_total", "requeue 1"),
-        ("controller_runtime_reconcile_total", "requeue_after 1"),
-        ("controller_runtime_reconcile_errors_total", "3"),
-        ("controller_runtime_terminal_reconcile_errors_total", "1"),
-        ("controller_runtime_reconcile_panics_total", "1"),
-        ("controller_runtime_reconcile_timeouts_total", "1"),
-        ("controller_runtime_reconcile_time_seconds_count", "1"),
-        ("controller_runtime_active_workers", "2"),
-        ("controller_runtime_max_concurrent_reconciles", "20"),
-    ] {
-        let line = match value.split_once(' ') {
-            Some((result, value)) => format!("{name}{of},result=\"{result}\"}} {value}"),
-            None => format!("{name}{of}}} {value}"),
-        };
-        assert_lines(&metrics, &line, &[&line]);
-    }
-    assert_eq!(bounds(&metrics, "controller_runtime_reconcile_time_seconds").len(), 41);
+    let queue = metrics.queue("d", QUEUE_VOLUME_ATTACHMENT);
+    queue.panicked();
+    queue.panicked();
+    let line = "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 2";
+    assert_lines(&metrics, line, &[line]);
+    metrics.forget_driver("d");
+    assert_lines(&metrics, "csi_attacher_reconcile_panics_total{", &[]);
 }
 
 #[test]
@@ -131,18 +100,4 @@ fn what_a_comparison_found_is_not_shown_for_ever() {
         lines(&metrics, "csi_attacher_reconcile_sync_mismatches_total{").len(),
         2
     );
-}
-
-#[test]
-fn callbacks_run_before_each_scrape() {
-    let metrics = Metrics::default();
-    let scrapes = std::sync::atomic::AtomicUsize::new(0);
-    metrics.on_scrape(Box::new(move |metrics| {
-        let number = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        metrics.volume_attachments("d", "pending", number);
-    }));
-    for number in 1..=3 {
-        let expected = format!("csi_attacher_volumeattachments{{driver_name=\"d\",state=\"pending\"}} {number}");
-        assert_lines(&metrics, "csi_attacher_volumeattachments{", &[&expected]);
-    }
 }
