@@ -176,9 +176,40 @@ pub struct LastReconcileSync {
     #[serde(default)]
     pub mismatches: i64,
 
+    /// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names, in two comparisons in a row,
+    /// such as those that were attached after the backup from which the API server was restored. They may be in use and
+    /// are left alone. Absent when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_attachment: Option<WithoutAttachment>,
+
     /// Why it could not be made; absent when it could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Volumes that the driver lists and no VolumeAttachment names.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WithoutAttachment {
+    /// How many there are, each counted once for each node; no more than 1,000 are counted.
+    pub count: i64,
+
+    /// Some of them, in the order of their handles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub examples: Vec<ListedVolume>,
+}
+
+/// A volume at a node, as the driver lists it.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedVolume {
+    /// The handle of the volume, shortened.
+    pub volume_handle: String,
+
+    /// The ID under which the driver knows the node.
+    #[serde(rename = "nodeID")]
+    pub node_id: String,
 }
 
 /// The volume that has been pending longest.

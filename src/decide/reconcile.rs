@@ -121,7 +121,7 @@ pub struct Listing {
 }
 
 /// A volume that the driver lists at a node of this cluster though no attachment is for it there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unclaimed {
     /// The volume's handle.
     pub handle: Box<str>,
@@ -130,7 +130,9 @@ pub struct Unclaimed {
 }
 
 /// More of them than this are not kept in mind.
-const MOST_UNCLAIMED: usize = 1_000;
+pub const MOST_UNCLAIMED: usize = 1_000;
+/// Longer handles, in bytes, are not kept in mind. The CSI spec allows 128.
+const LONGEST_HANDLE: usize = 1_024;
 
 /// What the driver lists for an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +185,10 @@ impl Listing {
     /// What is at a node of this cluster without an attachment. Nothing is done about it: somebody else may have put it
     /// there, and the volume may be in use.
     fn note_unclaimed(&mut self, first: usize, handle: &str, nodes: &[String]) {
-        if self.nodes.is_empty() || self.pending.binary_search_by(|known| (**known).cmp(handle)).is_ok() {
+        if self.nodes.is_empty() || handle.len() > LONGEST_HANDLE {
+            return;
+        }
+        if self.pending.binary_search_by(|known| (**known).cmp(handle)).is_ok() {
             return;
         }
         for node_id in nodes.iter().filter(|node| self.nodes.contains(node.as_str())) {
@@ -251,6 +256,38 @@ impl Listing {
             }
         }
         compared
+    }
+}
+
+/// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithoutAttachment {
+    /// How many, up to [`MOST_UNCLAIMED`].
+    pub count: usize,
+    /// Some of them, in the order of their handles.
+    pub examples: Vec<Unclaimed>,
+}
+
+/// So many of the volumes without a VolumeAttachment are shown.
+pub const MOST_EXAMPLES: usize = 16;
+
+/// What the last pass found at nodes without a VolumeAttachment.
+#[derive(Clone, Debug, Default)]
+pub struct LastingUnclaimed(Option<HashSet<Unclaimed>>);
+
+impl LastingUnclaimed {
+    /// Takes in what a pass found that was made to its end, and answers what the pass before found as well: one pass alone may
+    /// have met an attach or detach that was under way. None after the first pass.
+    pub fn pass(&mut self, found: Vec<Unclaimed>) -> Option<WithoutAttachment> {
+        let found: HashSet<Unclaimed> = found.into_iter().collect();
+        let before = self.0.replace(found);
+        let (before, found) = (before?, self.0.as_ref()?);
+        let mut lasting: Vec<&Unclaimed> = found.intersection(&before).collect();
+        let count = lasting.len();
+        lasting.sort_unstable();
+        lasting.truncate(MOST_EXAMPLES);
+        let examples = lasting.into_iter().cloned().collect();
+        Some(WithoutAttachment { count, examples })
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::engine::Work;
 use super::fence::{FencedClient, LeaseLost};
+use super::holds::longest_hold;
 use super::lives::{Ended, Handle};
 use super::record::failed_with;
 use super::release;
@@ -26,9 +27,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const MAX_STEPS: usize = 16;
 /// How long an attach rests that waits for lists.
 const LIST_REST: Duration = Duration::from_millis(200);
-/// The longest that an attach is held back for the detach of its volume from another node.
-const LONGEST_HOLD: Duration = Duration::from_mins(2);
-
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
@@ -107,8 +105,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
 async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
     let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
     let mut policy = policy(work, &config);
-    // A detach has its answer within its deadline, or a failure, after which nobody waits for it.
-    let longest_hold = config.timeouts.unpublish.min(LONGEST_HOLD);
+    let longest_hold = longest_hold(&config.timeouts);
     let mut opened = false;
     for _ in 0..MAX_STEPS {
         // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
@@ -134,7 +131,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
             let rest = work.waits.holds.hold(&snapshot.attachment.name, longest_hold, exists);
-            report::held(work, &snapshot, other, rest);
+            report::held(work, &snapshot, other, "detached from", rest);
             return Verdict::After(rest);
         }
         if let Action::Ignore(reason) = action {

@@ -1,4 +1,4 @@
-//! How long attaches are held back for the detach of their volume from another node.
+//! How long attaches are held back for what is done about their volume at another node.
 //!
 //! The clock is ours and not the API server's, so that a clock that is wrong holds up nobody.
 
@@ -8,10 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+use crate::api::validated::Timeouts;
 use crate::decide::Patience;
 
 /// Above this many, those whose attachment is gone are looked for.
 const MANY: usize = 64;
+
+/// The longest that an attach is held back, whatever the deadlines are.
+const LONGEST_HOLD: Duration = Duration::from_mins(2);
+
+/// How long an attach is held back for another node. A detach has its answer within its deadline, or a failure, after which
+/// nobody waits for it; what is taken back after a Publish is given the same time.
+pub(super) fn longest_hold(timeouts: &Timeouts) -> Duration {
+    timeouts.unpublish.min(LONGEST_HOLD)
+}
 
 /// Since when each attach is held back.
 #[derive(Default)]

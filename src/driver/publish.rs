@@ -4,6 +4,7 @@
 use super::attempt::{Attempt, Step};
 use super::fence::{CallFailure, LeaseLost};
 use super::flights::{Flight, Occupied};
+use super::holds::longest_hold;
 use super::lives::Plan;
 use super::report::Cause;
 use super::{announce, report, undo};
@@ -11,11 +12,11 @@ use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::csi::mode_name;
 use crate::decide::{
-    self, Access, Failure, MAX_ERROR_BYTES, Observed, Outcome, Place, PublishRequest, UnpublishRequest, cut,
+    self, Access, Failure, MAX_ERROR_BYTES, Observed, Outcome, Patience, Place, PublishRequest, UnpublishRequest, cut,
 };
 use crate::objects::StringMap;
 use crate::queue::Verdict;
-use crate::store::{AttacherKey, Snapshot};
+use crate::store::Snapshot;
 use crate::telemetry::names::attr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,10 +40,13 @@ impl Attempt<'_> {
             volume_id: plan.volume_id,
             node_id: plan.node_id,
         };
-        // Kept until the answer is on record: whoever calls for this place next has to know of it.
-        let _flight = match self.work.flights.begin(place) {
+        // Kept until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has
+        // to know of it, and so has who attaches a volume that can be on one node only at another one.
+        let alone = plan.capability.mode.is_for_one_node() && observed.patience == Patience::Left;
+        let taken = self.work.flights.begin_publish(place, &snapshot.attachment.name, alone);
+        let _flight = match taken {
             Ok(flight) => flight,
-            Err(occupied) => return self.stand_aside(occupied),
+            Err(occupied) => return self.stand_aside(snapshot, occupied),
         };
         let deadline = self.timeouts().publish;
         let client = self.client.clone();
@@ -78,7 +82,7 @@ impl Attempt<'_> {
             match self.work.flights.begin(*place) {
                 Ok(flight) => flights.push(flight),
                 // The flights that were taken end here: the other one may be waiting for them.
-                Err(occupied) => return self.stand_aside(occupied),
+                Err(occupied) => return self.stand_aside(snapshot, occupied),
             }
             let client = self.client.clone();
             self.calling("ControllerUnpublishVolume", snapshot, *place, deadline);
@@ -164,13 +168,20 @@ impl Attempt<'_> {
 
     /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
-    fn stand_aside(&self, occupied: Occupied) -> Step {
-        let work = self.work;
-        if let AttacherKey::Attachment(name) = self.run.key() {
-            work.waits.calls.wait(name, occupied, work.queue.clone());
-        }
-        let timeouts = self.timeouts();
-        Step::End(Verdict::After(timeouts.publish.max(timeouts.unpublish)))
+    /// A call at another node is waited for as long as a detach from there would be, and no longer: that node may be dead.
+    fn stand_aside(&self, snapshot: &Snapshot, occupied: Occupied) -> Step {
+        let (work, name, timeouts) = (self.work, &snapshot.attachment.name, self.timeouts());
+        let rest = match &occupied.elsewhere {
+            None => timeouts.publish.max(timeouts.unpublish),
+            Some(other) => {
+                let exists = |name: &str| work.context.store.attachment(name).is_some();
+                let rest = work.waits.holds.hold(name, longest_hold(&timeouts), exists);
+                report::held(work, snapshot, other, "attached to", rest);
+                rest
+            }
+        };
+        work.waits.calls.wait(name, occupied, work.queue.clone());
+        Step::End(Verdict::After(rest))
     }
 
     /// The deadlines for a call that is made now: a change counts from the next call on, not from the next attempt.

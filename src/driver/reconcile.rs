@@ -18,7 +18,9 @@ use super::status::LastReconcile;
 use super::sync_span::SyncSpan;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::clock;
-use crate::decide::reconcile::{Compared, Expectation, Listing, Suspects, Unclaimed, Wanted, expectation};
+use crate::decide::reconcile::{
+    Compared, Expectation, LastingUnclaimed, Listing, Suspects, Unclaimed, Wanted, WithoutAttachment, expectation,
+};
 use crate::decide::{Credentials, Policy};
 use crate::objects::{InTreePlugin, Source, VolumeSpec};
 use crate::store::{Cause, Snapshot, observe};
@@ -42,8 +44,8 @@ struct Memory {
     suspects: Suspects,
     /// What was put right, until it is seen to be: name to UID and what was wanted.
     repairs: HashMap<Arc<str>, (Box<str>, Wanted)>,
-    /// What the last pass found at a node without an attachment, and how much of that the pass before had found as well.
-    unclaimed: HashSet<Unclaimed>,
+    unclaimed: LastingUnclaimed,
+    /// How many were told in the log.
     told_unclaimed: usize,
 }
 
@@ -98,7 +100,13 @@ async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
     }
 }
 
-async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Listed, ListError> {
+/// What a pass found that was made to its end.
+struct Found {
+    listed: Listed,
+    without_attachment: Option<WithoutAttachment>,
+}
+
+async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Result<Found, ListError> {
     // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
     let (expectations, pending) = expectations(work).await;
     let skipped = pending.skipped;
@@ -130,7 +138,7 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         }
     }
     let Progress { pages, volumes } = trace.progress;
-    let compared = listing.compare();
+    let mut compared = listing.compare();
     let mismatches = compared.contradicted.len();
     let to_attach = compared
         .contradicted
@@ -138,18 +146,23 @@ async fn pass(work: &Work, settings: &ReconcileSync, memory: &mut Memory) -> Res
         .filter(|expected| expected.wanted == Wanted::Here);
     let to_attach = to_attach.count();
     trace.compared(&compared);
+    let without_attachment = note_unclaimed(work, compared.unclaimed.split_off(0), memory);
     judge(work, compared, memory);
-    Ok(Listed {
+    let listed = Listed {
         pages,
         volumes,
         to_attach,
         to_detach: mismatches - to_attach,
+        without_attachment: without_attachment.as_ref().map(|found| found.count),
+    };
+    Ok(Found {
+        listed,
+        without_attachment,
     })
 }
 
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
-fn judge(work: &Work, mut compared: Compared, memory: &mut Memory) {
-    tell_unclaimed(work, std::mem::take(&mut compared.unclaimed), memory);
+fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     work.waits.forced.keep(|name| names.contains(name));
     for expected in &compared.contradicted {
@@ -190,15 +203,13 @@ fn judge(work: &Work, mut compared: Compared, memory: &mut Memory) {
     }
 }
 
-/// Tells of what two passes in a row found at nodes without an attachment, such as what was attached after the backup
-/// that the API server was restored from. It is not touched: the volume may be in use.
-fn tell_unclaimed(work: &Work, found: Vec<Unclaimed>, memory: &mut Memory) {
-    let found: HashSet<Unclaimed> = found.into_iter().collect();
-    let mut lasting: Vec<&Unclaimed> = found.intersection(&memory.unclaimed).collect();
-    let (driver, count) = (&*work.facts.name, lasting.len());
+/// Notes what two passes in a row found at nodes without an attachment, such as what was attached after the backup that the
+/// API server was restored from, and tells of it in the log. It is not touched: the volume may be in use.
+fn note_unclaimed(work: &Work, found: Vec<Unclaimed>, memory: &mut Memory) -> Option<WithoutAttachment> {
+    let lasting = memory.unclaimed.pass(found)?;
+    let (driver, count) = (&*work.facts.name, lasting.count);
     if count != memory.told_unclaimed {
-        lasting.sort_unstable_by_key(|unclaimed| (&unclaimed.handle, &unclaimed.node_id));
-        if let Some(first) = lasting.first() {
+        if let Some(first) = lasting.examples.first() {
             warn!(
                 driver,
                 volumes = count,
@@ -215,7 +226,7 @@ fn tell_unclaimed(work: &Work, found: Vec<Unclaimed>, memory: &mut Memory) {
         }
         memory.told_unclaimed = count;
     }
-    memory.unclaimed = found;
+    Some(lasting)
 }
 
 /// Attachments of which nothing is expected.
@@ -287,12 +298,15 @@ fn force(work: &Work, expected: &Expectation) {
     work.context.store.look_at(&expected.name, Cause::ForceSync);
 }
 
-fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {
+fn report(work: &Work, outcome: Result<Found, ListError>, took: Duration) {
     let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
     let finished_at = whole_seconds(clock::now());
     let failed_before = work.publisher.reconcile_failed();
     let last = match outcome {
-        Ok(listed) => {
+        Ok(Found {
+            listed,
+            without_attachment,
+        }) => {
             metrics.reconcile_sync_succeeded(driver, took, listed);
             if failed_before {
                 info!(driver, "the comparison with ListVolumes works again");
@@ -301,6 +315,7 @@ fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {
                 finished_at,
                 volumes: listed.volumes,
                 mismatches: listed.to_attach + listed.to_detach,
+                without_attachment,
                 error: None,
             }
         }
@@ -319,6 +334,7 @@ fn report(work: &Work, outcome: Result<Listed, ListError>, took: Duration) {
                 finished_at,
                 volumes: 0,
                 mismatches: 0,
+                without_attachment: None,
                 error: Some(error),
             }
         }

@@ -268,8 +268,9 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// An attach waits for the detach of its volume from another node.
-pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration) {
+/// An attach waits for what is done about its volume at another node, by or for the attachment `other`: the volume is being
+/// "detached from" or "attached to" it.
+pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, done: &str, rest: Duration) {
     traced!(
         debug,
         work.lives.context_of(snapshot),
@@ -277,7 +278,7 @@ pub(super) fn held(work: &Work, snapshot: &Snapshot, other: &str, rest: Duration
         VolumeAttachment = &*snapshot.attachment.name,
         waits_for = other,
         longest_seconds = rest.as_secs_f64(),
-        "the volume is being detached from another node; waiting for that"
+        "the volume is being {done} another node; waiting for that"
     );
 }
 

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::api::condition::Reason;
+use crate::decide::reconcile::WithoutAttachment;
 
 /// The phase of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct LastReconcile {
     pub volumes: usize,
     /// Attachments that say otherwise than the driver.
     pub mismatches: usize,
+    /// Volumes that no VolumeAttachment names; none while it is not known.
+    pub without_attachment: Option<WithoutAttachment>,
     /// Why it could not be made.
     pub error: Option<String>,
 }

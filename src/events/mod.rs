@@ -92,6 +92,8 @@ reasons! {
     AttachmentMismatch Warning,
     /// What the driver listed otherwise is right again.
     AttachmentRepaired Normal,
+    /// On an AttacherConfig: the driver lists volumes at nodes of the cluster that no VolumeAttachment names.
+    VolumesWithoutAttachment Warning,
     /// On an AttacherConfig that is deleted: PersistentVolumes keep the driver's finalizer.
     FinalizersLeft Warning,
     /// On an AttacherConfig: its driver is worked for.

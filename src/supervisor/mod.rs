@@ -311,23 +311,29 @@ impl Supervisor {
     }
 }
 
-/// Tells a change of the status as an event. Told by whoever writes the status, hence once whatever the number of replicas.
+/// Tells a change of the status as events. Told by whoever writes the status, hence once whatever the number of replicas.
 fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatus) {
-    let Some((reason, cause, note)) = news::news(&entry.written, wanted) else {
-        return;
-    };
-    let driver = wanted.driver.as_ref().map_or(name, |driver| &driver.name);
+    let news = [
+        news::news(&entry.written, wanted),
+        news::without_attachment(&entry.written, wanted),
+    ];
+    let driver = wanted
+        .driver
+        .as_ref()
+        .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
     let uid = entry.object.metadata.uid.as_deref().unwrap_or_default();
-    events.record(Occurrence {
-        driver: driver.into(),
-        reason,
-        level: reason.level(),
-        cause,
-        note,
-        traceparent: None,
-        at: clock::now(),
-        subjects: vec![of_config(name, uid)],
-    });
+    for (reason, cause, note) in news.into_iter().flatten() {
+        events.record(Occurrence {
+            driver: driver.as_str().into(),
+            reason,
+            level: reason.level(),
+            cause,
+            note,
+            traceparent: None,
+            at: clock::now(),
+            subjects: vec![of_config(name, uid)],
+        });
+    }
 }
 
 /// The driver's name, from what it answers, what it answered once, or the spec.

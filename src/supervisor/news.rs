@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{self, ConditionType};
+use crate::api::status::WithoutAttachment;
 use crate::events::Reason;
 
 /// The event of a change of the status, if it is worth one: its reason, its cause and its words. One at most, and the worst.
@@ -37,4 +38,32 @@ pub(super) fn news(before: &AttacherConfigStatus, now: &AttacherConfigStatus) ->
         return (!told).then(|| (reason, current.reason.into(), note));
     }
     None
+}
+
+/// The event of volumes that no VolumeAttachment names: told when there are more of them than before.
+pub(super) fn without_attachment(
+    before: &AttacherConfigStatus,
+    now: &AttacherConfigStatus,
+) -> Option<(Reason, Box<str>, String)> {
+    let of = |status: &'_ AttacherConfigStatus| -> Option<WithoutAttachment> {
+        status.last_reconcile_sync.as_ref()?.without_attachment.clone()
+    };
+    let found = of(now)?;
+    if of(before).is_some_and(|known| known.count >= found.count) {
+        return None;
+    }
+    let first = found.examples.first().map(|listed| {
+        let (handle, node_id) = (&listed.volume_handle, &listed.node_id);
+        format!(", such as volume {handle} at the node with ID {node_id}")
+    });
+    let volumes = match found.count {
+        1 => "1 volume".to_owned(),
+        count => format!("{count} volumes"),
+    };
+    let note = format!(
+        "the driver lists {volumes} at nodes of this cluster without a VolumeAttachment{}; what nobody uses is to be detached by \
+         hand: the operator leaves it alone",
+        first.unwrap_or_default()
+    );
+    Some((Reason::VolumesWithoutAttachment, Box::default(), note))
 }

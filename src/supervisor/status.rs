@@ -9,8 +9,10 @@ use super::saturation::Saturation;
 use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
-    OldestPending,
+    ListedVolume, OldestPending, WithoutAttachment,
 };
+use crate::decide::cut;
+use crate::decide::reconcile::Unclaimed;
 use crate::driver::{DriverStatus, LastReconcile, Phase, Plugin};
 use crate::insight::{Kind, Stuck, Summary};
 use crate::objects::Attachment;
@@ -37,6 +39,9 @@ pub(super) struct Facts<'a> {
     pub stuck: Option<&'a Stuck>,
 }
 
+/// Handles and node IDs are shown up to this length, in bytes; the CSI spec allows 128 and 256.
+const LONGEST_SHOWN: usize = 256;
+
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
@@ -52,7 +57,7 @@ pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Times
         last_reconcile_sync: facts
             .driver
             .and_then(|driver| driver.last_reconcile.as_ref())
-            .map(last_reconcile_sync)
+            .map(|last| last_reconcile_sync(last, known.last_reconcile_sync.as_ref()))
             .or_else(|| known.last_reconcile_sync.clone()),
         last_failure: facts
             .driver
@@ -108,13 +113,30 @@ fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
     )
 }
 
-fn last_reconcile_sync(last: &LastReconcile) -> LastReconcileSync {
+fn last_reconcile_sync(last: &LastReconcile, known: Option<&LastReconcileSync>) -> LastReconcileSync {
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let without_attachment = match &last.without_attachment {
+        // A replica that has just taken over, or a comparison that failed, says nothing about it.
+        None => known.and_then(|known| known.without_attachment.clone()),
+        Some(found) if found.count == 0 => None,
+        Some(found) => Some(WithoutAttachment {
+            count: count(found.count),
+            examples: found.examples.iter().map(listed_volume).collect(),
+        }),
+    };
     LastReconcileSync {
         finished_at: whole_seconds(last.finished_at),
         volumes: count(last.volumes),
         mismatches: count(last.mismatches),
+        without_attachment,
         error: last.error.as_deref().map(condition::shorten_message),
+    }
+}
+
+fn listed_volume(listed: &Unclaimed) -> ListedVolume {
+    ListedVolume {
+        volume_handle: cut(&listed.handle, LONGEST_SHOWN).to_owned(),
+        node_id: cut(&listed.node_id, LONGEST_SHOWN).to_owned(),
     }
 }
 

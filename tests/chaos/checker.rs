@@ -43,6 +43,8 @@ pub enum Kind {
     EndDiffers,
     /// A process of the operator ended by itself.
     ProcessEnded,
+    /// What is in a publish Secret is shown in a log, an event or a status.
+    SecretShown,
 }
 
 /// A violation.

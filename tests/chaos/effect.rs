@@ -23,6 +23,8 @@ pub struct Effect {
     /// Most calls that began within a second.
     pub in_a_second: usize,
     pub lease_seconds: Option<i32>,
+    /// Whether a Publish for a canary carried a Secret.
+    pub given_secret: bool,
 }
 
 /// Reads the effect from the calls that began since, and the Lease.
@@ -68,6 +70,14 @@ pub fn seen(calls: &[CallRecord], since: Timestamp, lease_seconds: Option<i32>) 
             .unwrap_or_default(),
         in_a_second: moves.iter().map(|call| from_here(call)).max().unwrap_or_default(),
         lease_seconds,
+        // Canaries came after the settings; other attaches may have begun with those from before.
+        given_secret: of(Method::ControllerPublishVolume).any(|call| {
+            let is_canary = call
+                .volume
+                .as_deref()
+                .is_some_and(|volume| volume.starts_with("canary"));
+            is_canary && !call.secret_keys.is_empty()
+        }),
     }
 }
 
@@ -135,6 +145,11 @@ pub fn wrong(effect: &Effect, spec: &Value) -> Vec<String> {
         wrong.push(format!(
             "spec.reconcileSync.maxEntries is {wanted}, and the driver got {seen}"
         ));
+    }
+    let listed = spec["publishSecrets"].as_array().cloned().unwrap_or_default();
+    let is_listed = listed.iter().any(|entry| entry["namespace"] == "chaos-secrets");
+    if effect.given_secret && !is_listed {
+        wrong.push("spec.publishSecrets does not list a Secret, and the driver was given it".to_owned());
     }
     let wanted = spec["leaderElection"]["leaseDuration"].as_str().and_then(milliseconds);
     let is_enabled = spec["leaderElection"]["enabled"].as_bool().unwrap_or(true);

@@ -18,13 +18,14 @@ use super::history::Term;
 use super::link::{Lie, UNTRUE};
 use super::other;
 use super::plan::{Kind, Planned, Round};
+use super::secrets;
 use super::world::{Driver, OTHER_NAMESPACE, Replica, World, this_version};
 use crate::support::operator::{IDENTITY, apply_config};
 use crate::support::{Error, Result};
 
 /// How long is tried what the API server does not take because it is away.
-const TRIES: u32 = 150;
-const PAUSE: Duration = Duration::from_millis(400);
+pub const TRIES: u32 = 150;
+pub const PAUSE: Duration = Duration::from_millis(400);
 /// How long one kind of answers that are not true is given.
 const EACH_LIE: Duration = Duration::from_millis(700);
 /// How long detaches fail before a standstill.
@@ -95,6 +96,7 @@ async fn bring_about(world: &Arc<World>, fault: &Planned) -> Result<()> {
         | Kind::Capability => {
             return misbehave(world, driver, fault).await;
         }
+        Kind::Secret => return change_secret(world, driver, fault).await,
         Kind::Patch | Kind::Namespace => return patch(world, driver, fault).await,
         Kind::Recreate => return recreate(world, driver, fault).await,
         Kind::Lease => return delete_leases(world, driver).await,
@@ -192,7 +194,7 @@ fn failure(code: Code) -> Failure {
     Failure {
         code,
         message: "as chaos wants".to_owned(),
-        echo_secrets: false,
+        echo_secrets: true,
         pad_bytes: 0,
     }
 }
@@ -253,7 +255,7 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
 }
 
 /// Changes that are valid at any time, each of another part of the settings.
-const CHANGES: [&str; 12] = [
+const CHANGES: [&str; 13] = [
     r#"{"concurrency": {"attach": 1}}"#,
     r#"{"concurrency": {"detach": 1}}"#,
     r#"{"concurrency": {"perNode": 1}}"#,
@@ -264,6 +266,7 @@ const CHANGES: [&str; 12] = [
     r#"{"leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s"}}"#,
     r#"{"reconcileSync": {"mode": "Disabled"}}"#,
     r#"{"suspend": true}"#,
+    r#"{"publishSecrets": []}"#,
     r#"{"backoff": {"initial": "1ms", "max": "10ms"}}"#,
     r#"{"driverName": "another.chaos.test"}"#,
 ];
@@ -314,6 +317,23 @@ pub async fn configure(world: &World, driver: &Driver, spec: &Value) -> Result<(
         sleep(PAUSE).await;
     }
     Err(last.unwrap_or_else(|| Error::Other("never tried".to_owned())))
+}
+
+async fn change_secret(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {
+    let _alone = driver.secret.lock().await;
+    if fault.choice.is_multiple_of(2) {
+        world
+            .recorder
+            .note("", format!("the Secret of {} is deleted", driver.name));
+        secrets::delete(world, driver).await;
+    } else {
+        world
+            .recorder
+            .note("", format!("the Secret of {} has another value", driver.name));
+        secrets::put(world, driver, false).await?;
+    }
+    sleep(fault.lasts).await;
+    secrets::put(world, driver, true).await
 }
 
 async fn recreate(world: &World, driver: &Driver, fault: &Planned) -> Result<()> {

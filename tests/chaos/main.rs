@@ -23,6 +23,7 @@ mod report;
 mod restore;
 mod rolling;
 mod schema;
+mod secrets;
 mod settings;
 mod storm;
 mod watched;

@@ -24,6 +24,7 @@ pub enum Kind {
     Late,
     Lag,
     Capability,
+    Secret,
     Patch,
     Namespace,
     Recreate,
@@ -34,7 +35,7 @@ pub enum Kind {
 }
 
 /// All kinds, by the names that `CHAOS_FAULTS` takes. The number is how often a kind is drawn.
-pub const KINDS: [(Kind, &str, u32, &str); 23] = [
+pub const KINDS: [(Kind, &str, u32, &str); 24] = [
     (
         Kind::Stop,
         "stop",
@@ -105,6 +106,12 @@ pub const KINDS: [(Kind, &str, u32, &str); 23] = [
         "capability",
         1,
         "a driver comes back without PUBLISH_UNPUBLISH_VOLUME, and with it again",
+    ),
+    (
+        Kind::Secret,
+        "secret",
+        2,
+        "the publish Secret of a driver is deleted, or has another value, and comes back",
     ),
     (
         Kind::Patch,

@@ -11,6 +11,7 @@ use super::ending;
 use super::other;
 use super::recorder::Recorder;
 use super::report::Part;
+use super::secrets;
 use super::storm::watch_drivers;
 use super::workers::{Order, Workers};
 use super::world::{Program, Scale, World, this_version};
@@ -81,6 +82,7 @@ pub async fn roll(seed: u64, pause: Duration) -> Result<Part> {
     part.faults.insert("replicas updated".to_owned(), part.rounds);
     part.slowest = part.slowest.max(workers.settle(Order::Final).await);
     ending::leave_nothing(&world, &workers).await?;
+    secrets::look_for(&world).await?;
     part.judge(&world.recorder.history(world.calls()));
     world.keep_logs().await;
     part.took = started.elapsed();

@@ -101,13 +101,42 @@ fn values(schema: &Value) -> Vec<Value> {
                 json!(7),
             ]
         }
+        Some("array") if schema["items"]["properties"].is_object() => {
+            let mut values = vec![json!([]), json!("text"), json!([{}])];
+            values.extend(items(&schema["items"]).into_iter().map(|item| json!([item])));
+            let most = schema["maxItems"].as_u64().unwrap_or(8);
+            let many: Vec<Value> = (0..=most).map(|_| valid(&schema["items"])).collect();
+            values.push(json!(many));
+            values
+        }
         Some("array") => {
             let most = schema["maxItems"].as_u64().unwrap_or(8);
             let many: Vec<String> = (0..=most).map(|number| format!("k{number}/traceparent")).collect();
-            vec![json!([]), json!(many), json!(["white space"]), json!("text")]
+            vec![json!([]), json!(["chaos"]), json!(many), json!(["white space"]), json!("text")]
         }
         _ => Vec::new(),
     }
+}
+
+/// Items of a list with one field each that has another value than the valid one.
+fn items(schema: &Value) -> Vec<Value> {
+    let of_field = |(name, property): (&String, &Value)| {
+        let with = |value: Value| {
+            let mut item = valid(schema);
+            item[name.as_str()] = value;
+            item
+        };
+        values(property).into_iter().map(with).collect::<Vec<_>>()
+    };
+    let properties = schema["properties"].as_object();
+    properties.into_iter().flatten().flat_map(of_field).collect()
+}
+
+/// A valid item: what it must have.
+fn valid(schema: &Value) -> Value {
+    let required = schema["required"].as_array().into_iter().flatten();
+    let names = required.filter_map(|name| Some((name.as_str()?.to_owned(), json!("chaos"))));
+    Value::Object(names.collect())
 }
 
 /// A duration of Go in milliseconds, as in `1m30s`; `None` when it is none.

@@ -1,7 +1,7 @@
 //! A walk through the settings under load, one field after the other: what Acto does to operators. The settings in effect are those of
 //! the object or the object says why not, and going back brings the former behaviour back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::effect::{seen, wrong};
 use super::recorder::Recorder;
 use super::report::Part;
 use super::schema::{Candidate, at, candidates};
+use super::secrets;
 use super::storm::watch_drivers;
 use super::workers::{Order, SETTLED_WITHIN, Workers};
 use super::world::{Scale, World, this_version};
@@ -32,6 +33,8 @@ use crate::support::{Result, Volume};
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// Attachments of one look at the effect.
 const CANARIES: usize = 4;
+/// The one whose volume names a publish Secret.
+const WITH_SECRET: usize = 3;
 /// How long attaches are waited for that settings may forbid or slow down.
 const LOOK: Duration = Duration::from_secs(3);
 /// Fields that by their documentation give up a guarantee: they are walked with one replica.
@@ -42,6 +45,8 @@ struct Walk {
     configs: Api<AttacherConfig>,
     attachments: Api<VolumeAttachment>,
     outcomes: BTreeMap<&'static str, usize>,
+    /// Fields of which a value was set.
+    fields: BTreeSet<String>,
 }
 
 /// Walks as many values as there is time for, in the order that the seed says; all of them if there is enough.
@@ -52,6 +57,13 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
         .into_iter()
         .partition(|it| GIVE_UP.contains(&it.field().as_str()));
     fastrand::Rng::with_seed(seed).shuffle(&mut rest);
+    // A value of each field first, so that a short walk sees as many fields as it can.
+    let mut before: BTreeMap<String, usize> = BTreeMap::new();
+    rest.sort_by_cached_key(|it| {
+        let count = before.entry(it.field()).or_default();
+        *count += 1;
+        *count
+    });
     let scale = Scale {
         drivers: 1,
         volumes: 6,
@@ -63,6 +75,12 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
     let _watched = watch_drivers(&world);
     for number in 0..CANARIES {
         let volume = Volume::new(&canary(number), &world.drivers[0].name, &canary(number));
+        // One of them cannot be attached where `spec.publishSecrets` does not list its Secret.
+        let volume = if number == WITH_SECRET {
+            volume.publish_secret(secrets::NAMESPACE, &world.drivers[0].config)
+        } else {
+            volume
+        };
         world.drivers[0].mock.create_volume(&canary(number));
         world.fixtures.persistent_volume(&volume).await?;
     }
@@ -72,6 +90,7 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
         attachments: Api::all(world.client.clone()),
         world: Arc::clone(&world),
         outcomes: BTreeMap::new(),
+        fields: BTreeSet::new(),
     };
     let (several, one) = (lasts.mul_f64(0.8), lasts);
     for (index, candidate) in rest.iter().enumerate() {
@@ -93,7 +112,12 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
     }
     part.slowest = workers.settle(Order::Final).await;
     ending::leave_nothing(&world, &workers).await?;
+    secrets::look_for(&world).await?;
     part.judge(&world.recorder.history(world.calls()));
+    let all: BTreeSet<String> = rest.iter().chain(&careful).map(Candidate::field).collect();
+    part.faults.insert("fields walked".to_owned(), walk.fields.len());
+    part.faults
+        .insert("fields left out".to_owned(), all.difference(&walk.fields).count());
     part.faults
         .extend(walk.outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     world.keep_logs().await;
@@ -137,6 +161,7 @@ impl Walk {
     /// Sets a field to a value and back, and looks at what comes of it both times.
     async fn visit(&mut self, candidate: &Candidate) -> Result<()> {
         let driver = &self.world.drivers[0];
+        self.fields.insert(candidate.field());
         self.world
             .recorder
             .note(&driver.config, format!("{} = {}", candidate.field(), candidate.value));

@@ -13,6 +13,7 @@ use super::plan::{Kind, Round};
 use super::recorder::Recorder;
 use super::report::Part;
 use super::restore::restore;
+use super::secrets;
 use super::workers::{Order, Workers, watch_two_nodes};
 use super::world::{Scale, World, this_version};
 use crate::support::Result;
@@ -59,6 +60,7 @@ pub async fn calm(seed: u64) -> Result<(Part, Value)> {
     part.slowest = workers.settle(Order::Final).await;
     let end = ending::reference(&world).await?;
     ending::leave_nothing(&world, &workers).await?;
+    secrets::look_for(&world).await?;
     part.judge(&world.recorder.history(world.calls()));
     world.keep_logs().await;
     part.took = started.elapsed();
@@ -93,6 +95,7 @@ pub async fn storm(storm: &Storm, reference: &Value) -> Result<Part> {
             faults::make_whole(&world).await?;
             part.slowest = part.slowest.max(workers.settle(Order::Rest).await);
         }
+        secrets::look_for(&world).await?;
         is_sound = part.judge(&world.recorder.history(world.calls()));
         let (cycles, violations) = (part.cycles, part.violations.len());
         world.recorder.note(
@@ -106,6 +109,7 @@ pub async fn storm(storm: &Storm, reference: &Value) -> Result<Part> {
         part.slowest = part.slowest.max(workers.settle(Order::Final).await);
         ending::compare(&world, reference).await?;
         ending::leave_nothing(&world, &workers).await?;
+        secrets::look_for(&world).await?;
         part.judge(&world.recorder.history(world.calls()));
     }
     world.keep_logs().await;

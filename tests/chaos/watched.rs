@@ -12,6 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::checker::Kind;
+use super::recorder::Recorder;
+use super::secrets::shown_in;
+
 /// How long an API server that is away is left alone.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 
@@ -26,13 +30,15 @@ struct Seen {
 pub struct Watched {
     seen: Arc<Seen>,
     client: Client,
+    recorder: Recorder,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Watched {
     /// Begins to watch.
-    pub fn start(client: Client) -> Self {
+    pub fn start(client: Client, recorder: Recorder) -> Self {
         let watched = Self {
+            recorder,
             seen: Arc::default(),
             client,
             task: Mutex::default(),
@@ -46,9 +52,12 @@ impl Watched {
         *self.task.lock() = None;
         self.seen.objects.lock().clear();
         let attachments = follow(Api::all(self.client.clone()), {
-            let seen = Arc::clone(&self.seen);
+            let (seen, recorder) = (Arc::clone(&self.seen), self.recorder.clone());
             let mut listed = BTreeMap::new();
             move |event: Event<VolumeAttachment>| {
+                if let Event::InitApply(object) | Event::Apply(object) = &event {
+                    look_for_secrets(&recorder, object);
+                }
                 match event {
                     Event::Init => listed = BTreeMap::new(),
                     Event::InitApply(object) => drop(listed.insert(object.name_any(), Arc::new(object))),
@@ -75,6 +84,15 @@ impl Watched {
     /// Tells of every change from now on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.seen.changes.subscribe()
+    }
+}
+
+/// What is in the status of a VolumeAttachment is gone with it soon.
+fn look_for_secrets(recorder: &Recorder, object: &VolumeAttachment) {
+    let text = serde_json::to_string(object).unwrap_or_default();
+    if let Some(form) = shown_in(&text) {
+        let text = format!("the VolumeAttachment shows a publish Secret {form}: {text}");
+        recorder.finding(Kind::SecretShown, &object.name_any(), text);
     }
 }
 

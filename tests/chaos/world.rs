@@ -16,6 +16,7 @@ use super::history::Process;
 use super::link::Link;
 use super::other;
 use super::recorder::Recorder;
+use super::secrets;
 use super::watched::Watched;
 use crate::support::operator::{self, IDENTITY, apply_config, wait_condition};
 use crate::support::{ControlPlane, Fixtures, Operator, OperatorOptions, Options, Result, Volume};
@@ -59,6 +60,8 @@ pub struct Driver {
     pub behaviour: Mutex<()>,
     /// Who changes its AttacherConfig.
     pub settings: Mutex<()>,
+    /// Who changes its publish Secret.
+    pub secret: Mutex<()>,
 }
 
 /// A replica: its process may be another one from time to time.
@@ -122,7 +125,9 @@ impl World {
         let sockets = tempfile::tempdir().map_err(other)?;
         let mut drivers = Vec::new();
         for number in 0..scale.drivers {
-            drivers.push(driver(number, &sockets, &fixtures, scale.volumes).await?);
+            let driver = driver(number, &sockets, &fixtures, scale.volumes).await?;
+            operator::grant_secret(&cluster, secrets::NAMESPACE, &driver.config).await?;
+            drivers.push(driver);
         }
         let names: Vec<String> = drivers.iter().map(|driver| driver.name.clone()).collect();
         for number in 0..scale.nodes {
@@ -153,8 +158,8 @@ impl World {
         if let Some(folder) = &logs {
             std::fs::create_dir_all(folder).map_err(other)?;
         }
-        let watched = Watched::start(cluster.admin_client().await?);
-        Ok(Self {
+        let watched = Watched::start(cluster.admin_client().await?, recorder.clone());
+        let world = Self {
             scale,
             recorder,
             client,
@@ -166,7 +171,11 @@ impl World {
             control_plane: Mutex::default(),
             logs,
             _sockets: sockets,
-        })
+        };
+        for driver in &world.drivers {
+            secrets::put(&world, driver, true).await?;
+        }
+        Ok(world)
     }
 
     /// Starts all replicas, and waits until one of them works for each driver.
@@ -237,7 +246,7 @@ impl World {
             running.operator.wait_ended(PROCESS_LIMIT).await?;
         }
         self.recorder.ended(running.pid);
-        self.keep_log(&running);
+        self.take_log(&running);
         Ok(())
     }
 
@@ -257,7 +266,7 @@ impl World {
             );
             self.recorder
                 .finding(super::checker::Kind::ProcessEnded, &identity, text);
-            self.keep_log(process);
+            self.take_log(process);
             self.start(replica, &mut running, &identity, &program).await?;
         }
         Ok(())
@@ -270,6 +279,24 @@ impl World {
                 self.keep_log(running);
             }
         }
+    }
+
+    /// The logs of those that run, with their names.
+    pub async fn logs(&self) -> Vec<(String, String)> {
+        let mut logs = Vec::new();
+        for replica in &self.replicas {
+            if let Some(running) = &*replica.running.lock().await {
+                logs.push((running.identity.clone(), running.operator.log_text()));
+            }
+        }
+        logs
+    }
+
+    /// The log of a process that is over.
+    fn take_log(&self, running: &Running) {
+        let what = format!("the log of {}", running.identity);
+        secrets::look_in(self, &what, &running.operator.log_text());
+        self.keep_log(running);
     }
 
     fn keep_log(&self, running: &Running) {
@@ -315,7 +342,7 @@ fn lease_rights() -> String {
 }
 
 async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures, volumes: usize) -> Result<Driver> {
-    let name = format!("d{number}.chaos.test");
+    let (name, config) = (format!("d{number}.chaos.test"), format!("d{number}"));
     let socket = sockets.path().join(format!("d{number}.sock"));
     // Calls of the first driver last long, so that most faults find some of them under way.
     let delays = if number.is_multiple_of(3) {
@@ -332,6 +359,8 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         .settings(|settings| {
             settings.refuse_second_node = number % 3 != 1;
             settings.abort_overlapping = number % 3 == 2;
+            let with_secret = (0..volumes).filter(|of| secrets::has_secret(*of));
+            settings.volume_secrets = with_secret.map(|of| (volume(number, of), secrets::wanted())).collect();
         });
     let builder = (0..volumes).fold(builder, |builder, of| builder.volume(volume(number, of)));
     let mock = builder.start(&socket).await.map_err(other)?;
@@ -339,6 +368,11 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
     for of in 0..volumes {
         let handle = volume(number, of);
         let persistent = Volume::new(&handle, &name, &handle);
+        let persistent = if secrets::has_secret(of) {
+            persistent.publish_secret(secrets::NAMESPACE, &config)
+        } else {
+            persistent
+        };
         let persistent = if is_shared(of) {
             persistent.access_modes(&["ReadWriteMany"])
         } else {
@@ -347,6 +381,7 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         fixtures.persistent_volume(&persistent).await?;
     }
     let spec = json!({
+        "publishSecrets": secrets::listed(&config),
         "endpoint": format!("unix://{}", socket.display()),
         "driverName": name,
         "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
@@ -354,7 +389,6 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         "timeouts": {"publish": "6s", "unpublish": "6s", "probe": "3s", "identity": "3s", "listVolumes": "5s"},
         "reconcileSync": {"interval": "3s"},
     });
-    let config = format!("d{number}");
     Ok(Driver {
         name,
         config,
@@ -362,5 +396,6 @@ async fn driver(number: usize, sockets: &tempfile::TempDir, fixtures: &Fixtures,
         mock,
         behaviour: Mutex::default(),
         settings: Mutex::default(),
+        secret: Mutex::default(),
     })
 }

@@ -313,6 +313,20 @@ fn the_settings_to_be_walked_are_all_that_the_definition_has() {
         let values = candidates.iter().filter(|candidate| candidate.field() == field);
         assert!(values.count() >= 3, "{field}");
     }
+    // Each field of the definition, also those of the items of lists.
+    let mut left_out = Vec::new();
+    let mut rest = vec![(vec![], schema)];
+    while let Some((path, schema)) = rest.pop() {
+        let below = |name: &String| [path.as_slice(), &[name.clone()]].concat();
+        match schema["properties"].as_object() {
+            Some(properties) => rest.extend(properties.iter().map(|(name, property)| (below(name), property))),
+            None if candidates.iter().any(|candidate| candidate.path == path) => {}
+            None => left_out.push(path),
+        }
+    }
+    assert!(left_out.is_empty(), "{left_out:?}");
+    let names = json!([{"namespace": "chaos", "names": []}]);
+    assert!(candidates.iter().any(|candidate| candidate.value == names));
     let suspend = candidates
         .iter()
         .find(|candidate| candidate.field() == "spec.suspend")
@@ -344,9 +358,11 @@ fn an_effect_that_is_not_that_of_the_settings_is_told_with_the_field() {
         fs_type: Some("ext4".to_owned()),
         attach_peak: 2,
         lease_seconds: Some(3),
+        given_secret: true,
         ..effect::Effect::default()
     };
     let spec = json!({
+        "publishSecrets": [{"namespace": "chaos-secrets", "names": ["d0"]}],
         "timeouts": {"publish": "6s"}, "defaultFsType": "ext4", "concurrency": {"attach": 2},
         "leaderElection": {"leaseDuration": "3s"},
     });
@@ -354,6 +370,7 @@ fn an_effect_that_is_not_that_of_the_settings_is_told_with_the_field() {
     for (pointer, value, field) in [
         ("/timeouts/publish", json!("7s"), "spec.timeouts.publish"),
         ("/defaultFsType", json!("xfs"), "spec.defaultFsType"),
+        ("/publishSecrets", json!([{"namespace": "chaos"}]), "spec.publishSecrets"),
         ("/concurrency/attach", json!(1), "spec.concurrency.attach"),
         (
             "/leaderElection/leaseDuration",

@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
 use super::table::tally;
 use super::world::{Requeue, World, capable, gce_world, world};
-use crate::decide::reconcile::{Expectation, Listing, Suspects, Wanted, expectation};
+use crate::decide::reconcile::{
+    Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Suspects, Unclaimed, Wanted,
+    WithoutAttachment, expectation,
+};
 use crate::decide::{Capabilities, Credentials, Failure, Policy};
 
 /// Volumes and the nodes where the driver lists them; none when it does not say.
@@ -339,4 +342,39 @@ fn what_is_at_a_node_of_the_cluster_without_an_attachment_is_told_and_expected_n
     assert_eq!(found, [("shared", "n3"), ("lost", "n2")]);
     assert!(compared.contradicted.is_empty());
     assert_eq!(compared.agreed.len(), 2);
+}
+
+#[test]
+fn what_two_listings_in_a_row_show_without_an_attachment_is_reported() {
+    let at_node = |handle: &str| Unclaimed {
+        handle: handle.into(),
+        node_id: "n".into(),
+    };
+    let mut lasting = LastingUnclaimed::default();
+    assert_eq!(lasting.pass(vec![at_node("b")]), None, "it may be under way");
+    let expected = WithoutAttachment {
+        count: 1,
+        examples: vec![at_node("b")],
+    };
+    assert_eq!(lasting.pass(vec![at_node("b"), at_node("a")]), Some(expected));
+    assert_eq!(lasting.pass(vec![]), Some(WithoutAttachment::default()));
+    let many: Vec<_> = (0..200).rev().map(|number| at_node(&format!("h{number:03}"))).collect();
+    lasting.pass(many.clone());
+    let found = lasting.pass(many).unwrap();
+    assert_eq!((found.count, found.examples.len()), (200, MOST_EXAMPLES));
+    assert_eq!(found.examples[0], at_node("h000"));
+}
+
+#[test]
+fn no_more_than_so_many_volumes_without_an_attachment_are_kept_in_mind_and_no_handle_without_measure() {
+    let nodes = [Box::from("n")].into_iter().collect();
+    let mut listing = Listing::about(vec![]).looking_for_unclaimed(vec![], nodes);
+    let node = ["n".to_owned()];
+    listing.add(&"x".repeat(1 << 20), Some(&node));
+    for number in 0..2 * MOST_UNCLAIMED {
+        listing.add(&number.to_string(), Some(&node));
+    }
+    let found = listing.compare().unclaimed;
+    assert_eq!(found.len(), MOST_UNCLAIMED);
+    assert!(found.iter().all(|unclaimed| unclaimed.handle.len() < 10));
 }

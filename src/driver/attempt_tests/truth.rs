@@ -6,7 +6,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
 use crate::admin::Health;
-use crate::mock::Rule;
+use crate::mock::{CallRecord, Rule};
 use crate::store::follow_from_list;
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
@@ -163,6 +163,67 @@ async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
         .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
     tokio::time::timeout(LIMIT, taken_back).await.unwrap();
     assert_eq!(reads_of_attachment(&stage.api), 3);
+}
+
+/// A stage on which the Publish of a volume for one node takes a second, as its attachment va0 vanishes and va1 wants the
+/// volume at another node.
+async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
+    let stage = Stage::with(Api::default(), DRIVER, edit).await;
+    for (node, id) in [("n0", "id0"), ("n1", "id1")] {
+        stage.store.apply_node(CsiNode::new(node, &[(DRIVER, id)]));
+    }
+    stage.put_volume(json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [FINALIZER]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}},
+    }));
+    stage.driver.script(
+        Rule::on(Call::ControllerPublishVolume)
+            .times(1)
+            .delay(Duration::from_secs(1)),
+    );
+    stage.attachment("va0", "n0", &claimed(false));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    gone(&stage);
+    stage.attachment("va1", "n1", &json!({}));
+    stage
+}
+
+/// The calls about volumes with their nodes, as they arrived.
+fn moves(stage: &Stage) -> Vec<(Call, String)> {
+    let calls = stage.driver.calls();
+    let moving = [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume];
+    let moves = calls.into_iter().filter(|call| moving.contains(&call.method));
+    moves.map(|call| (call.method, call.node.unwrap_or_default())).collect()
+}
+
+/// The API server can lose our finalizer, when it is added while the object is being deleted.
+#[tokio::test]
+async fn a_volume_for_one_node_waits_until_it_was_taken_back_from_another() {
+    let stage = wanted_elsewhere(|_| {}).await;
+    stage.api.until(|api| Stage::is_attached(api, "va1")).await;
+    let (publish, unpublish) = (Call::ControllerPublishVolume, Call::ControllerUnpublishVolume);
+    let expected = [(publish, "id0"), (unpublish, "id0"), (publish, "id1")];
+    assert_eq!(moves(&stage), expected.map(|(call, node)| (call, node.to_owned())));
+}
+
+/// As long as for a detach from there: the other node may be dead.
+#[tokio::test]
+async fn a_volume_for_one_node_does_not_wait_for_ever_until_it_was_taken_back() {
+    let stage = wanted_elsewhere(|spec| spec.timeouts.unpublish = "1s".parse().unwrap()).await;
+    // What takes the volume back fails again and again, for a minute.
+    let at_node = Rule::on(Call::ControllerUnpublishVolume).node("id0");
+    stage
+        .driver
+        .script(at_node.fail(tonic::Code::Unavailable, "the node is dead"));
+    let called =
+        |call: &CallRecord| call.method == Call::ControllerPublishVolume && call.node.as_deref() == Some("id1");
+    let called = stage.driver.wait_for_call(called);
+    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    assert!(stage.driver.published().contains(&("h".to_owned(), "id0".to_owned())));
 }
 
 #[tokio::test]

@@ -3,9 +3,11 @@
 use super::status::{driver, facts, fresh};
 use crate::api::AttacherConfigStatus;
 use crate::api::condition;
-use crate::driver::Phase;
+use crate::decide::reconcile::{Unclaimed, WithoutAttachment};
+use crate::driver::{DriverStatus, LastReconcile, Phase};
 use crate::events::Reason;
-use crate::supervisor::news::news;
+use crate::supervisor::news::{news, without_attachment};
+use jiff::Timestamp;
 
 fn of(phase: Phase) -> AttacherConfigStatus {
     fresh(&facts(Some(&driver(phase))))
@@ -101,4 +103,48 @@ fn a_spec_that_cannot_be_used_is_told_beside_what_runs() {
     ));
     assert_eq!(news(&of(Phase::Running), &invalid), expected);
     assert_eq!(news(&invalid, &invalid), None);
+}
+
+#[test]
+fn volumes_without_an_attachment_are_told_when_there_are_more_of_them() {
+    let with = |count: usize, handle: &str| {
+        let mut driver = driver(Phase::Running);
+        let examples = (0..count.min(3)).map(|_| Unclaimed {
+            handle: handle.into(),
+            node_id: "node-id".into(),
+        });
+        let found = WithoutAttachment {
+            count,
+            examples: examples.collect(),
+        };
+        driver.last_reconcile = Some(LastReconcile {
+            finished_at: Timestamp::UNIX_EPOCH,
+            volumes: 9,
+            mismatches: 0,
+            without_attachment: Some(found),
+            error: None,
+        });
+        driver
+    };
+    let status = |driver: &DriverStatus| fresh(&facts(Some(driver)));
+    let nothing = AttacherConfigStatus::default();
+    let one = status(&with(1, "vol"));
+    let text = "the driver lists 1 volume at nodes of this cluster without a VolumeAttachment, such as volume vol at the node with \
+                ID node-id; what nobody uses is to be detached by hand: the operator leaves it alone";
+    let told = (Reason::VolumesWithoutAttachment, Box::default(), text.to_owned());
+    assert_eq!(without_attachment(&nothing, &one), Some(told));
+    assert_eq!(without_attachment(&one, &one), None);
+    let two = status(&with(2, &"v".repeat(5000)));
+    let note = without_attachment(&one, &two).unwrap().2;
+    assert!(note.contains("lists 2 volumes") && note.len() < 1000, "{note}");
+    assert_eq!(without_attachment(&two, &one), None, "fewer");
+    assert_eq!(without_attachment(&one, &status(&with(0, ""))), None);
+    // Who has just taken over, and a comparison that failed, say nothing: what is known stays.
+    let mut unknown = with(0, "");
+    unknown.last_reconcile.as_mut().unwrap().without_attachment = None;
+    let now = crate::supervisor::status::status(&facts(Some(&unknown)), &two, Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        now.last_reconcile_sync.unwrap().without_attachment,
+        two.last_reconcile_sync.unwrap().without_attachment
+    );
 }

@@ -104,6 +104,7 @@ pub(super) struct ReconcileFamilies {
     pub(super) volumes: DriverFamily<Gauge>,
     pub(super) pages: DriverFamily<Gauge>,
     pub(super) mismatches: DriverFamily<Gauge>,
+    pub(super) without_attachment: DriverFamily<Gauge>,
     pub(super) mismatched: DriverFamily<SuffixedCounter>,
     pub(super) forced: DriverFamily<Counter>,
     pub(super) errors: DriverFamily<Counter>,
@@ -147,6 +148,8 @@ impl ReconcileFamilies {
         let pages = gauge("pages", "Pages of ListVolumes that the last comparison took");
         let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
         let mismatches = gauge("mismatches", help);
+        let help = "Volumes that the driver listed at nodes of this cluster in the last two comparisons and no VolumeAttachment names";
+        let without_attachment = gauge("without_attachment", help);
         let mut seconds_gauge = |name, help| {
             per_driver(
                 registry,
@@ -165,6 +168,7 @@ impl ReconcileFamilies {
             volumes,
             pages,
             mismatches,
+            without_attachment,
             mismatched: all_mismatches,
             forced,
             errors,
@@ -187,6 +191,7 @@ impl ReconcileFamilies {
         self.volumes.forget(driver);
         self.pages.forget(driver);
         self.mismatches.forget(driver);
+        self.without_attachment.forget(driver);
         self.last_success.forget(driver);
         self.interval.forget(driver);
     }

@@ -21,6 +21,8 @@ pub struct Listed {
     pub to_attach: usize,
     /// VolumeAttachments that say detached, while the driver lists the volume there.
     pub to_detach: usize,
+    /// Volumes at nodes of the cluster that no VolumeAttachment names; none while it is not known.
+    pub without_attachment: Option<usize>,
 }
 
 impl Metrics {
@@ -68,6 +70,11 @@ impl Metrics {
         ];
         for (family, count) in gauges {
             family.with(driver, labels.clone(), |gauge| {
+                gauge.set(to_i64(count));
+            });
+        }
+        if let Some(count) = listed.without_attachment {
+            families.without_attachment.with(driver, labels.clone(), |gauge| {
                 gauge.set(to_i64(count));
             });
         }

@@ -73,6 +73,7 @@ fn record_everything(metrics: &Metrics, driver: &str) {
         volumes: 12,
         to_attach: 2,
         to_detach: 1,
+        without_attachment: Some(3),
     };
     metrics.reconcile_sync_succeeded(driver, Duration::from_secs(2), listed);
     metrics.reconcile_sync_failed(driver, Duration::from_secs(1), "Aborted");
@@ -267,6 +268,7 @@ const OWN: &[&str] = &[
     "csi_attacher_reconcile_sync_seconds_sum{driver_name=\"d\",outcome=\"failed\"} 1.0",
     "csi_attacher_reconcile_sync_volumes{driver_name=\"d\"} 12",
     "csi_attacher_reconcile_sync_mismatches{driver_name=\"d\"} 3",
+    "csi_attacher_reconcile_sync_without_attachment{driver_name=\"d\"} 3",
     "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 1",
     "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"attach\"} 1",
     "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"detach\"} 0",
