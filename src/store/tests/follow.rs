@@ -297,7 +297,10 @@ async fn a_watch_that_worked_begins_again_at_once() {
     // Four times within 20 seconds, then after the usual pause.
     let events = || (0..5).flat_map(|_| listed(&[], 1).into_iter().chain([broken()]));
     let five = paused(events().collect()).await;
-    assert!((Duration::from_millis(800)..Duration::from_secs(2)).contains(&five), "{five:?}");
+    assert!(
+        (Duration::from_millis(800)..Duration::from_secs(2)).contains(&five),
+        "{five:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
