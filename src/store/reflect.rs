@@ -5,13 +5,13 @@ use kube::api::ListParams;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -60,40 +60,91 @@ pub(crate) trait Reflected:
     const SLOT: Slot;
 }
 
-/// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
+/// The events of a watch, with pauses after errors that grow. The watcher announces each new list before it is asked for;
 /// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
 /// second.
+///
+/// A watch that worked begins again almost at once, [`LISTS`] times within [`WINDOW`]: an API server that has much to do ends
+/// the watches of those to whom it cannot send fast enough, and then each attach would wait for the pause.
 pub(crate) fn patient<K: Send + 'static>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let announced = Arc::new(AtomicBool::new(false));
+    let last = Arc::new(Mutex::new(Last::News));
     let pauses = Pauses {
         usual: watcher::DefaultBackoff::default(),
-        announced: announced.clone(),
+        last: last.clone(),
+        worked: false,
+        at_once: VecDeque::new(),
     };
     events
-        .inspect(move |event| announced.store(matches!(event, Ok(watcher::Event::Init)), Ordering::Relaxed))
+        .inspect(move |event| {
+            *last.lock() = match event {
+                Ok(watcher::Event::Init) => Last::Announced,
+                Ok(_) => Last::News,
+                Err(error) if is_asked_to_wait(error) => Last::AskedToWait,
+                Err(_) => Last::Broke,
+            }
+        })
         .backoff(pauses)
+}
+
+/// An API server that has too much to do asks to be asked later (429).
+fn is_asked_to_wait(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
+}
+
+/// What a watch said last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Only that a list is going to be asked for.
+    Announced,
+    News,
+    Broke,
+    AskedToWait,
 }
 
 /// The usual pauses, which the announcement of a list leaves as they are.
 struct Pauses {
     usual: watcher::DefaultBackoff,
-    /// Whether the last event was only that.
-    announced: Arc<AtomicBool>,
+    last: Arc<Mutex<Last>>,
+    /// Whether anything came since the last error.
+    worked: bool,
+    /// When the watch began again at once, lately.
+    at_once: VecDeque<Instant>,
+}
+
+impl Pauses {
+    /// Longest pause of a watch that begins again at once: spreads the kinds and the replicas.
+    const SPREAD: Duration = Duration::from_millis(50);
+
+    fn may_begin_at_once(&mut self) -> bool {
+        let now = Instant::now();
+        while self.at_once.front().is_some_and(|first| now >= *first + WINDOW) {
+            self.at_once.pop_front();
+        }
+        let may = std::mem::take(&mut self.worked) && *self.last.lock() == Last::Broke && self.at_once.len() < LISTS;
+        if may {
+            self.at_once.push_back(now);
+        }
+        may
+    }
 }
 
 impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        if self.may_begin_at_once() {
+            return Some(Self::SPREAD.mul_f64(fastrand::f64()));
+        }
         self.usual.next()
     }
 }
 
 impl Backoff for Pauses {
     fn reset(&mut self) {
-        if !self.announced.load(Ordering::Relaxed) {
+        if *self.last.lock() != Last::Announced {
+            self.worked = true;
             self.usual.reset();
         }
     }
@@ -143,7 +194,7 @@ where
         let event = running.next().await?;
         match &event {
             Ok(watcher::Event::InitDone) => self.is_listed = true,
-            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 429 => {}
+            Err(error) if is_asked_to_wait(error) => {}
             Err(_) => self.running = None,
             Ok(_) => {}
         }

@@ -51,7 +51,7 @@ struct Scene {
     bench: Bench,
     load: Load,
     nodes: usize,
-    _sockets: tempfile::TempDir,
+    sockets: tempfile::TempDir,
 }
 
 /// Measures.
@@ -74,13 +74,15 @@ pub async fn measure() -> Result<Report> {
         scene.add(&group, &mut report.rest);
         progress(&format!("round {} of {rounds}, attached to {nodes} nodes", round + 1));
         let (wide, group) = (format!("wide-{round}"), format!("attach-{round}"));
-        let (loaded, mass) = tokio::join!(scene.load.run(&scene.bench, &group), scene.attach_all(&wide));
+        scene.prepare(scene.create_all(&wide)).await?;
+        let (loaded, mass) = tokio::join!(scene.load.run(&scene.bench, &group), scene.mass(&wide, Stage::Attached));
         loaded?;
         report.attaches.push(mass?);
         scene.add(&group, &mut report.motion);
         progress(&format!("round {} of {rounds}, detached from {nodes} nodes", round + 1));
         let group = format!("detach-{round}");
-        let (loaded, mass) = tokio::join!(scene.load.run(&scene.bench, &group), scene.detach_all(&wide));
+        scene.prepare(scene.delete_all(&wide)).await?;
+        let (loaded, mass) = tokio::join!(scene.load.run(&scene.bench, &group), scene.mass(&wide, Stage::Gone));
         loaded?;
         report.detaches.push(mass?);
         scene.add(&group, &mut report.motion);
@@ -142,7 +144,7 @@ impl Scene {
             bench,
             load,
             nodes,
-            _sockets: sockets,
+            sockets,
         })
     }
 
@@ -152,23 +154,41 @@ impl Scene {
         times[1].extend(recorder.latencies(&load::own(group)));
     }
 
-    async fn attach_all(&self, group: &str) -> Result<(Duration, Duration)> {
-        let name = |node: usize| crate::cluster::name(group, node);
-        let create = |node| Prepared::create_attachment(&name(node), WIDE, VOLUME, &format!("wide-node-{node}"));
-        self.mass(group, Stage::Attached, (0..self.nodes).map(create).collect())
-            .await
+    /// Makes the attachments, or deletes them, while the volume's driver is suspended: what asks for that many at once, such
+    /// as kube-controller-manager, is no part of what is measured.
+    async fn prepare(&self, requests: Vec<Prepared>) -> Result<()> {
+        self.serve(false).await?;
+        send_all(&self.bench.client, requests).await.map(drop)
     }
 
-    async fn detach_all(&self, group: &str) -> Result<(Duration, Duration)> {
+    fn create_all(&self, group: &str) -> Vec<Prepared> {
+        let name = |node: usize| crate::cluster::name(group, node);
+        let create = |node| Prepared::create_attachment(&name(node), WIDE, VOLUME, &format!("wide-node-{node}"));
+        (0..self.nodes).map(create).collect()
+    }
+
+    fn delete_all(&self, group: &str) -> Vec<Prepared> {
         let delete = |node| Prepared::delete_attachment(&crate::cluster::name(group, node));
-        self.mass(group, Stage::Gone, (0..self.nodes).map(delete).collect())
+        (0..self.nodes).map(delete).collect()
+    }
+
+    /// Serves the volume's driver, or suspends it and waits until that is so.
+    async fn serve(&self, serves: bool) -> Result<()> {
+        let socket = self.sockets.path().join("wide");
+        let spec = json!({"endpoint": format!("unix://{}", socket.display()), "suspend": !serves});
+        apply_config(&self.bench.client, "wide", spec).await?;
+        if serves {
+            return Ok(());
+        }
+        wait_condition(&self.bench.client, "wide", "Ready", "False", Some("Suspended"))
             .await
+            .map(drop)
     }
 
     /// How long it took, and the operator's CPU time for each attachment.
-    async fn mass(&self, group: &str, stage: Stage, requests: Vec<Prepared>) -> Result<(Duration, Duration)> {
+    async fn mass(&self, group: &str, stage: Stage) -> Result<(Duration, Duration)> {
         let (started, cpu) = (Instant::now(), process::cpu(self.operator.pid()?)?);
-        send_all(&self.bench.client, requests).await?;
+        self.serve(true).await?;
         self.bench.recorder.wait(group, stage, self.nodes, PHASE_LIMIT).await?;
         let cpu = process::cpu(self.operator.pid()?)?.saturating_sub(cpu);
         Ok((started.elapsed(), cpu / u32::try_from(self.nodes).unwrap_or(u32::MAX)))

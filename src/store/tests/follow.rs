@@ -278,6 +278,31 @@ async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
     assert!(began.elapsed() > Duration::from_secs(100), "{:?}", began.elapsed());
 }
 
+/// An API server ends the watches of those to whom it cannot send fast enough: no attach may wait for a pause then.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_worked_begins_again_at_once() {
+    let paused = async |events: Events<VolumeAttachmentWire>| {
+        let began = tokio::time::Instant::now();
+        patient(stream::iter(events)).count().await;
+        began.elapsed()
+    };
+    let once: Events<_> = listed(&[], 1).into_iter().chain([broken()]).collect();
+    assert!(paused(once).await <= Duration::from_millis(50));
+    // A list that is refused afterwards, and a watch that is refused because there is too much to do, wait.
+    let announced = || Ok(Event::<VolumeAttachmentWire>::Init);
+    let refused_list = listed(&[], 1).into_iter().chain([broken(), announced(), broken()]);
+    assert!(paused(refused_list.collect()).await >= Duration::from_millis(800));
+    let too_much = listed(&[], 1).into_iter().chain([Err(refused(429))]);
+    assert!(paused(too_much.collect()).await >= Duration::from_millis(800));
+    // Four times within 20 seconds, then after the usual pause.
+    let events = || (0..5).flat_map(|_| listed(&[], 1).into_iter().chain([broken()]));
+    let five = paused(events().collect()).await;
+    assert!(
+        (Duration::from_millis(800)..Duration::from_secs(2)).contains(&five),
+        "{five:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_comes_makes_the_pauses_short_again() {
     let mut events: Events<VolumeAttachmentWire> = Vec::new();
