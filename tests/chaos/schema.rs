@@ -112,7 +112,13 @@ fn values(schema: &Value) -> Vec<Value> {
         Some("array") => {
             let most = schema["maxItems"].as_u64().unwrap_or(8);
             let many: Vec<String> = (0..=most).map(|number| format!("k{number}/traceparent")).collect();
-            vec![json!([]), json!(["chaos"]), json!(many), json!(["white space"]), json!("text")]
+            vec![
+                json!([]),
+                json!(["chaos"]),
+                json!(many),
+                json!(["white space"]),
+                json!("text"),
+            ]
         }
         _ => Vec::new(),
     }

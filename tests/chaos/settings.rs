@@ -249,6 +249,9 @@ impl Walk {
     /// Attaches and detaches some volumes, and looks whether what the driver sees is what the object says.
     async fn look(&self, candidate: &Candidate, stored: &AttacherConfig) -> Result<()> {
         let driver = &self.world.drivers[0];
+        let spec = serde_json::to_value(&stored.spec)?;
+        let is_base = spec == self.base(&spec)?;
+        let within = if is_base { SETTLED_WITHIN } else { LOOK };
         let since = Timestamp::now();
         for number in 0..CANARIES {
             let name = canary(number);
@@ -262,7 +265,7 @@ impl Walk {
         let all_published = driver.mock.wait_for_published(|published| {
             (0..CANARIES).all(|number| published.iter().any(|(volume, _)| *volume == canary(number)))
         });
-        let is_attached = timeout(LOOK, all_published).await.is_ok();
+        let is_attached = timeout(within, all_published).await.is_ok();
         for number in 0..CANARIES {
             let deleted = self.attachments.delete(&canary(number), &DeleteParams::default()).await;
             drop(deleted.map_err(other)?);
@@ -270,7 +273,7 @@ impl Walk {
         let all_gone = driver
             .mock
             .wait_for_published(|published| !published.iter().any(|(volume, _)| volume.starts_with("canary")));
-        let is_detached = timeout(LOOK, all_gone).await.is_ok();
+        let is_detached = timeout(within, all_gone).await.is_ok();
         let namespace = stored.spec.leader_election.namespace.clone();
         let namespace = if namespace.is_empty() {
             IDENTITY.to_owned()
@@ -280,12 +283,11 @@ impl Walk {
         let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), &namespace);
         let lease = leases.get_opt(&lease_name(&driver.name)).await.map_err(other)?;
         let seconds = lease.and_then(|lease| lease.spec?.lease_duration_seconds);
-        let spec = serde_json::to_value(&stored.spec)?;
         let effect = seen(&driver.mock.calls(), since, seconds);
         for text in wrong(&effect, &spec) {
             self.wrong(candidate, &text);
         }
-        if spec == self.base(&spec)? {
+        if is_base {
             if !is_attached || !is_detached {
                 let text =
                     format!("with the former settings: attached {is_attached}, detached {is_detached}, {effect:?}");

@@ -23,6 +23,8 @@ use crate::support::Result;
 
 /// What was wanted has come about so long after the last fault, at the latest.
 pub const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// All of them together may take longer on a slow machine, as long as one more comes about within that time; but not for ever.
+const ALL_SETTLED_WITHIN: Duration = Duration::from_secs(90);
 /// A volume whose VolumeAttachment is gone is free so long after it at the latest: before it is looked whether all is at rest.
 const FREE_WITHIN: Duration = Duration::from_secs(20);
 /// How long is waited before something is looked at again that tells nobody of news, or was refused.
@@ -162,8 +164,17 @@ impl Workers {
         let started = std::time::Instant::now();
         self.order(order);
         let mut changes = self.state.changes.subscribe();
-        let all = async { while self.waiting(order).len() < self.count && changes.changed().await.is_ok() {} };
-        if timeout(SETTLED_WITHIN, all).await.is_err() {
+        let mut done = 0;
+        let is_settled = loop {
+            let more = async { while self.waiting(order).len() <= done && changes.changed().await.is_ok() {} };
+            let left = ALL_SETTLED_WITHIN.saturating_sub(started.elapsed());
+            let is_stuck = timeout(left.min(SETTLED_WITHIN), more).await.is_err();
+            done = self.waiting(order).len();
+            if is_stuck || done == self.count {
+                break done == self.count;
+            }
+        };
+        if !is_settled {
             let states = self.state.states.lock().clone();
             for state in states.into_values().filter(|state| state.done != Some(order)) {
                 let found = self.world.watched.get(&state.name).map(|object| brief(&object));

@@ -370,7 +370,11 @@ fn an_effect_that_is_not_that_of_the_settings_is_told_with_the_field() {
     for (pointer, value, field) in [
         ("/timeouts/publish", json!("7s"), "spec.timeouts.publish"),
         ("/defaultFsType", json!("xfs"), "spec.defaultFsType"),
-        ("/publishSecrets", json!([{"namespace": "chaos"}]), "spec.publishSecrets"),
+        (
+            "/publishSecrets",
+            json!([{"namespace": "chaos"}]),
+            "spec.publishSecrets",
+        ),
         ("/concurrency/attach", json!(1), "spec.concurrency.attach"),
         (
             "/leaderElection/leaseDuration",
