@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result, apply_yaml};
 use crate::test::SECRETS;
-use csi_attacher_operator::api::crd;
+use csi_attacher_model::api::crd;
 
 const RBAC: &str = include_str!("../../config/rbac.yaml");
 /// The suite's ServiceAccount gets the shipped role as well.
