@@ -12,24 +12,20 @@
 //! The rules that keep the first of these are in [`decide`].
 
 pub mod admin;
-pub mod api;
 pub mod app;
 mod budget;
 pub mod claims;
 pub mod cli;
 pub mod clock;
 pub mod csi;
-pub mod decide;
 pub mod driver;
 pub mod dropin;
 pub mod error_chain;
 pub mod events;
-pub mod insight;
 pub mod inspector;
 pub mod kubernetes;
 pub mod lease;
 pub mod mock;
-pub mod objects;
 mod open_files;
 mod pem;
 mod schedule;
@@ -37,4 +33,10 @@ pub mod store;
 pub mod supervisor;
 pub mod telemetry;
 
+#[cfg(test)]
+mod api_server;
+#[cfg(test)]
+mod sources_tests;
+
+use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_workqueue as queue;

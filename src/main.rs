@@ -1,10 +1,11 @@
 //! The operator binary: arguments, runtime, exit code.
 
 use clap::Parser;
+use csi_attacher_model::api;
+use csi_attacher_operator::app;
 use csi_attacher_operator::app::{Mode, ProcessOptions};
 use csi_attacher_operator::cli::{Cli, Command};
 use csi_attacher_operator::dropin::{self, ReadError, Reading};
-use csi_attacher_operator::{api, app};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;

@@ -8,7 +8,6 @@ use tonic::Code;
 
 use super::CallError;
 use super::client_tests::{LONG, Stage, within};
-use crate::decide::tests::table::tally;
 use crate::decide::{self, Access, AccessMode, Capability, Failure, Place, PublishRequest};
 use crate::kubernetes::SecretData;
 use crate::mock::{CallRecord, Method, MockDriver, Rule};
@@ -170,5 +169,29 @@ async fn unpublishing() {
         assert_eq!(found.map_err(|error| error.code), answer, "{name}");
         let call = only_call(&stage, Method::ControllerUnpublishVolume);
         assert_eq!(call.secret_keys, keys(secrets), "{name}");
+    }
+}
+
+/// Says how many rows a table of the sidecar's own tests has here, for `tests/sidecar-tables`.
+#[allow(clippy::print_stdout, reason = "read by a script")]
+fn tally(section: &str, table: &str, rows: usize) {
+    println!("\nsidecar table|{section}|{table}|{rows}");
+}
+
+#[test]
+fn the_numbers_of_codes_are_those_of_grpc() {
+    use crate::decide::grpc_code;
+    use tonic::Code;
+    for (number, code) in [
+        (grpc_code::OK, Code::Ok),
+        (grpc_code::CANCELLED, Code::Cancelled),
+        (grpc_code::DEADLINE_EXCEEDED, Code::DeadlineExceeded),
+        (grpc_code::NOT_FOUND, Code::NotFound),
+        (grpc_code::RESOURCE_EXHAUSTED, Code::ResourceExhausted),
+        (grpc_code::ABORTED, Code::Aborted),
+        (grpc_code::UNAVAILABLE, Code::Unavailable),
+    ] {
+        assert_eq!(Code::from_i32(number), code);
+        assert_ne!(code, Code::Unknown);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::decide::tests::api_server::not_found;
+use crate::api_server::not_found;
 use crate::decide::{Capabilities, DriverFacts};
 use crate::insight::Kind;
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};

@@ -14,7 +14,6 @@ mod index;
 mod links;
 mod listed;
 mod neighbours;
-mod observe;
 mod overview;
 mod react;
 mod reading;
@@ -24,13 +23,12 @@ mod route;
 mod sharing;
 mod table;
 
+pub use crate::decide::{Snapshot, observe};
 pub use cause::Cause;
 pub use counts::Counts;
 pub use forced::Forced;
 #[cfg(test)]
 pub(crate) use index::Change;
-pub use index::Snapshot;
-pub use observe::observe;
 pub use overview::{Around, Marks};
 pub use reading::Reading;
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use kube::Client;
 
-use csi_attacher_operator::decide::patch;
-use csi_attacher_operator::decide::{Capabilities, DriverFacts};
-use csi_attacher_operator::objects::{
+use csi_attacher_model::decide::patch;
+use csi_attacher_model::decide::{Capabilities, DriverFacts};
+use csi_attacher_model::objects::{
     Attachment, PersistentVolumeWire, Source, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
 };
 

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use csi_attacher_operator::decide::Write;
-use csi_attacher_operator::decide::patch::{Form, Target};
+use csi_attacher_model::decide::Write;
+use csi_attacher_model::decide::patch::{Form, Target};
 
 use super::support::{Error, Result};
 

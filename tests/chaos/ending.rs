@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::names::{TRACEPARENT_ANNOTATION, lease_name};
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::{TRACEPARENT_ANNOTATION, lease_name};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::names::{RETRY_NOW_ANNOTATION, lease_name};
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::{RETRY_NOW_ANNOTATION, lease_name};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_operator::api::names::finalizer_name;
+use csi_attacher_model::api::names::finalizer_name;
 use fastrand::Rng;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, PostParams, Preconditions};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle};
 use jiff::Timestamp;
 use kube::Client;

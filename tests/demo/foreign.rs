@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 
 use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS, PRODUCT};
 use crate::say::Say;

@@ -10,7 +10,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::{Instant, interval};
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 
 use crate::attachments::{Attachments, Known, Seen, short_name};
 use crate::cluster::Cluster;

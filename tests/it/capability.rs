@@ -1,7 +1,7 @@
 //! Drivers that come back without PUBLISH_UNPUBLISH_VOLUME while volumes are attached, and detaches that a driver refuses at a
 //! former node ID.
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::ResourceExt;
@@ -212,7 +212,7 @@ async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing()
     let message = error.message.unwrap_or_default();
     assert!(message.contains("PUBLISH_UNPUBLISH_VOLUME"), "{message}");
     let kept = scene.world.fixtures.get_attachment("drop-in-kept").await?;
-    let finalizer = csi_attacher_operator::api::names::finalizer_name(DRIVER);
+    let finalizer = csi_attacher_model::api::names::finalizer_name(DRIVER);
     assert_eq!(kept.finalizers(), [finalizer]);
     scene.mock.set_capability(capability, true);
     scene.mock.start_again().await.map_err(again)?;

@@ -21,7 +21,7 @@ use history::{Call, Finding, History, Note, Observation, Place, Process, Step, S
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use kube::CustomResourceExt as _;
 
 fn at(milliseconds: i64) -> Timestamp {

@@ -5,7 +5,7 @@ mod environment;
 
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::Method;
 use kube::Api;
 use kube::api::PostParams;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::condition::{ConditionType, Reason};
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::condition::{ConditionType, Reason};
 use csi_attacher_operator::events;
 use csi_attacher_operator::mock::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use kube::{Api, CustomResourceExt};

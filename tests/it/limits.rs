@@ -1,6 +1,6 @@
 //! The limits of a driver: work that waits for one shows in status and metrics, and the requests to the API server.
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{Method, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;

@@ -11,8 +11,8 @@ mod traces;
 
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::{CallRecord, Method, MockHandle};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;

@@ -7,7 +7,7 @@ mod sidecar;
 mod states;
 mod translation;
 
-use csi_attacher_operator::api::names::NODE_ID_ANNOTATION;
+use csi_attacher_model::api::names::NODE_ID_ANNOTATION;
 
 use crate::rig::Driver;
 use crate::support::Result;

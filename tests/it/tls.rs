@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{Endpoint, Method, MockDriver, Outcome, Rule, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

@@ -6,8 +6,8 @@ mod tree;
 
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::names::finalizer_name;
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::finalizer_name;
 use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Api;

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use csi_attacher_operator::api::{AttacherConfig, crd};
+use csi_attacher_model::api::{AttacherConfig, crd};
 
 use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};

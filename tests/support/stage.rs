@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{MockDriverBuilder, MockHandle};
 
 use super::error::{Context, Error, Result};

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{Barrier, watch};
 
 use super::{LIMIT, VOLUMES};
+use crate::api_server::{apply, is_gone, not_found};
 use crate::decide::patch::{Form, Target, Write};
-use crate::decide::tests::api_server::{apply, is_gone, not_found};
 
 /// The API server: objects by path, and every patch in the order of arrival.
 #[derive(Default)]

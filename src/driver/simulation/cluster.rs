@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::time::Instant;
 
+use crate::api_server::{self, apply, is_gone};
 use crate::decide::Write;
 use crate::decide::patch::{Form, Target};
-use crate::decide::tests::api_server::{self, apply, is_gone};
 
 /// What a restore with greater revisions adds.
 const BUMP: u64 = 1_000_000;

@@ -22,9 +22,9 @@ use super::watches::watch as feed;
 use super::world::World;
 use super::{secrets, service};
 use crate::admin::Health;
+use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
 use crate::claims::Claims;
-use crate::decide::PublishSecrets;
 use crate::driver::{Context, DriverStatus, DriverTask};
 use crate::events::Events;
 use crate::kubernetes::Requests;
@@ -321,7 +321,7 @@ fn settings(scenario: &Scenario, mutant: &Mutant, driver: usize, variant: usize)
     settings.publish_secrets = if has_flaw(Flaw::Generous) {
         PublishSecrets::Any
     } else {
-        PublishSecrets::all_of(&[&secrets::namespace(driver)])
+        PublishSecrets::Listed(Arc::new([(secrets::namespace(driver).into(), SecretNames::All)].into()))
     };
     settings.timeouts.publish = CALL_DEADLINE;
     settings.timeouts.unpublish = CALL_DEADLINE;

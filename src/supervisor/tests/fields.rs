@@ -16,7 +16,7 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FIELDS.md");
 const HEAD: &str = "\
 # Fields of AttacherConfig
 
-<!-- Made from the types under src/api by `make generate`; do not edit. -->
+<!-- Made from the types under crates/model/src/api by `make generate`; do not edit. -->
 
 Every field of `attacherconfigs.attacher.csi.dev`, version `v1alpha1`, cluster-scoped, short name `atc`. `kubectl explain
 attacherconfig.spec --recursive` tells the same on a cluster; [ATTACHERCONFIG](ATTACHERCONFIG.md) shows the object at work.

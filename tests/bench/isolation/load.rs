@@ -7,8 +7,8 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use csi_attacher_operator::decide::{Capabilities, DriverFacts};
-use csi_attacher_operator::objects::{Attachment, Volume, VolumeAttachmentWire};
+use csi_attacher_model::decide::{Capabilities, DriverFacts};
+use csi_attacher_model::objects::{Attachment, Volume, VolumeAttachmentWire};
 
 use super::TENTH;
 use crate::ceiling;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result, apply_yaml};
 use crate::test::SECRETS;
-use csi_attacher_operator::api::crd;
+use csi_attacher_model::api::crd;
 
 /// First word of the command line that plays the launcher.
 pub const LAUNCHER: &str = "with-attacherconfig";

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{Method, Rule};
 use futures::future::try_join_all;
 use serde_json::json;

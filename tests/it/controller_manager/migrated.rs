@@ -1,7 +1,7 @@
 //! Volumes of an in-tree plug-in whose CSI driver took over: the controller translates those in a pod's spec, the operator
 //! those of a PersistentVolume.
 
-use csi_attacher_operator::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
+use csi_attacher_model::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::ResourceExt;

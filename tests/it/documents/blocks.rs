@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use csi_attacher_operator::api::{AttacherConfig, AttacherConfigSpec, DriverConfig};
+use csi_attacher_model::api::{AttacherConfig, AttacherConfigSpec, DriverConfig};
 use kube::CustomResourceExt;
 use serde::Deserialize;
 use serde_json::Value;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use csi_attacher_operator::api::condition::{ConditionType, Reason};
-use csi_attacher_operator::api::names;
+use csi_attacher_model::api::condition::{ConditionType, Reason};
+use csi_attacher_model::api::names;
+use csi_attacher_model::insight;
 use csi_attacher_operator::events;
-use csi_attacher_operator::insight;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
 
 use super::markdown::{self, Document, quoted};
@@ -164,7 +164,7 @@ fn every_name_on_objects_is_told() {
     ]);
     none(&compare(&told, &there, "docs/CONCEPTS.md: Names on objects"));
     // A constant more in that module is a row more here.
-    let keys = include_str!("../../../src/api/names.rs")
+    let keys = include_str!("../../../crates/model/src/api/names.rs")
         .matches("\"attacher.csi.dev/")
         .count();
     assert_eq!(

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::api::validated::Endpoint;
+use csi_attacher_model::api::validated::Endpoint;
+use csi_attacher_model::decide::{Access, AccessMode, Capability, Place, PublishRequest, is_final};
+use csi_attacher_model::objects::StringMap;
 use csi_attacher_operator::csi::{CallError, Connection, CsiClient};
-use csi_attacher_operator::decide::{Access, AccessMode, Capability, Place, PublishRequest, is_final};
-use csi_attacher_operator::objects::StringMap;
 use csi_attacher_operator::telemetry::{Metrics, Span};
 use futures::stream;
 use hyper::body::{Bytes, Frame};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{Method, Rule};
 use csi_attacher_proto::v1::GetPluginInfoResponse;
 use futures::future::try_join_all;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_proto::v1::{ListVolumesResponse, Volume, list_volumes_response};
 use futures::future::try_join_all;
 use kube::Api;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::names::lease_name;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What needs each right: a course of events that comes to its end with the right, and not without.
 
-use csi_attacher_operator::api::AttacherConfig;
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::AttacherConfig;
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::{Method, Rule};
 use std::time::Duration;
 

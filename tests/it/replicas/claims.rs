@@ -1,6 +1,6 @@
 //! Two AttacherConfigs in one replica that claim the same.
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use serde_json::json;
 
 use super::{lasting, moves};

@@ -1,6 +1,6 @@
 //! A replica that loses its driver or its Lease.
 
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::MockDriver;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};

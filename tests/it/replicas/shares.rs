@@ -1,6 +1,6 @@
 //! Free Leases spread over several replicas, and then stay where they are.
 
-use csi_attacher_operator::api::names::lease_name;
+use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::Method;
 use kube::api::ListParams;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use csi_attacher_model::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
 use csi_attacher_operator::mock::{CallRecord, CapabilityFacts, Method};
-use csi_attacher_operator::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -290,7 +290,7 @@ async fn attach_and_detach(driver: &Driver<'_>, number: usize) -> Result<Seen> {
 async fn released_when_not_migrated(world: &World, cases: &[Case]) -> Result<()> {
     for (number, case) in cases.iter().enumerate() {
         let name = format!("pv-{number}");
-        let finalizer = csi_attacher_operator::api::names::finalizer_name(case.plugin.driver());
+        let finalizer = csi_attacher_model::api::names::finalizer_name(case.plugin.driver());
         if !is_marked(number) {
             world
                 .fixtures

@@ -1,6 +1,6 @@
 //! T1: everything that the registry declares is really sent, and nothing else.
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_operator::mock::{Method, Rule};
 use serde_json::json;
 use tonic::Code;

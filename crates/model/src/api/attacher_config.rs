@@ -1,0 +1,249 @@
+//! The AttacherConfig resource: the schema of its `spec`. The doc comments of the fields are what `kubectl explain` shows.
+//!
+//! The types accept unknown fields, so that an operator can read objects written for a newer version. A field appears
+//! here only when the operator acts on it.
+
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::rules;
+use super::status::AttacherConfigStatus;
+
+mod calls;
+mod leader_election;
+mod log_level;
+mod publish_secrets;
+mod reconcile_sync;
+mod tls;
+mod tracing;
+
+pub use calls::{BackoffSpec, ConcurrencySpec, KubernetesApiSpec, TimeoutsSpec};
+pub use leader_election::LeaderElectionSpec;
+pub use log_level::LogLevel;
+pub use publish_secrets::PublishSecretsSpec;
+pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
+pub use tls::{SecretReference, TlsSpec};
+pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
+
+/// Tells the operator to attach and detach the volumes of one CSI driver.
+#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    crates(kube_core = "::kube_core"),
+    group = "attacher.csi.dev",
+    version = "v1alpha1",
+    kind = "AttacherConfig",
+    plural = "attacherconfigs",
+    shortname = "atc",
+    category = "csi",
+    status = "AttacherConfigStatus",
+    derive = "PartialEq",
+    doc = "AttacherConfig tells the operator to attach and detach the volumes of one CSI driver.",
+    printcolumn(
+        name = "Driver",
+        type_ = "string",
+        json_path = ".status.driver.name",
+        description = "Name that the driver answers to GetPluginInfo"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether volumes are being attached and detached"
+    ),
+    printcolumn(
+        name = "Mode",
+        type_ = "string",
+        json_path = ".status.driver.mode",
+        description = "Attach: the driver publishes volumes; Trivial: it needs no publishing"
+    ),
+    printcolumn(
+        name = "Attached",
+        type_ = "integer",
+        json_path = ".status.attachments.attached",
+        description = "Attached volumes"
+    ),
+    printcolumn(
+        name = "Pending",
+        type_ = "integer",
+        json_path = ".status.attachments.pending",
+        description = "Volumes being attached or detached"
+    ),
+    printcolumn(
+        name = "Failing",
+        type_ = "integer",
+        json_path = ".status.attachments.failing",
+        description = "Pending volumes whose last attempt failed"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Holder",
+        type_ = "string",
+        json_path = ".status.holder",
+        priority = 1,
+        description = "Replica of the operator that leads this driver"
+    ),
+    printcolumn(
+        name = "Endpoint",
+        type_ = "string",
+        json_path = ".spec.endpoint",
+        priority = 1,
+        description = "Where the driver listens"
+    ),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        json_path = ".status.driver.vendorVersion",
+        priority = 1,
+        description = "Version that the driver answers to GetPluginInfo"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::tls()))]
+#[allow(
+    clippy::duplicated_attributes,
+    reason = "several printer columns have the same type and priority"
+)]
+pub struct AttacherConfigSpec {
+    /// Name of the CSI driver, such as ebs.csi.aws.com. When it is set, the driver must answer this name to
+    /// GetPluginInfo; otherwise nothing is attached and the condition Stalled says DriverNameMismatch. When it is left
+    /// out, the name that the driver answers is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = rules::MAX_DRIVER_NAME), extend("x-kubernetes-validations" = [rules::driver_name()]))]
+    pub driver_name: Option<String>,
+
+    /// Where the driver's controller plugin listens: unix:///absolute/path/to/csi.sock (the path has at most 107
+    /// bytes), https://HOST:PORT with the certificates of tls, or http://HOST:PORT where HOST is `127.0.0.1`, `[::1]` or
+    /// `localhost`.
+    #[schemars(length(max = rules::MAX_ENDPOINT), extend("x-kubernetes-validations" = rules::endpoint()))]
+    pub endpoint: String,
+
+    /// The certificates for an https endpoint; required there, and refused with any other endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
+
+    /// Set it to true to stop attaching and detaching the volumes of this driver: what is running is finished,
+    /// nothing more is started, the driver's Lease is released, and the condition Ready says Suspended.
+    #[serde(default)]
+    pub suspend: bool,
+
+    /// How long one call to the driver may take. A change is used from the next call on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub timeouts: TimeoutsSpec,
+
+    /// How long a failed attach or detach waits before the next attempt. A change is used from the next failure on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub backoff: BackoffSpec,
+
+    /// How many calls may run at the same time. A change is used from the next call on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub concurrency: ConcurrencySpec,
+
+    /// The comparison of what is attached with what the driver lists, which puts right what was changed behind the
+    /// operator's back. A change is used from the next comparison on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub reconcile_sync: ReconcileSyncSpec,
+
+    /// File system type sent to the driver for a volume whose PersistentVolume names none, such as ext4. Empty: none is
+    /// sent and the driver chooses.
+    #[serde(default)]
+    #[schemars(length(max = rules::MAX_FS_TYPE), extend("x-kubernetes-validations" = [rules::fs_type()]))]
+    pub default_fs_type: String,
+
+    /// What it means when the driver answers NOT_FOUND to ControllerUnpublishVolume. Retry: an error like any other,
+    /// because the CSI specification wants OK for a volume that is safely detached. TreatNotFoundAsDetached: the volume
+    /// or the node is gone for good, and the attachment is let go; each time an event says so. Use it only for a driver
+    /// that is known to answer so.
+    #[serde(default)]
+    #[schemars(extend("default" = "Retry"))]
+    pub orphan_policy: OrphanPolicy,
+
+    /// The Secrets that the driver may be given: those that volumes name in spec.csi.controllerPublishSecretRef. Entries of
+    /// one namespace add up. A volume that names another Secret is not attached, and the condition AttachmentsHealthy says
+    /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount must be
+    /// allowed to get the Secrets as well. Left out or empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_PUBLISH_SECRETS))]
+    pub publish_secrets: Vec<PublishSecretsSpec>,
+
+    /// Limit of the requests that are made to the API server for this driver. By default there is none: the API server
+    /// shares its capacity fairly by itself (API Priority and Fairness). A change is used from the next request on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub kubernetes_api: KubernetesApiSpec,
+
+    /// How the replicas of the operator agree on the one that works for this driver. On a change the driver's running
+    /// calls are finished and its Lease is released before the new settings are used.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub leader_election: LeaderElectionSpec,
+
+    /// What happens when this object is deleted while volumes of the driver are attached. Orphan: it goes at once;
+    /// volumes stay attached, and their finalizers stay for whoever takes the driver over. WaitForDetach: it stays,
+    /// goes on detaching and attaches nothing new, until no VolumeAttachment of the driver carries the operator's
+    /// finalizer, and no PersistentVolume that is being deleted.
+    #[serde(default)]
+    #[schemars(extend("default" = "Orphan"))]
+    pub deletion_policy: DeletionPolicy,
+
+    /// Traces of this driver's attachments. A change is used from the next attachment on.
+    #[serde(default)]
+    #[schemars(extend("default" = json!({})))]
+    pub tracing: TracingSpec,
+
+    /// Least important lines of this driver that are logged. Left out: those that --log-level of the operator names. A
+    /// change is used from the next line on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<LogLevel>,
+}
+
+/// What happens to an AttacherConfig that is deleted while volumes of its driver are attached.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum DeletionPolicy {
+    /// It goes at once.
+    #[default]
+    Orphan,
+    /// It goes when the last volume is detached.
+    WaitForDetach,
+}
+
+/// What NOT_FOUND from ControllerUnpublishVolume means.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+pub enum OrphanPolicy {
+    /// An error like any other.
+    #[default]
+    Retry,
+    /// The volume or the node is gone for good, hence detached.
+    TreatNotFoundAsDetached,
+}
+
+impl AttacherConfigSpec {
+    /// A spec with this endpoint and every other field at its default.
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        Self {
+            driver_name: None,
+            endpoint: endpoint.into(),
+            suspend: false,
+            timeouts: TimeoutsSpec::default(),
+            backoff: BackoffSpec::default(),
+            concurrency: ConcurrencySpec::default(),
+            reconcile_sync: ReconcileSyncSpec::default(),
+            default_fs_type: String::new(),
+            orphan_policy: OrphanPolicy::default(),
+            tls: None,
+            publish_secrets: Vec::new(),
+            kubernetes_api: KubernetesApiSpec::default(),
+            leader_election: LeaderElectionSpec::default(),
+            deletion_policy: DeletionPolicy::default(),
+            tracing: TracingSpec::default(),
+            log_level: None,
+        }
+    }
+}

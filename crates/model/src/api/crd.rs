@@ -1,0 +1,46 @@
+//! The CustomResourceDefinition as the YAML that is committed under `crds/` and printed by the `crd` subcommand.
+
+use kube_core::CustomResourceExt;
+use serde_yaml::Value;
+
+use super::AttacherConfig;
+
+const HEADER: &str = "\
+# Generated from the Rust types under crates/model/src/api by `csi-attacher-operator crd`; do not edit.
+# To change it, change the types and run `UPDATE=1 cargo test api::tests::crd`.
+";
+
+/// The definition could not be written as YAML.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the CustomResourceDefinition of AttacherConfig as YAML: {0}")]
+pub struct CrdError(#[from] serde_yaml::Error);
+
+/// The CustomResourceDefinition of AttacherConfig in YAML, with a comment that says how it is made.
+///
+/// # Errors
+/// [`CrdError`] when serialisation fails, which no input can cause.
+pub fn crd_yaml() -> Result<String, CrdError> {
+    let mut definition = serde_yaml::to_value(AttacherConfig::crd())?;
+    flow(&mut definition);
+    Ok(format!("{HEADER}{}", serde_yaml::to_string(&definition)?))
+}
+
+/// Makes one line of each paragraph of a description: `kubectl explain` wraps lines by itself, and breaks them where the
+/// sources do besides.
+fn flow(value: &mut Value) {
+    match value {
+        Value::Mapping(fields) => {
+            for (name, field) in fields.iter_mut() {
+                match field {
+                    Value::String(text) if name == "description" => {
+                        let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+                        *text = paragraphs.collect::<Vec<_>>().join("\n\n");
+                    }
+                    _ => flow(field),
+                }
+            }
+        }
+        Value::Sequence(items) => items.iter_mut().for_each(flow),
+        _ => {}
+    }
+}

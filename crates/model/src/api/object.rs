@@ -1,0 +1,125 @@
+//! [`AttacherConfigObject`]: an AttacherConfig as the operator watches it, which one bad object cannot bring down.
+
+use kube_core::ObjectMeta;
+use kube_derive::Resource;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
+use super::condition::shorten_message;
+use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
+use super::status::AttacherConfigStatus;
+use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
+
+/// An AttacherConfig whose spec may be malformed.
+///
+/// A watch of [`AttacherConfig`] itself ends at the first object that does not fit the Rust types, which happens when
+/// the schema was bypassed or is older than the object. This type can always be read; the error stays with its object.
+#[derive(Resource, Clone, Debug)]
+#[resource(inherit = "AttacherConfig", crates(kube_core = "::kube_core"))]
+pub struct AttacherConfigObject {
+    /// Name, UID, generation and so on.
+    pub metadata: ObjectMeta,
+    /// The spec, or why it cannot be read.
+    pub spec: Result<AttacherConfigSpec, MalformedSpec>,
+    /// The parts of the status that can be read; default when there is none.
+    pub status: AttacherConfigStatus,
+}
+
+/// A spec that does not have the shape of [`AttacherConfigSpec`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct MalformedSpec {
+    /// Path of the first field that cannot be read, such as `spec.timeouts.publish`.
+    pub field: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl MalformedSpec {
+    /// The reason is cut, because serde repeats the refused value in it.
+    fn new(field: impl Into<String>, reason: &str) -> Self {
+        Self {
+            field: field.into(),
+            reason: shorten_message(reason),
+        }
+    }
+}
+
+impl AttacherConfigObject {
+    /// The checked settings of this object, with what its metadata says.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the spec; when its shape is wrong, the first such field only.
+    pub fn config(&self) -> Result<DriverConfig, ConfigErrors> {
+        let spec = match &self.spec {
+            Ok(spec) => DriverConfig::try_from(spec)?,
+            Err(malformed) => return Err(ConfigErrors::from(FieldError::from(malformed.clone()))),
+        };
+        Ok(DriverConfig {
+            capability_lost: CapabilityLost::Stall {
+                confirmed_for: self.capability_lost_confirmed_for().map(str::to_owned),
+            },
+            leaving: self.metadata.deletion_timestamp.is_some(),
+            ..spec
+        })
+    }
+
+    /// The driver for which a person confirmed that it does not attach any more.
+    pub fn capability_lost_confirmed_for(&self) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(CONFIRM_CAPABILITY_LOST_ANNOTATION).map(String::as_str)
+    }
+}
+
+/// The object as JSON gives it, before its spec is looked at.
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl<'de> Deserialize<'de> for AttacherConfigObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Envelope { metadata, spec, status } = Envelope::deserialize(deserializer)?;
+        Ok(Self {
+            metadata,
+            spec: read_spec(spec),
+            status: AttacherConfigStatus::from_value_lenient(status),
+        })
+    }
+}
+
+fn read_spec(spec: Value) -> Result<AttacherConfigSpec, MalformedSpec> {
+    if spec.is_null() {
+        return Err(MalformedSpec::new("spec", "must be set, with at least spec.endpoint"));
+    }
+    refuse_lists(&spec)?;
+    serde_path_to_error::deserialize(spec).map_err(|error| {
+        let path = error.path().to_string();
+        // The path of the root itself is written as a single dot.
+        let field = if path == "." {
+            "spec".to_owned()
+        } else {
+            format!("spec.{path}")
+        };
+        MalformedSpec::new(field, &error.into_inner().to_string())
+    })
+}
+
+/// Refuses a list where an object belongs: serde would take its items for the fields in their order.
+fn refuse_lists(spec: &Value) -> Result<(), MalformedSpec> {
+    const MESSAGE: &str = "must be an object, not a list";
+    if spec.is_array() {
+        return Err(MalformedSpec::new("spec", MESSAGE));
+    }
+    // Other fields may be lists in a newer version, so only the known groups are looked at.
+    let list = ["timeouts", "backoff", "concurrency"]
+        .into_iter()
+        .find(|name| spec[*name].is_array());
+    list.map_or(Ok(()), |name| Err(MalformedSpec::new(format!("spec.{name}"), MESSAGE)))
+}

@@ -1,0 +1,87 @@
+//! The values of the chart: what they say of an AttacherConfig is what the CustomResourceDefinition says.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::crd::crd_yaml;
+
+const PATH: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../charts/csi-attacher-operator/values.schema.json"
+);
+const BEGIN: &str = "\n    \"attacherConfigSpec\": ";
+const END: &str = "\n    }";
+
+/// `spec` of an AttacherConfig as JSON schema. Nothing is required here: defaults of the chart may supply it.
+fn spec() -> Value {
+    let definition: Value = serde_yaml::from_str(&crd_yaml().expect("writable")).expect("readable");
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut spec = json_schema(schema);
+    spec.as_object_mut().expect("an object").remove("required");
+    spec
+}
+
+/// A structural schema as JSON schema (draft 7). Fields that are not named are refused, as the API server prunes them. CEL
+/// rules, and formats, are left to the API server.
+fn json_schema(structural: &Value) -> Value {
+    let mut schema = Map::new();
+    let object = structural.as_object().expect("a schema");
+    for (key, value) in object {
+        match key.as_str() {
+            "x-kubernetes-validations" | "format" | "default" | "nullable" => {}
+            "properties" => {
+                let properties = value.as_object().expect("an object").iter();
+                let properties = properties.map(|(name, property)| (name.clone(), json_schema(property)));
+                schema.insert(key.clone(), Value::Object(properties.collect()));
+                schema.insert("additionalProperties".to_owned(), json!(false));
+            }
+            "items" | "additionalProperties" if value.is_object() => {
+                schema.insert(key.clone(), json_schema(value));
+            }
+            _ => {
+                assert!(!key.starts_with("x-kubernetes-"), "{key} has no counterpart here yet");
+                schema.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    if object.get("nullable") == Some(&json!(true)) {
+        let kind = schema.remove("type").expect("a type");
+        schema.insert("type".to_owned(), json!([kind, "null"]));
+        // A list of values must have null among them to allow it.
+        if let Some(Value::Array(values)) = schema.get_mut("enum")
+            && !values.contains(&Value::Null)
+        {
+            values.push(Value::Null);
+        }
+    }
+    Value::Object(schema)
+}
+
+#[test]
+fn the_values_of_the_chart_know_the_fields_of_attacherconfigs() {
+    let text = std::fs::read_to_string(PATH).expect("the file can be read");
+    let start = text.find(BEGIN).expect("the definition is there") + BEGIN.len();
+    let end = start + text[start..].find(END).expect("it has an end") + END.len();
+    let generated = serde_json::to_string_pretty(&spec())
+        .expect("writable")
+        .replace('\n', "\n    ");
+    let wanted = [&text[..start], &generated, &text[end..]].concat();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(PATH, &wanted).expect("the file can be written");
+    } else {
+        assert!(text == wanted, "values.schema.json is stale: run `make generate`");
+    }
+}
+
+#[test]
+fn nothing_but_fields_of_the_definition_is_allowed() {
+    let spec = spec();
+    assert_eq!(spec["additionalProperties"], json!(false));
+    assert_eq!(spec["properties"]["backoff"]["additionalProperties"], json!(false));
+    assert_eq!(
+        spec["properties"]["backoff"]["properties"]["factor"]["maximum"],
+        json!(10.0)
+    );
+    assert!(spec.get("required").is_none());
+    let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));
+    assert_eq!(nullable, json!({"type": ["string", "null"], "enum": ["a", null]}));
+}

@@ -1,0 +1,96 @@
+//! The decision core: what to do next about one VolumeAttachment or PersistentVolume, and why.
+//!
+//! It is pure: no async, no client, no clock. [`attachment`] takes the observed objects and returns one [`Action`];
+//! the effect layer (the drivers of the operator) performs it, puts the object that the API server returned into the cache and
+//! asks again, until the answer is [`Action::Ignore`]. [`settle`] turns the outcome of an effect into the writes that
+//! record it, in the order in which they must happen. Progress is kept in the objects alone, so that a crash at any
+//! point is continued from what was saved.
+//!
+//! Invariants, each held by a property in `tests/properties.rs`:
+//! * `ControllerPublishVolume` is asked for only when the VolumeAttachment carries our finalizer and the node ID that
+//!   will be used, its PersistentVolume (if any) carries our finalizer, and neither is being deleted.
+//! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
+//!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
+//!   [`ReleaseWithoutCall`] says.
+//! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
+//!   gets it again.
+//! * Finalizers and annotations of others survive every patch.
+
+mod action;
+mod attach;
+mod detach;
+mod fingerprint;
+pub mod grpc_code;
+mod message;
+mod observed;
+pub mod patch;
+mod protect;
+mod publication;
+pub mod reconcile;
+mod scrub;
+mod settle;
+mod snapshot;
+mod volume;
+
+pub use action::{
+    Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
+};
+pub use attach::is_leaving;
+pub use detach::is_in_use;
+pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
+pub use message::{MAX_ERROR_BYTES, cut, plain};
+pub use observed::{
+    Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
+    PublishSecrets, ReleaseWithoutCall,
+};
+pub use patch::Write;
+pub use protect::{VolumeAction, VolumeKept, may_release, volume};
+pub use publication::{Publication, is_claimed, is_final, publication};
+pub use scrub::scrub;
+pub use settle::{check_publish_context, settle, unpublished};
+pub use snapshot::{Snapshot, observe};
+pub use volume::is_for_one_node;
+
+use crate::objects::{Attachment, Volume};
+
+#[cfg(test)]
+mod tests;
+
+/// The next step for a VolumeAttachment.
+pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
+    if observed.attachment.attacher != observed.driver.name {
+        return Action::Ignore(Ignored::OtherAttacher);
+    }
+    if !observed.driver.capabilities.publish_unpublish {
+        return attach::trivial(observed);
+    }
+    if observed.attachment.deleting.is_some() {
+        detach::decide(observed)
+    } else {
+        attach::decide(observed)
+    }
+}
+
+/// The publish secret that the next call about an attachment needs; an error if it cannot be told, or if the driver may
+/// not be given it.
+pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::objects::SecretReference>, Refusal> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
+        Ok(None)
+    } else if attachment.deleting.is_some() {
+        detach::secret(observed)
+    } else {
+        attach::secret(observed)
+    }
+}
+
+/// Whether an attachment may need work, told from it and its PersistentVolume alone.
+///
+/// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
+pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &DriverFacts) -> bool {
+    if attachment.deleting.is_some() {
+        return attachment.finalizers.contains(&driver.finalizer);
+    }
+    !attachment.attached
+        || (driver.capabilities.publish_unpublish && protect::unprotected(attachment, volume, driver).is_some())
+}

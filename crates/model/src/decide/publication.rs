@@ -1,0 +1,73 @@
+//! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
+
+use super::grpc_code;
+use super::observed::DriverFacts;
+use crate::objects::Attachment;
+
+/// Whether a volume is published to the node of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// It was never claimed by us, so that nothing was ever called.
+    Never,
+    /// The driver's last answer to ControllerPublishVolume was an error that says: it is not.
+    Refused,
+    /// It may be: a call timed out or was cut off, or nothing is recorded since the claim.
+    Uncertain,
+    /// The driver said so.
+    Published,
+}
+
+impl Publication {
+    /// Whether the volume may be at the node.
+    pub fn is_possible(self) -> bool {
+        matches!(self, Self::Uncertain | Self::Published)
+    }
+}
+
+/// Whether an attachment carries our finalizer from a publish: a call may have been made for it, so that the finalizer goes only
+/// after ControllerUnpublishVolume answered OK.
+///
+/// The finalizer and the node ID are written together, before the first call, by the Go sidecar as by us. A finalizer that
+/// stands there alone, on an attachment that was never attached, comes from no publish.
+pub fn is_claimed(attachment: &Attachment, driver: &DriverFacts) -> bool {
+    let used = attachment.node_id.is_some()
+        || attachment.volume_note.is_some()
+        || attachment.attached
+        || !attachment.publish_context_keys.is_empty();
+    used && attachment.finalizers.contains(&driver.finalizer)
+}
+
+/// Reads the state from what is stored on the object. In doubt it is uncertain: an error of ours that came after a call
+/// covers the one of the driver, and an API server before 1.34 does not store its code.
+pub fn publication(attachment: &Attachment, driver: &DriverFacts) -> Publication {
+    under(attachment, &driver.finalizer)
+}
+
+/// As [`publication`], of the driver with this finalizer.
+pub(super) fn under(attachment: &Attachment, finalizer: &str) -> Publication {
+    if attachment.attached {
+        return Publication::Published;
+    }
+    if !attachment.finalizers.contains(finalizer) {
+        return Publication::Never;
+    }
+    let code = attachment.attach_error.as_ref().and_then(|error| error.code);
+    match code {
+        Some(code) if is_final(code) => Publication::Refused,
+        _ => Publication::Uncertain,
+    }
+}
+
+/// Whether a gRPC status number means that the call did nothing and is over. The others leave open whether the driver
+/// still works on it; the list is that of the Kubernetes CSI sidecars.
+pub fn is_final(code: i32) -> bool {
+    !matches!(
+        code,
+        grpc_code::OK
+            | grpc_code::CANCELLED
+            | grpc_code::DEADLINE_EXCEEDED
+            | grpc_code::UNAVAILABLE
+            | grpc_code::RESOURCE_EXHAUSTED
+            | grpc_code::ABORTED
+    )
+}

@@ -1,0 +1,125 @@
+//! Attachments that bear on each other.
+
+use serde_json::json;
+
+use super::builders::{Va, attachment, volume};
+use super::table::{play, row};
+use super::world::{World, world};
+use crate::decide::{self, Credentials};
+
+/// A volume for one node at a time, wanted on node1.
+fn single() -> World {
+    let volume = volume().protected().modes(&["ReadWriteOnce"]);
+    world().pv(volume).node().va(attachment())
+}
+
+fn leaving() -> Va {
+    attachment().claimed().attached().deleting()
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn a_volume_for_one_node_leaves_it_before_it_goes_to_another() {
+    let refused = json!({"message": "no", "errorCode": 5});
+    let failed = leaving().set("/status/detachError", json!({"message": "node is dead"}));
+    let publish = "FIN+ | pub handle1 nodeID1 rw | ATT";
+    let pod = volume().protected().modes(&["ReadWriteOncePod"]);
+    let shared = volume().protected().modes(&["ReadWriteMany"]);
+    let rows = vec![
+        row(
+            "its detach is under way",
+            single().elsewhere(&leaving()),
+            "HOLD other",
+            "W",
+        ),
+        row(
+            "also for one pod",
+            world().pv(pod).node().va(attachment()).elsewhere(&leaving()),
+            "HOLD other",
+            "W",
+        ),
+        row(
+            "an attach that is in doubt is detached too",
+            single().elsewhere(&attachment().claimed().deleting()),
+            "HOLD other",
+            "W",
+        ),
+        row(
+            "it failed once: the node may be dead, nobody waits",
+            single().elsewhere(&failed),
+            publish,
+            "F",
+        ),
+        row(
+            "it took too long",
+            single().elsewhere(&leaving()).out_of_patience(),
+            publish,
+            "F",
+        ),
+        row(
+            "it is wanted on both nodes: the driver's to judge",
+            single().elsewhere(&attachment().claimed().attached()),
+            publish,
+            "F",
+        ),
+        row(
+            "it never was there",
+            single().elsewhere(&attachment().finalizers(&["a/b"]).deleting()),
+            publish,
+            "F",
+        ),
+        row(
+            "the driver refused it there",
+            single().elsewhere(&attachment().claimed().deleting().set("/status/attachError", refused)),
+            publish,
+            "F",
+        ),
+        row(
+            "a volume for many nodes need not leave",
+            world().pv(shared).node().va(attachment()).elsewhere(&leaving()),
+            publish,
+            "F",
+        ),
+    ];
+    play(rows, World::attempt);
+}
+
+/// Two PersistentVolumes with one handle. The sidecar would take the disk from under the other's pods.
+#[test]
+fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
+    let ready = || world().pv(volume().protected()).node().va(leaving());
+    let detach = "unpub handle1 nodeID1 | FIN-";
+    let rows = vec![
+        row(
+            "attached there",
+            ready().here(&attachment().claimed().attached()),
+            "DERR(VolumeAttachment other has the same volume on node node1 attached; to detach it now would take it away \
+             there)",
+            "R",
+        ),
+        row(
+            "being attached: it will be published anew",
+            ready().here(&attachment().claimed()),
+            detach,
+            "F",
+        ),
+        row("leaving too", ready().here(&leaving()), detach, "F"),
+    ];
+    play(rows, World::attempt);
+}
+
+/// The end of what an attachment waits for is a change of its inputs.
+#[test]
+fn neighbours_show_in_the_fingerprint() {
+    let fingerprint = |world: &World| {
+        let snapshot = world.snapshot().unwrap();
+        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
+        decide::attachment_fingerprint(&observed)
+    };
+    let alone = single();
+    assert_ne!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&leaving())));
+    let settled = attachment().claimed().attached();
+    assert_eq!(fingerprint(&alone), fingerprint(&alone.clone().elsewhere(&settled)));
+    let detaching = world().pv(volume().protected()).node().va(leaving());
+    assert_ne!(fingerprint(&detaching), fingerprint(&detaching.clone().here(&settled)));
+}

@@ -1,0 +1,225 @@
+//! Names and patches: section 8.9 of the sidecar's behaviour. Its names are tested beside `api::names` too.
+
+use serde_json::{Value, json};
+
+use super::api_server::apply;
+use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID, attachment, volume};
+use super::table::tally;
+use super::world::world;
+use crate::api::names::{finalizer_name, sanitise_driver_name};
+use crate::decide::Failure;
+use crate::decide::patch::{self, Form, Target, Write};
+use crate::objects::{Attachment, Volume};
+
+fn volume_with(finalizers: &[&str]) -> Volume {
+    world().pv(volume().finalizers(finalizers)).volume_record().unwrap()
+}
+
+fn attachment_with(finalizers: &[&str]) -> Attachment {
+    let world = world().va(attachment().finalizers(finalizers));
+    (*world.snapshot().unwrap().attachment).clone()
+}
+
+/// The operations after the test of the UID.
+fn operations(write: Write, uid: &str) -> Value {
+    assert_eq!(write.form, Form::Json);
+    let Value::Array(mut list) = write.body else {
+        panic!("no list")
+    };
+    assert_eq!(
+        list.remove(0),
+        json!({"op": "test", "path": "/metadata/uid", "value": uid})
+    );
+    list.into()
+}
+
+#[test]
+fn names() {
+    let sanitised = [
+        ("no-Change", "no-Change"),
+        ("not!allowed/characters", "not-allowed-characters"),
+        ("trailing\\", "trailing-X"),
+    ];
+    tally("8.9", "sanitised driver name", sanitised.len());
+    for (name, wanted) in sanitised {
+        assert_eq!(sanitise_driver_name(name), wanted);
+    }
+    let finalizers = [
+        ("no-Change", "external-attacher/no-Change"),
+        ("s!a@n#i$t(i%z^e&d*", "external-attacher/s-a-n-i-t-i-z-e-d-X"),
+    ];
+    tally("8.9", "finalizer name", finalizers.len());
+    for (name, wanted) in finalizers {
+        assert_eq!(finalizer_name(name), wanted);
+    }
+}
+
+/// Divergence: the whole list is tested, so that a stale copy cannot add ours twice. An empty list is an absent one, as the
+/// API server stores neither.
+#[test]
+fn adding_a_finalizer() {
+    let none = json!([
+        {"op": "test", "path": "/metadata/finalizers", "value": null},
+        {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
+    ]);
+    let some = json!([
+        {"op": "test", "path": "/metadata/finalizers", "value": ["a/b", "c/d"]},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER},
+    ]);
+    let rows: [(Option<&[&str]>, &Value); 3] = [(None, &none), (Some(&[]), &none), (Some(&["a/b", "c/d"]), &some)];
+    tally("8.9", "patch that adds a finalizer", rows.len());
+    for (finalizers, wanted) in rows {
+        let record = finalizers.map_or_else(|| world().pv(volume()).volume_record().unwrap(), volume_with);
+        assert_eq!(
+            operations(patch::protect_volume(&record, FINALIZER), VOLUME_UID),
+            *wanted
+        );
+    }
+}
+
+#[test]
+fn removing_a_finalizer() {
+    let rows: [(&[&str], Option<usize>); 6] = [
+        (&[FINALIZER], Some(0)),
+        (&[FINALIZER, "a/b", "c/d"], Some(0)),
+        (&["a/b", FINALIZER, "c/d"], Some(1)),
+        (&["a/b", FINALIZER], Some(1)),
+        (&["a/b", "c/d"], None),
+        (&[], None),
+    ];
+    tally("8.9", "patch that removes a finalizer", rows.len());
+    for (finalizers, at) in rows {
+        let wanted = at.map(|at| {
+            let path = format!("/metadata/finalizers/{at}");
+            json!([{"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}])
+        });
+        let of_volume = patch::release_volume(&volume_with(finalizers), FINALIZER);
+        assert_eq!(
+            of_volume.map(|write| operations(write, VOLUME_UID)),
+            wanted,
+            "{finalizers:?}"
+        );
+        // Divergence: a JSON patch for the attachment as well, where the sidecar replaces the list by a merge patch.
+        let of_attachment = patch::release(&attachment_with(finalizers), FINALIZER);
+        assert_eq!(
+            of_attachment.map(|write| operations(write, ATTACHMENT_UID)),
+            wanted,
+            "{finalizers:?}"
+        );
+    }
+}
+
+#[test]
+fn a_claim_keeps_annotations_and_escapes_their_keys() {
+    let object = attachment().annotation("some~one/else", "kept").finalizers(&["a/b"]);
+    let world = world().pv(volume()).va(object.clone());
+    let snapshot = world.snapshot().unwrap();
+    let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
+        panic!("not CSI")
+    };
+    let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
+    let patched = apply(&object.0, &write).unwrap();
+    assert_eq!(
+        patched["metadata"]["annotations"],
+        json!({
+            "some~one/else": "kept",
+            "csi.alpha.kubernetes.io/node-id": "n",
+            "attacher.csi.dev/volume": r#"{"handle":"handle1"}"#,
+        })
+    );
+    assert_eq!(patched["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
+}
+
+/// The trace context goes along in the same write, and changes nothing else of it.
+#[test]
+fn a_claim_takes_the_trace_context_along() {
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let rows = [
+        attachment(),
+        attachment().annotation("some~one/else", "kept"),
+        attachment().annotation("attacher.csi.dev/traceparent", "an older one"),
+        attachment().annotation("tracing.k8s.io/traceparent", "of somebody else"),
+    ];
+    for object in rows {
+        let world = world().pv(volume()).va(object.clone());
+        let snapshot = world.snapshot().unwrap();
+        let crate::objects::VolumeSource::Csi(source) = &snapshot.volume.as_ref().unwrap().spec.source else {
+            panic!("not CSI")
+        };
+        let write = patch::claim(&snapshot.attachment, &world.driver, "n", source);
+        let mut wanted = apply(&object.0, &write).unwrap();
+        wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
+        assert_eq!(apply(&object.0, &patch::with_trace(write, TRACE)).unwrap(), wanted);
+
+        let noted = patch::note_trace(&snapshot.attachment, TRACE);
+        let mut wanted = object.0.clone();
+        wanted["metadata"]["annotations"]["attacher.csi.dev/traceparent"] = TRACE.into();
+        let noted = apply(&object.0, &noted).unwrap();
+        assert_eq!(noted["metadata"]["annotations"], wanted["metadata"]["annotations"]);
+    }
+}
+
+/// Somebody who writes a trace context on an object wakes nobody, and neither do we.
+#[test]
+fn trace_contexts_are_no_change() {
+    let fingerprint = |object: super::builders::Va| {
+        let world = world().pv(volume()).va(object);
+        let snapshot = world.snapshot().unwrap();
+        let (driver, policy) = (&world.driver, crate::decide::Policy::default());
+        let observed = crate::decide::observe(&snapshot, driver, &policy, crate::decide::Credentials::NotLoaded);
+        crate::decide::attachment_fingerprint(&observed)
+    };
+    for key in ["attacher.csi.dev/traceparent", "tracing.k8s.io/traceparent"] {
+        assert_eq!(
+            fingerprint(attachment()),
+            fingerprint(attachment().annotation(key, "00-1-2-01"))
+        );
+    }
+}
+
+#[test]
+fn what_an_attach_came_to_is_refused_once_the_attachment_was_changed() {
+    let record = attachment_with(&[FINALIZER]);
+    let failure = Failure::plain("no");
+    let changed = attachment()
+        .finalizers(&[FINALIZER])
+        .set("/metadata/resourceVersion", "9")
+        .0;
+    let of_attach = [
+        patch::attached(&record, None),
+        patch::attach_error(&record, &failure, jiff::Timestamp::UNIX_EPOCH),
+    ];
+    for write in of_attach {
+        assert!(apply(&changed, &write).is_err(), "{write:?}");
+    }
+    // What was taken back is taken back, whatever else happened to the object.
+    let of_detach = [
+        patch::detached(&record),
+        patch::detach_error(&record, &failure, jiff::Timestamp::UNIX_EPOCH),
+        patch::release(&record, FINALIZER).unwrap(),
+    ];
+    for write in of_detach {
+        assert!(apply(&changed, &write).is_ok(), "{write:?}");
+    }
+}
+
+#[test]
+fn a_write_for_an_object_that_was_replaced_is_refused() {
+    let record = attachment_with(&[FINALIZER]);
+    let object = attachment().finalizers(&[FINALIZER]).set("/metadata/uid", "another").0;
+    let writes = [
+        patch::release(&record, FINALIZER).unwrap(),
+        patch::attached(&record, None),
+        patch::detached(&record),
+    ];
+    for write in writes {
+        assert!(apply(&object, &write).is_err(), "{write:?}");
+    }
+    let restored = volume().protected().set("/metadata/uid", "another").0;
+    let record = volume_with(&[FINALIZER]);
+    assert!(apply(&restored, &patch::release_volume(&record, FINALIZER).unwrap()).is_err());
+    assert_eq!(
+        patch::detached(&attachment_with(&[])).target,
+        Target::AttachmentStatus("pv1-node1".into())
+    );
+}

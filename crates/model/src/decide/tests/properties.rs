@@ -1,0 +1,291 @@
+//! Properties of the decision core: P1 to P9 of its design.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::api_server::apply;
+use super::builders::{FINALIZER, Va};
+use super::strategies::{attachments, contexts, failures, volumes, worlds};
+use super::world::{World, now};
+use crate::decide::patch::{Target, Write};
+use crate::decide::{self, Action, Credentials, Ignored, NodeEntry, Outcome, ReleaseWithoutCall, VolumeAction};
+use crate::decide::{Snapshot, observe};
+use crate::objects::Source;
+
+/// Calls `look` with what is decided about a world and with the snapshot behind it.
+fn decided<T>(world: &World, credentials: Credentials, look: impl FnOnce(&Action<'_>, &Snapshot) -> T) -> T {
+    let snapshot = world.snapshot().unwrap();
+    let observed = observe(&snapshot, &world.driver, &world.policy, credentials);
+    look(&decide::attachment(&observed), &snapshot)
+}
+
+fn write_of(action: &Action<'_>) -> Option<Write> {
+    match action {
+        Action::ProtectVolume(write) | Action::Claim(write) | Action::MarkAttached(write) | Action::Release(write) => {
+            Some(write.clone())
+        }
+        _ => None,
+    }
+}
+
+fn list(object: &Value) -> Vec<String> {
+    let list = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|entry| entry.as_str().unwrap().to_owned()).collect()
+}
+
+fn foreign(object: &Value) -> Vec<String> {
+    list(object).into_iter().filter(|entry| entry != FINALIZER).collect()
+}
+
+fn ours(object: &Value) -> usize {
+    list(object).iter().filter(|entry| *entry == FINALIZER).count()
+}
+
+/// What must be as before after any write of ours.
+fn check_others(before: &Value, after: &Value) -> Result<(), TestCaseError> {
+    prop_assert_eq!(foreign(before), foreign(after));
+    prop_assert!(ours(after) <= 1);
+    prop_assert_eq!(&before["spec"], &after["spec"]);
+    for (key, value) in before["metadata"]["annotations"].as_object().into_iter().flatten() {
+        let own = ["csi.alpha.kubernetes.io/node-id", "attacher.csi.dev/volume"].contains(&key.as_str());
+        prop_assert!(
+            own || after["metadata"]["annotations"][key] == *value,
+            "{} changed",
+            key
+        );
+    }
+    for field in ["name", "uid", "deletionTimestamp"] {
+        prop_assert_eq!(&before["metadata"][field], &after["metadata"][field]);
+    }
+    Ok(())
+}
+
+fn object<'a>(world: &'a World, target: &Target) -> &'a Value {
+    match target {
+        Target::Volume(_) => world.volume.as_ref().unwrap(),
+        Target::Attachment(_) | Target::AttachmentStatus(_) => world.attachment.as_ref().unwrap(),
+    }
+}
+
+proptest! {
+    /// P1, P2, P5: a call to publish only for what is claimed under that very node ID, protected, and wanted.
+    #[test]
+    fn publish_is_guarded(world in worlds(), loaded: bool, advanced: bool) {
+        let mut world = world;
+        if advanced {
+            world.advance();
+        }
+        let credentials = if loaded { Credentials::Loaded } else { Credentials::NotLoaded };
+        decided(&world, credentials, |action, snapshot| {
+            let Action::Publish(plan) = action else { return Ok(()) };
+            let attachment = &snapshot.attachment;
+            prop_assert!(attachment.deleting.is_none() && !attachment.attached);
+            prop_assert!(attachment.finalizers.contains(FINALIZER));
+            prop_assert_eq!(attachment.node_id.as_deref(), Some(plan.node_id));
+            prop_assert_eq!(attachment.volume_note.as_ref().map(|note| &*note.handle), Some(plan.volume_id));
+            if let Source::PersistentVolume(_) = attachment.source {
+                let volume = snapshot.volume.as_ref().unwrap();
+                prop_assert!(volume.finalizers.contains(FINALIZER) && !volume.deleting);
+            }
+            prop_assert!(!plan.read_only || world.driver.capabilities.publish_readonly);
+            prop_assert!(world.driver.capabilities.publish_unpublish);
+            Ok(())
+        })?;
+    }
+
+    /// A call to unpublish only for what is deleted and claimed.
+    #[test]
+    fn unpublish_is_guarded(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let Action::Unpublish(plan) = action else { return Ok(()) };
+            let attachment = &snapshot.attachment;
+            prop_assert!(attachment.deleting.is_some() && attachment.finalizers.contains(FINALIZER));
+            if let (Some(note), Source::PersistentVolume(_)) = (&attachment.volume_note, &attachment.source) {
+                prop_assert_eq!(plan.places[0].volume_id, &*note.handle);
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Where the node is now is always asked for, and a person's word counts for former places only.
+    #[test]
+    fn former_places_alone_can_be_confirmed(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let Action::Unpublish(plan) = action else { return Ok(()) };
+            let registered = match snapshot.node_entry(&world.driver.name) {
+                NodeEntry::Registered(node_id) => Some(node_id),
+                NodeEntry::Missing | NodeEntry::WithoutDriver => None,
+            };
+            let current = registered.or(snapshot.attachment.node_id.as_deref());
+            prop_assert_eq!(plan.places.first().map(|place| place.node_id), current);
+            for place in &plan.confirmed {
+                prop_assert!(Some(place.node_id) != current && !plan.places.contains(place));
+                prop_assert!(snapshot.attachment.not_attached_at.as_ref().unwrap().contains(place.node_id));
+            }
+            Ok(())
+        })?;
+    }
+
+    /// What may be published is let go without a call only where the facts of the driver say so.
+    #[test]
+    fn nothing_published_is_released_without_a_word(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let claimed = decide::is_claimed(&snapshot.attachment, &world.driver);
+            let release = world.driver.release;
+            match action {
+                Action::Release(_) => {
+                    prop_assert!(!world.driver.capabilities.publish_unpublish);
+                    prop_assert!(release != ReleaseWithoutCall::Nothing);
+                    prop_assert!(!claimed || release != ReleaseWithoutCall::Unclaimed);
+                }
+                Action::MarkAttached(_) => {
+                    prop_assert!(!world.driver.capabilities.publish_unpublish);
+                    prop_assert!(!claimed || release != ReleaseWithoutCall::Unclaimed);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+    }
+
+    /// An AttacherConfig that is being deleted claims nothing.
+    #[test]
+    fn nothing_is_claimed_while_leaving(world in worlds()) {
+        let mut world = world;
+        world.policy.leaving = true;
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            if let Action::ProtectVolume(_) | Action::Claim(_) | Action::Publish(_) = action {
+                prop_assert!(snapshot.attachment.finalizers.contains(FINALIZER));
+            }
+            Ok(())
+        })?;
+    }
+
+    /// P3: nothing on another attacher's attachment.
+    #[test]
+    fn others_are_left_alone(world in worlds()) {
+        decided(&world, Credentials::Loaded, |action, snapshot| {
+            let own = snapshot.attachment.attacher == world.driver.name;
+            prop_assert_eq!(!own, *action == Action::Ignore(Ignored::OtherAttacher));
+            Ok(())
+        })?;
+    }
+
+    /// P4: finalizers and annotations of others survive each write, and what is written is not asked for again.
+    #[test]
+    fn writes_touch_what_is_ours(world in worlds()) {
+        let Some(write) = decided(&world, Credentials::Loaded, |action, _| write_of(action)) else { return Ok(()) };
+        let before = object(&world, &write.target);
+        let after = apply(before, &write).unwrap();
+        check_others(before, &after)?;
+        let mut next = world.clone();
+        next.write(&write).unwrap();
+        if next.attachment.is_some() {
+            let again = decided(&next, Credentials::Loaded, |action, _| write_of(action));
+            prop_assert_ne!(again.as_ref(), Some(&write));
+            // Adding ours twice is refused, not done.
+            if let Some(Ok(twice)) = (ours(before) == 0).then(|| apply(&after, &write)) {
+                prop_assert!(ours(&twice) <= 1);
+            }
+        }
+    }
+
+    /// P4 with a stale copy: the write is refused, or does to the object of now what it was meant to do.
+    #[test]
+    fn stale_writes_do_no_harm(world in worlds(), now in attachments(), volume_now in volumes()) {
+        let Some(write) = decided(&world, Credentials::Loaded, |action, _| write_of(action)) else { return Ok(()) };
+        let current = match write.target {
+            Target::Volume(_) => volume_now.0,
+            _ => now.0,
+        };
+        if let Ok(after) = apply(&current, &write) {
+            check_others(&current, &after)?;
+        }
+    }
+
+    /// P4 for results, whatever they are: also from a stale copy.
+    #[test]
+    fn results_touch_what_is_ours(world in worlds(), now_stored in attachments(), context in contexts(), failure in failures()) {
+        let snapshot = world.snapshot().unwrap();
+        let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::Loaded);
+        let outcomes = [
+            Outcome::Published(context.into()),
+            Outcome::Unpublished,
+            Outcome::AttachFailed(failure.clone()),
+            Outcome::DetachFailed(failure),
+        ];
+        for outcome in outcomes {
+            for write in decide::settle(&observed, &outcome, now()) {
+                let Va(current) = &now_stored;
+                if let Ok(after) = apply(current, &write) {
+                    check_others(current, &after)?;
+                    for error in ["attachError", "detachError"] {
+                        let message = after["status"][error]["message"].as_str().unwrap_or_default();
+                        prop_assert!(message.len() <= decide::MAX_ERROR_BYTES);
+                    }
+                }
+            }
+        }
+    }
+
+    /// P6: a volume is released only when it is deleted and nothing is attached, and then by its own finalizer alone.
+    #[test]
+    fn volumes_are_released_last(volume in volumes(), attachments in 0..3_usize) {
+        let world = super::world::world().pv(volume.clone());
+        let record = world.volume_record().unwrap();
+        // Nothing here is annotated as migrated, so that no in-tree volume is this driver's.
+        let spec = volume.0["spec"].as_object().unwrap();
+        let unwanted = record.deleting || spec.contains_key("gcePersistentDisk") || spec.contains_key("cinder");
+        match decide::volume(&record, attachments, &world.driver) {
+            VolumeAction::Keep(_) => {
+                prop_assert!(!unwanted || attachments > 0 || !record.finalizers.contains(FINALIZER));
+            }
+            VolumeAction::Release(write) => {
+                prop_assert!(unwanted && attachments == 0);
+                let after = apply(&volume.0, &write).unwrap();
+                prop_assert_eq!(ours(&after), 0);
+                check_others(&volume.0, &after)?;
+            }
+        }
+    }
+
+    /// P7: where nothing fails, an attempt ends after five decisions and leaves nothing to do.
+    #[test]
+    fn a_world_without_faults_settles(world in worlds()) {
+        let mut world = world;
+        let requeue = world.attempt();
+        prop_assert!(world.decisions <= 5, "{:?}", world.log);
+        if requeue == super::world::Requeue::Forget && world.attachment.is_some() {
+            let ignored = decided(&world, Credentials::NotLoaded, |action, _| matches!(action, Action::Ignore(_)));
+            prop_assert!(ignored);
+            let snapshot = world.snapshot().unwrap();
+            let own = snapshot.attachment.attacher == world.driver.name;
+            let needs_work = decide::needs_work(&snapshot.attachment, snapshot.volume.as_deref(), &world.driver);
+            prop_assert!(!own || !needs_work);
+        }
+    }
+
+    /// P8: the same world, the same decision.
+    #[test]
+    fn decisions_are_determined(world in worlds()) {
+        let first = decided(&world, Credentials::Loaded, |action, _| format!("{action:?}"));
+        prop_assert_eq!(first, decided(&world.clone(), Credentials::Loaded, |action, _| format!("{action:?}")));
+    }
+
+    /// P9: at the end of a detach the finalizer goes before the status is cleared.
+    #[test]
+    fn the_finalizer_goes_first(world in worlds()) {
+        let snapshot = world.snapshot().unwrap();
+        let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::Loaded);
+        let targets: Vec<_> = decide::settle(&observed, &Outcome::Unpublished, now())
+            .into_iter()
+            .map(|write| write.target)
+            .collect();
+        let name = snapshot.attachment.name.clone();
+        let mut wanted = vec![Target::AttachmentStatus(name.clone())];
+        if snapshot.attachment.finalizers.contains(FINALIZER) {
+            wanted.insert(0, Target::Attachment(name));
+        }
+        prop_assert_eq!(targets, wanted);
+    }
+}

@@ -1,0 +1,380 @@
+//! Section 8.4, TestCSIHandlerReconcileVA: what is attached against what the driver lists. The sidecar acts on the first
+//! sight of a mismatch; here two passes in a row must find it (divergence 15 of section 10), so that its rows take two.
+
+use serde_json::json;
+use std::collections::BTreeSet;
+
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
+use super::table::tally;
+use super::world::{Requeue, World, capable, gce_world, world};
+use crate::decide::reconcile::{
+    Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Suspects, Unclaimed, Wanted,
+    WithoutAttachment, expectation,
+};
+use crate::decide::{Capabilities, Credentials, Failure, Policy};
+
+/// Volumes and the nodes where the driver lists them; none when it does not say.
+type Listed = &'static [(&'static str, Option<&'static [&'static str]>)];
+
+const AT_NODE: Listed = &[("handle1", Some(&[NODE_ID]))];
+const NOWHERE: Listed = &[("handle1", Some(&[]))];
+const NOT_LISTED: Listed = &[];
+const ELSEWHERE: Listed = &[("handle1", Some(&["nodeID2"]))];
+const UNTOLD: Listed = &[("handle1", None)];
+const TWICE: Listed = &[("handle1", Some(&[])), ("handle1", Some(&[NODE_ID]))];
+
+struct Row {
+    name: &'static str,
+    world: World,
+    /// What the driver lists in each pass.
+    passes: Vec<Listed>,
+    log: &'static str,
+}
+
+fn row(name: &'static str, world: World, passes: &[Listed], log: &'static str) -> Row {
+    let passes = passes.to_vec();
+    Row {
+        name,
+        world,
+        passes,
+        log,
+    }
+}
+
+/// As `driver::reconcile` does it.
+fn pass(world: &mut World, suspects: &mut Suspects, listed: Listed) {
+    let expectations: Vec<Expectation> = expected(world).into_iter().collect();
+    let mut listing = Listing::about(expectations);
+    for (handle, nodes) in listed {
+        let nodes: Option<Vec<String>> = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
+        listing.add(handle, nodes.as_deref());
+    }
+    let found = listing.compare().contradicted;
+    world.forced &= !found.is_empty();
+    world.forced |= !suspects.pass(found).is_empty();
+    if world.forced && world.attempt() == Requeue::Forget {
+        world.forced = false;
+    }
+}
+
+fn expected(world: &World) -> Option<Expectation> {
+    let snapshot = world.snapshot()?;
+    let policy = Policy::default();
+    let observed = crate::decide::observe(&snapshot, &world.driver, &policy, Credentials::NotLoaded);
+    expectation(&observed).ok().flatten()
+}
+
+fn play(rows: Vec<Row>) -> usize {
+    let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), rows.len(), "a name is used twice");
+    let count = rows.len();
+    for mut row in rows {
+        let mut suspects = Suspects::default();
+        for listed in row.passes {
+            pass(&mut row.world, &mut suspects, listed);
+        }
+        assert_eq!(row.world.log.join(" | "), row.log, "{}", row.name);
+        let attached = row
+            .world
+            .attachment
+            .map(|object| object["status"]["attached"] == json!(true));
+        if let (Some(attached), false) = (attached, row.log.contains("DET")) {
+            assert!(attached || row.name.contains("detached"), "{}", row.name);
+        }
+    }
+    count
+}
+
+fn attached() -> Va {
+    attachment().claimed().attached()
+}
+
+/// Detached and on record, kept by the finalizer of another.
+fn detached() -> Va {
+    attachment()
+        .finalizers(&["someone/else"])
+        .noted_node(NODE_ID)
+        .deleting()
+}
+
+fn settled(va: Va) -> World {
+    world().pv(volume().protected()).va(va).node()
+}
+
+#[test]
+fn the_rows_of_the_sidecar() {
+    let rows = vec![
+        row(
+            "va attached actual state not attached",
+            settled(attached()),
+            &[NOT_LISTED, NOT_LISTED],
+            // The claim adds the note of the volume, which the sidecar does not have.
+            "NOTE | pub handle1 nodeID1 rw | ATT",
+        ),
+        row(
+            "va attached actual state attached",
+            world()
+                .pv(volume().protected())
+                .va(attachment().attached().noted_node(NODE_ID)),
+            &[AT_NODE, AT_NODE],
+            "",
+        ),
+        row(
+            "va detached actual state attached",
+            world().pv(volume().protected()).va(detached()),
+            &[AT_NODE, AT_NODE],
+            "unpub handle1 nodeID1",
+        ),
+        row(
+            "no volume attachments but existing lister response",
+            world().pv(volume().protected()).node(),
+            &[AT_NODE, AT_NODE],
+            "",
+        ),
+    ];
+    tally("8.4", "reconcile", play(rows));
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn a_mismatch_must_persist_and_counts_until_it_is_gone() {
+    let failed = || {
+        Err(Failure {
+            message: "rpc error: code = Unavailable desc = busy".to_owned(),
+            code: Some(14),
+        })
+    };
+    let noted = || {
+        let note = json!({"handle": "handle1"});
+        settled(attached().noted_volume(&note))
+    };
+    let publish = "pub handle1 nodeID1 rw | ATT";
+    let rows = vec![
+        row("once is not enough", noted(), &[NOT_LISTED], ""),
+        row("not twice in a row", noted(), &[NOWHERE, AT_NODE, NOWHERE, AT_NODE], ""),
+        row(
+            "listed at no node is not at the node",
+            noted(),
+            &[NOWHERE, NOWHERE],
+            publish,
+        ),
+        row("listed at another node", noted(), &[ELSEWHERE, ELSEWHERE], publish),
+        row(
+            "listed under the node ID of the attach, which the node has no more",
+            noted().node_of(Some("nodeID2")),
+            &[AT_NODE, AT_NODE],
+            "",
+        ),
+        row(
+            "listed under the node ID of now",
+            noted().node_of(Some("nodeID2")),
+            &[ELSEWHERE, ELSEWHERE],
+            "",
+        ),
+        row(
+            "at neither: published anew, and never taken back from under a pod",
+            noted().node_of(Some("nodeID2")),
+            &[NOWHERE, NOWHERE],
+            "NOTE former handle1@nodeID1 | pub handle1 nodeID2 rw | ATT",
+        ),
+        row(
+            "what the driver does not tell is no mismatch",
+            noted(),
+            &[UNTOLD, UNTOLD, UNTOLD],
+            "",
+        ),
+        row("the last of two entries counts", noted(), &[TWICE, TWICE], ""),
+        row(
+            "repaired, and still not seen there: once in a pass",
+            noted(),
+            &[NOWHERE, NOWHERE, NOWHERE, AT_NODE],
+            "pub handle1 nodeID1 rw | ATT | pub handle1 nodeID1 rw | ATT",
+        ),
+        row(
+            "a repair that failed is not forgotten",
+            noted().answer(failed()),
+            &[NOWHERE, NOWHERE, NOWHERE],
+            "pub handle1 nodeID1 rw | AERR(rpc error: code = Unavailable desc = busy, 14) | pub handle1 nodeID1 rw | ATT",
+        ),
+        row(
+            "a repair that failed ends when the mismatch is gone",
+            noted().answer(failed()),
+            &[NOWHERE, NOWHERE, AT_NODE],
+            "pub handle1 nodeID1 rw | AERR(rpc error: code = Unavailable desc = busy, 14)",
+        ),
+    ];
+    assert_eq!(play(rows), 12);
+}
+
+#[test]
+fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
+    let node = || world().pv(volume().protected()).node();
+    let cannot = Capabilities {
+        publish_unpublish: false,
+        ..capable()
+    };
+    let rows = [
+        ("wanted, not attached yet", node().va(attachment().claimed())),
+        ("being detached", node().va(attached().deleting())),
+        (
+            "of another driver",
+            node().va(attached().set("/spec/attacher", "other.driver")),
+        ),
+        (
+            "of a driver that publishes nothing",
+            node().va(attached()).capabilities(cannot),
+        ),
+        ("of a volume that is gone", world().va(attached()).node()),
+        (
+            "of a node that nobody knows",
+            world().pv(volume()).va(attachment().attached()),
+        ),
+        (
+            "of a node without the driver",
+            world().pv(volume()).va(attachment().attached()).node_of(None),
+        ),
+    ];
+    for (name, world) in rows {
+        assert_eq!(expected(&world), None, "{name}");
+    }
+}
+
+#[test]
+fn what_is_expected_of_a_volume() {
+    let expect = |world: &World| {
+        expected(world).map(|found| (found.handle.to_string(), found.node_id.to_string(), found.wanted))
+    };
+    let (here, gone) = (Wanted::Here, Wanted::Gone);
+    let says = |handle: &str, node: &str, wanted| Some((handle.to_owned(), node.to_owned(), wanted));
+    assert_eq!(expect(&settled(attached())), says("handle1", NODE_ID, here));
+    // As for a detach, the node's own word counts more than what was noted.
+    let moved = settled(attached()).node_of(Some("newID"));
+    assert_eq!(expect(&moved), says("handle1", "newID", here));
+    let without_node = world().pv(volume()).va(attached());
+    assert_eq!(expect(&without_node), says("handle1", NODE_ID, here));
+    assert_eq!(expect(&settled(detached())), says("handle1", NODE_ID, gone));
+    // A volume that was removed by force is known from the note.
+    let note = json!({"handle": "noted"});
+    let removed = world().va(attached().noted_volume(&note)).node();
+    assert_eq!(expect(&removed), says("noted", NODE_ID, here));
+    let inline = world().va(attached().inline(&volume())).node();
+    assert_eq!(expect(&inline), says("handle1", NODE_ID, here));
+}
+
+#[test]
+fn handles_of_migrated_volumes_are_completed_as_the_driver_lists_them() {
+    let node_id = "projects/p/zones/us-a-b/instances/i";
+    let va = attachment()
+        .finalizers(&[GCE_FINALIZER])
+        .attached()
+        .set("/spec/attacher", GCE_DRIVER);
+    let world = gce_world().pv(gce_volume()).va(va.clone()).node_of(Some(node_id));
+    let handle = expected(&world).map(|found| found.handle);
+    assert_eq!(handle.as_deref(), Some("projects/p/zones/testZone/disks/testpd"));
+    // A node ID that says too little makes it incomparable, not wrong.
+    assert_eq!(expected(&gce_world().pv(gce_volume()).va(va).node()), None);
+}
+
+#[test]
+fn one_that_is_made_anew_starts_without_suspicion() {
+    let mut suspects = Suspects::default();
+    let found = |uid: &str| Expectation {
+        name: "a".into(),
+        uid: uid.into(),
+        handle: "h".into(),
+        node_id: "n".into(),
+        former_node_id: None,
+        wanted: Wanted::Here,
+    };
+    assert_eq!(suspects.pass(vec![found("1")]), []);
+    assert_eq!(suspects.pass(vec![found("2")]), []);
+    assert_eq!(suspects.pass(vec![found("2")]), [found("2")]);
+    let gone = Expectation {
+        wanted: Wanted::Gone,
+        ..found("2")
+    };
+    assert_eq!(suspects.pass(vec![gone]), [], "another mismatch of the same object");
+}
+
+#[test]
+fn a_forced_attachment_still_keeps_every_rule() {
+    // Not while its volume is being deleted, and never without both finalizers.
+    let mut world = world().pv(volume().protected().deleting()).va(attached()).node();
+    world.forced = true;
+    world.attempt();
+    assert_eq!(world.log, ["AERR(PersistentVolume \"pv1\" is marked for deletion)"]);
+    let mut world = settled(attachment().attached()).pv(volume());
+    world.forced = true;
+    world.attempt();
+    assert_eq!(world.log.join(" | "), "PV+ | FIN+ | pub handle1 nodeID1 rw | ATT");
+    let finalizers = &world.attachment.unwrap()["metadata"]["finalizers"];
+    assert_eq!(finalizers, &json!([FINALIZER]));
+}
+
+#[test]
+fn what_is_at_a_node_of_the_cluster_without_an_attachment_is_told_and_expected_nowhere() {
+    let expectation = |handle: &str, node_id: &str| Expectation {
+        name: format!("{handle}-{node_id}").into(),
+        uid: "u".into(),
+        handle: handle.into(),
+        node_id: node_id.into(),
+        former_node_id: None,
+        wanted: Wanted::Here,
+    };
+    let nodes = ["n1", "n2", "n3"].map(Box::from).into_iter().collect();
+    let listing = Listing::about(vec![expectation("shared", "n1"), expectation("shared", "n2")]);
+    let mut listing = listing.looking_for_unclaimed(vec!["moving".into()], nodes);
+    let mut list = |handle: &str, nodes: &[&str]| {
+        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        listing.add(handle, Some(&nodes));
+    };
+    list("shared", &["n1", "n2", "n3"]);
+    list("moving", &["n1"]);
+    list("lost", &["n2", "of-another-cluster"]);
+    list("nowhere", &[]);
+    listing.add("untold", None);
+    let compared = listing.compare();
+    let found: Vec<_> = compared
+        .unclaimed
+        .iter()
+        .map(|unclaimed| (&*unclaimed.handle, &*unclaimed.node_id))
+        .collect();
+    assert_eq!(found, [("shared", "n3"), ("lost", "n2")]);
+    assert!(compared.contradicted.is_empty());
+    assert_eq!(compared.agreed.len(), 2);
+}
+
+#[test]
+fn what_two_listings_in_a_row_show_without_an_attachment_is_reported() {
+    let at_node = |handle: &str| Unclaimed {
+        handle: handle.into(),
+        node_id: "n".into(),
+    };
+    let mut lasting = LastingUnclaimed::default();
+    assert_eq!(lasting.pass(vec![at_node("b")]), None, "it may be under way");
+    let expected = WithoutAttachment {
+        count: 1,
+        examples: vec![at_node("b")],
+    };
+    assert_eq!(lasting.pass(vec![at_node("b"), at_node("a")]), Some(expected));
+    assert_eq!(lasting.pass(vec![]), Some(WithoutAttachment::default()));
+    let many: Vec<_> = (0..200).rev().map(|number| at_node(&format!("h{number:03}"))).collect();
+    lasting.pass(many.clone());
+    let found = lasting.pass(many).unwrap();
+    assert_eq!((found.count, found.examples.len()), (200, MOST_EXAMPLES));
+    assert_eq!(found.examples[0], at_node("h000"));
+}
+
+#[test]
+fn no_more_than_so_many_volumes_without_an_attachment_are_kept_in_mind_and_no_handle_without_measure() {
+    let nodes = [Box::from("n")].into_iter().collect();
+    let mut listing = Listing::about(vec![]).looking_for_unclaimed(vec![], nodes);
+    let node = ["n".to_owned()];
+    listing.add(&"x".repeat(1 << 20), Some(&node));
+    for number in 0..2 * MOST_UNCLAIMED {
+        listing.add(&number.to_string(), Some(&node));
+    }
+    let found = listing.compare().unclaimed;
+    assert_eq!(found.len(), MOST_UNCLAIMED);
+    assert!(found.iter().all(|unclaimed| unclaimed.handle.len() < 10));
+}

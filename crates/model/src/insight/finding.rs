@@ -1,0 +1,212 @@
+//! One VolumeAttachment, looked at.
+
+use jiff::Timestamp;
+use std::time::Duration;
+
+use crate::decide::{DriverFacts, NodeEntry};
+use crate::objects::{AccessModes, Attachment, Source, Volume};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// What can be wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Kind {
+            /// Every kind, the worst first.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its value of the metric label `kind`.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A volume that one node at a time may have is attached to two.
+    AttachedTwice = "attached_twice",
+    /// An attach has lasted too long: it keeps failing, or never began.
+    AttachStuck = "attach_stuck",
+    /// A detach has lasted too long.
+    DetachStuck = "detach_stuck",
+    /// The PersistentVolume is gone: the attach/detach controller ignores the VolumeAttachment for ever.
+    VolumeGone = "volume_gone",
+    /// The node has no CSINode (any more).
+    NodeGone = "node_gone",
+    /// The node's CSINode does not name the driver (any more).
+    DriverNotOnNode = "driver_not_on_node",
+    /// An in-line volume that its pod does not use any more: after a restart the attach/detach controller knows in-line
+    /// volumes only from the pods that use them, and never asks for this detach.
+    InlineLeftOver = "inline_left_over",
+    /// The CSIDriver says that attaching is not required: nobody will ask for the detach.
+    LeftOver = "left_over",
+    /// The CSIDriver says that attaching is not required: nobody makes VolumeAttachments for this driver.
+    AttachNotRequired = "attach_not_required",
+    /// There is no CSIDriver of the driver's name.
+    CSIDriverMissing = "csidriver_missing",
+}
+
+impl Kind {
+    /// Whether an attach or detach waits.
+    pub const fn is_stuck(self) -> bool {
+        matches!(self, Self::AttachStuck | Self::DetachStuck)
+    }
+
+    /// How long it must have been seen before it counts. That something is stuck says itself for how long.
+    pub fn patience(self, rules: &Rules) -> Duration {
+        match self {
+            Self::AttachStuck | Self::DetachStuck | Self::AttachedTwice => Duration::ZERO,
+            _ => rules.stuck_after,
+        }
+    }
+
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u16);
+
+impl Kinds {
+    /// Whether there are none, as for almost every VolumeAttachment.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether a kind is among them.
+    pub const fn contains(self, kind: Kind) -> bool {
+        self.0 & kind.bit() != 0
+    }
+
+    /// The kinds, the worst first.
+    pub fn iter(self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.iter().copied().filter(move |kind| self.contains(*kind))
+    }
+
+    fn add(&mut self, kind: Kind) {
+        self.0 |= kind.bit();
+    }
+}
+
+/// When something counts as wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How long an attach or detach may take, and how long another state may last.
+    pub stuck_after: Duration,
+}
+
+/// Everything that is read about one VolumeAttachment.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked<'a> {
+    /// The attachment.
+    pub attachment: &'a Attachment,
+    /// The PersistentVolume that it names, if there is one.
+    pub volume: Option<&'a Volume>,
+    /// What the node's CSINode says of the driver.
+    pub node: NodeEntry<'a>,
+    /// Another node to which the same PersistentVolume is attached by an attachment that is not being deleted.
+    pub attached_at: Option<&'a str>,
+    /// Another node for which a later attachment of the same in-line volume was made.
+    pub wanted_at: Option<&'a str>,
+    /// The driver.
+    pub driver: &'a DriverFacts,
+    /// `spec.attachRequired` of the CSIDriver; none when it is not known.
+    pub attach_required: Option<bool>,
+}
+
+/// Whether an attach or detach by the owner of this finalizer is under way or waits.
+pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
+    if attachment.deleting.is_some() {
+        attachment.finalizers.contains(finalizer)
+    } else {
+        !attachment.attached
+    }
+}
+
+/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`Kind::patience`].
+pub fn findings(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> Kinds {
+    let mut kinds = Kinds::default();
+    if is_stuck(looked, now, rules) {
+        kinds.add(if looked.attachment.deleting.is_some() {
+            Kind::DetachStuck
+        } else {
+            Kind::AttachStuck
+        });
+    }
+    // One that is being deleted is on its way out: what is gone does not matter to it any more.
+    if looked.attachment.deleting.is_none() {
+        of_surroundings(looked, &mut kinds);
+    }
+    kinds
+}
+
+fn is_stuck(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> bool {
+    let attachment = looked.attachment;
+    let finalizer = &looked.driver.finalizer;
+    if !is_pending(attachment, finalizer) {
+        return false;
+    }
+    let (since, error) = match attachment.deleting {
+        Some(since) => (Some(since), &attachment.detach_error),
+        None => (attachment.created, &attachment.attach_error),
+    };
+    let never_began = attachment.deleting.is_none() && !attachment.finalizers.contains(finalizer);
+    // What began and has not failed may be one long call. It has more time, but not for ever: it may as well be that the
+    // driver went away in the middle of it.
+    let patience = if error.is_some() || never_began {
+        rules.stuck_after
+    } else {
+        rules.stuck_after.saturating_mul(2)
+    };
+    since.is_some_and(|since| age(since, now) > patience)
+}
+
+fn of_surroundings(looked: &Looked<'_>, kinds: &mut Kinds) {
+    let attachment = looked.attachment;
+    if looked.attach_required == Some(false) {
+        kinds.add(Kind::LeftOver);
+    }
+    let gone = looked.node == NodeEntry::Missing;
+    match &attachment.source {
+        Source::Inline(spec) => {
+            let moved = looked.wanted_at.is_some() && one_node(spec.access_modes);
+            if gone || moved {
+                kinds.add(Kind::InlineLeftOver);
+                return;
+            }
+        }
+        Source::PersistentVolume(_) | Source::Both(_) => match looked.volume {
+            None => kinds.add(Kind::VolumeGone),
+            Some(volume) => {
+                if attachment.attached && looked.attached_at.is_some() && one_node(volume.spec.access_modes) {
+                    kinds.add(Kind::AttachedTwice);
+                }
+            }
+        },
+        Source::Neither => {}
+    }
+    match looked.node {
+        NodeEntry::Missing => kinds.add(Kind::NodeGone),
+        NodeEntry::WithoutDriver => kinds.add(Kind::DriverNotOnNode),
+        NodeEntry::Registered(_) => {}
+    }
+}
+
+/// Whether a volume with these access modes may be at one node only at a time.
+fn one_node(modes: AccessModes) -> bool {
+    (modes.read_write_once || modes.read_write_once_pod)
+        && !(modes.read_only_many || modes.read_write_many || modes.unknown)
+}
+
+/// Zero when the clocks disagree.
+pub fn age(since: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(since).try_into().unwrap_or(Duration::ZERO)
+}

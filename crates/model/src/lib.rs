@@ -1,0 +1,9 @@
+//! The pure core of the operator: the AttacherConfig resource and its settings, slim records of the Kubernetes objects, what to do
+//! next about each of them and why, and what is wrong with them.
+//!
+//! Must not talk to anybody, read a clock or wait: no client, no runtime, no transport. The list of dependencies sees to it.
+
+pub mod api;
+pub mod decide;
+pub mod insight;
+pub mod objects;

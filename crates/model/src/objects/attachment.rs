@@ -1,0 +1,238 @@
+//! `storage.k8s.io/v1` VolumeAttachment.
+
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube_derive::Resource;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::meta::{boxed, slim, trace_context};
+use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
+use super::{Finalizers, ResourceVersion};
+use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
+
+/// A VolumeAttachment as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = VolumeAttachment, crates(kube_core = "::kube_core"))]
+pub struct VolumeAttachmentWire {
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// What to attach where.
+    pub spec: SpecWire,
+    /// What was done.
+    #[serde(default)]
+    pub status: StatusWire,
+}
+
+/// `VolumeAttachmentSpec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpecWire {
+    attacher: String,
+    node_name: String,
+    #[serde(default)]
+    source: SourceWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SourceWire {
+    persistent_volume_name: Option<String>,
+    inline_volume_spec: Option<VolumeSpecWire>,
+}
+
+/// `VolumeAttachmentStatus`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(
+    clippy::zero_sized_map_values,
+    reason = "values that nobody reads are skipped, not kept"
+)]
+pub struct StatusWire {
+    #[serde(default)]
+    attached: bool,
+    attachment_metadata: Option<BTreeMap<String, IgnoredAny>>,
+    attach_error: Option<ErrorWire>,
+    detach_error: Option<ErrorWire>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorWire {
+    time: Option<Time>,
+    message: Option<String>,
+    error_code: Option<i32>,
+}
+
+/// Where the volume of an attachment is described (`VolumeAttachmentSource`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By a PersistentVolume of this name.
+    PersistentVolume(Arc<str>),
+    /// Inside the attachment; the attach/detach controller does so for migrated in-line volumes only.
+    Inline(Box<VolumeSpec>),
+    /// Both, which the API forbids and no attacher can serve.
+    Both(Arc<str>),
+    /// Neither.
+    Neither,
+}
+
+/// A `VolumeError` of the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorNote {
+    /// When it was written.
+    pub time: Option<Timestamp>,
+    /// What went wrong.
+    pub message: Box<str>,
+    /// gRPC status number, on attach errors only.
+    pub code: Option<i32>,
+}
+
+/// What the annotation `attacher.csi.dev/volume` holds as JSON: enough of the volume to detach it when its
+/// PersistentVolume was removed by force.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VolumeNote {
+    /// The volume's ID for the driver.
+    pub handle: Box<str>,
+    /// Where the publish secret is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretReference>,
+    /// Where it may be besides, from tries under another node ID or handle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<FormerPlace>,
+}
+
+/// A volume at a node that is not the one of its attachment any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FormerPlace {
+    /// The volume's ID for the driver.
+    pub handle: Box<str>,
+    /// The node's ID for the driver.
+    #[serde(rename = "nodeID")]
+    pub node_id: Box<str>,
+}
+
+/// A cached VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`: names are deterministic and come back, UIDs never do.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    /// `metadata.creationTimestamp`, whole seconds.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`: set means "detach".
+    pub deleting: Option<Timestamp>,
+    /// `metadata.finalizers`.
+    pub finalizers: Finalizers,
+    /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish.
+    pub node_id: Option<Box<str>>,
+    /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read, as it is only a fall-back.
+    pub volume_note: Option<Box<VolumeNote>>,
+    /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
+    pub retry_now: Option<Box<str>>,
+    /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
+    pub not_attached_at: Option<Box<str>>,
+    /// Annotations that may carry a trace context, ours among them.
+    pub trace_context: StringMap,
+    /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
+    pub has_annotations: bool,
+    /// `spec.attacher`: the CSI driver's name.
+    pub attacher: Arc<str>,
+    /// `spec.nodeName`.
+    pub node: Arc<str>,
+    /// `spec.source`.
+    pub source: Source,
+    /// `status.attached`.
+    pub attached: bool,
+    /// Keys of `status.attachmentMetadata`, the publish context handed to the kubelet. The values, of up to 256 KiB each, are
+    /// the driver's and nobody here reads them.
+    pub publish_context_keys: Box<[Box<str>]>,
+    /// `status.attachError`.
+    pub attach_error: Option<Box<ErrorNote>>,
+    /// `status.detachError`.
+    pub detach_error: Option<Box<ErrorNote>>,
+}
+
+impl Attachment {
+    /// Name of the PersistentVolume that the source refers to, also when the source is malformed.
+    pub fn volume_name(&self) -> Option<&Arc<str>> {
+        match &self.source {
+            Source::PersistentVolume(name) | Source::Both(name) => Some(name),
+            Source::Inline(_) | Source::Neither => None,
+        }
+    }
+
+    /// Whether the API server has let the object go: it was deleted and nobody holds it any more.
+    pub fn is_gone(&self) -> bool {
+        self.deleting.is_some() && self.finalizers.is_empty()
+    }
+}
+
+impl From<SourceWire> for Source {
+    fn from(wire: SourceWire) -> Self {
+        match (wire.persistent_volume_name, wire.inline_volume_spec) {
+            (Some(name), Some(_)) => Self::Both(name.into()),
+            (Some(name), None) => Self::PersistentVolume(name.into()),
+            (None, Some(spec)) => Self::Inline(Box::new(spec.into())),
+            (None, None) => Self::Neither,
+        }
+    }
+}
+
+fn note(wire: Option<ErrorWire>) -> Option<Box<ErrorNote>> {
+    wire.map(|wire| {
+        Box::new(ErrorNote {
+            time: wire.time.map(|time| time.0),
+            message: boxed(wire.message),
+            code: wire.error_code,
+        })
+    })
+}
+
+impl From<VolumeAttachmentWire> for Attachment {
+    fn from(wire: VolumeAttachmentWire) -> Self {
+        let resource_version = ResourceVersion::of(&wire.metadata);
+        let has_annotations = wire.metadata.annotations.is_some();
+        let trace_context = trace_context(wire.metadata.annotations.as_ref());
+        let mut annotations = wire.metadata.annotations.unwrap_or_default();
+        Self {
+            resource_version,
+            has_annotations,
+            trace_context,
+            name: wire.metadata.name.unwrap_or_default().into(),
+            uid: boxed(wire.metadata.uid),
+            created: wire.metadata.creation_timestamp.map(|time| time.0),
+            deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
+            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
+            node_id: annotations.remove(NODE_ID_ANNOTATION).map(String::into_boxed_str),
+            volume_note: annotations
+                .get(VOLUME_ANNOTATION)
+                .and_then(|text| serde_json::from_str(text).ok()),
+            retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
+            not_attached_at: annotations
+                .remove(NOT_ATTACHED_AT_ANNOTATION)
+                .map(String::into_boxed_str),
+            attacher: wire.spec.attacher.into(),
+            node: wire.spec.node_name.into(),
+            source: wire.spec.source.into(),
+            attached: wire.status.attached,
+            publish_context_keys: wire
+                .status
+                .attachment_metadata
+                .into_iter()
+                .flatten()
+                .map(|(key, _)| key.into())
+                .collect(),
+            attach_error: note(wire.status.attach_error),
+            detach_error: note(wire.status.detach_error),
+        }
+    }
+}

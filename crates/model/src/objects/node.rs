@@ -1,0 +1,92 @@
+//! `storage.k8s.io/v1` CSINode.
+
+use k8s_openapi::api::storage::v1::CSINode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use serde::Deserialize;
+use std::sync::Arc;
+
+use super::ResourceVersion;
+use super::meta::{boxed, slim};
+
+/// A CSINode as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = CSINode, crates(kube_core = "::kube_core"))]
+pub struct CsiNodeWire {
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// Drivers registered on the node.
+    #[serde(default)]
+    pub spec: SpecWire,
+}
+
+/// `CSINodeSpec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SpecWire {
+    #[serde(default)]
+    drivers: Option<Vec<DriverWire>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DriverWire {
+    name: String,
+    #[serde(rename = "nodeID")]
+    node_id: String,
+}
+
+/// A cached CSINode: which drivers the kubelet registered, under which node ID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiNode {
+    /// `metadata.name`, the node's name.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    drivers: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl CsiNode {
+    /// Builds the record from driver names and node IDs.
+    pub fn new(name: &str, drivers: &[(&str, &str)]) -> Self {
+        Self {
+            name: name.into(),
+            uid: format!("{name}-uid").into(),
+            resource_version: ResourceVersion::default(),
+            drivers: drivers
+                .iter()
+                .map(|(driver, id)| ((*driver).into(), (*id).into()))
+                .collect(),
+        }
+    }
+
+    /// The node ID under which `driver` registered; names match exactly and the first entry wins.
+    pub fn node_id(&self, driver: &str) -> Option<&str> {
+        self.drivers
+            .iter()
+            .find(|(name, _)| &**name == driver)
+            .map(|(_, id)| &**id)
+    }
+
+    /// Names of the registered drivers.
+    pub fn drivers(&self) -> impl Iterator<Item = &str> {
+        self.drivers.iter().map(|(name, _)| &**name)
+    }
+}
+
+impl From<CsiNodeWire> for CsiNode {
+    fn from(wire: CsiNodeWire) -> Self {
+        let drivers = wire.spec.drivers.unwrap_or_default();
+        Self {
+            resource_version: ResourceVersion::of(&wire.metadata),
+            name: wire.metadata.name.unwrap_or_default().into(),
+            uid: boxed(wire.metadata.uid),
+            drivers: drivers
+                .into_iter()
+                .map(|entry| (entry.name.into(), entry.node_id.into()))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `v1` PersistentVolume, and the volume spec that an attachment may also carry in line.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::in_tree::{
+    self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
+    MIGRATED_TO_ANNOTATION, PersistentDiskWire, PortworxWire, Surroundings, TranslationError, VsphereWire,
+};
+use super::meta::{boxed, slim, trace_context};
+use super::{Finalizers, ResourceVersion};
+
+/// A PersistentVolume as it comes over the wire, reduced to what is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = PersistentVolume, crates(kube_core = "::kube_core"))]
+pub struct PersistentVolumeWire {
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// What the volume is.
+    #[serde(default)]
+    pub spec: VolumeSpecWire,
+}
+
+/// The part of `PersistentVolumeSpec` that attaching needs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSpecWire {
+    csi: Option<CsiWire>,
+    access_modes: Option<Vec<String>>,
+    volume_mode: Option<String>,
+    mount_options: Option<Vec<String>>,
+    claim_ref: Option<ClaimWire>,
+    storage_class_name: Option<String>,
+    gce_persistent_disk: Option<PersistentDiskWire>,
+    aws_elastic_block_store: Option<ElasticBlockStoreWire>,
+    cinder: Option<CinderWire>,
+    azure_disk: Option<DiskWire>,
+    azure_file: Option<FileWire>,
+    vsphere_volume: Option<VsphereWire>,
+    portworx_volume: Option<PortworxWire>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CsiWire {
+    driver: String,
+    volume_handle: String,
+    #[serde(default)]
+    read_only: bool,
+    fs_type: Option<String>,
+    volume_attributes: Option<BTreeMap<String, String>>,
+    controller_publish_secret_ref: Option<SecretWire>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SecretWire {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ClaimWire {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+}
+
+/// A small sorted map of strings: an eighth of the memory of a `BTreeMap` when it is empty, which is the usual case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StringMap(Box<[(Box<str>, Box<str>)]>);
+
+impl StringMap {
+    /// The value under `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0
+            .binary_search_by(|(own, _)| (**own).cmp(key))
+            .ok()
+            .map(|at| &*self.0[at].1)
+    }
+
+    /// Entries sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<BTreeMap<String, String>> for StringMap {
+    fn from(map: BTreeMap<String, String>) -> Self {
+        Self(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
+
+/// The access modes of a volume as a set; order and repetition carry no meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "a set of four modes and a rest")]
+pub struct AccessModes {
+    /// ReadWriteOnce.
+    pub read_write_once: bool,
+    /// ReadOnlyMany.
+    pub read_only_many: bool,
+    /// ReadWriteMany.
+    pub read_write_many: bool,
+    /// ReadWriteOncePod.
+    pub read_write_once_pod: bool,
+    /// A mode that this version does not know.
+    pub unknown: bool,
+}
+
+impl AccessModes {
+    /// Reads the API's names.
+    pub fn parse<S: AsRef<str>>(names: &[S]) -> Self {
+        let mut modes = Self::default();
+        for name in names {
+            match name.as_ref() {
+                "ReadWriteOnce" => modes.read_write_once = true,
+                "ReadOnlyMany" => modes.read_only_many = true,
+                "ReadWriteMany" => modes.read_write_many = true,
+                "ReadWriteOncePod" => modes.read_write_once_pod = true,
+                _ => modes.unknown = true,
+            }
+        }
+        modes
+    }
+}
+
+/// Name and namespace of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SecretReference {
+    /// Namespace.
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+}
+
+/// The claim that a PersistentVolume is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimReference {
+    /// Namespace.
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+    /// UID.
+    pub uid: Box<str>,
+}
+
+/// `CSIPersistentVolumeSource`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiSource {
+    /// The driver that owns the volume.
+    pub driver: Arc<str>,
+    /// The volume's ID for that driver.
+    pub handle: Box<str>,
+    /// Whether to publish read-only.
+    pub read_only: bool,
+    /// Filesystem type; empty when the volume names none.
+    pub fs_type: Box<str>,
+    /// `volumeAttributes`, sent as volume context.
+    pub attributes: StringMap,
+    /// `controllerPublishSecretRef`.
+    pub publish_secret: Option<SecretReference>,
+}
+
+/// Which plug-in a volume belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeSource {
+    /// A CSI driver; for a volume of an in-tree plug-in, the one that took over.
+    Csi(Box<CsiSource>),
+    /// An in-tree plug-in that has a CSI successor, but the successor cannot take this volume.
+    Untranslated(Box<TranslationError>),
+    /// Any other plug-in; no attacher serves it.
+    Other,
+}
+
+/// What has to be known of a volume to attach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Where it comes from.
+    pub source: VolumeSource,
+    /// `accessModes`.
+    pub access_modes: AccessModes,
+    /// Whether `volumeMode` is Block.
+    pub block: bool,
+    /// `mountOptions`.
+    pub mount_options: Box<[Box<str>]>,
+}
+
+impl VolumeSpec {
+    /// The source as a CSI driver sees it, if it is one's.
+    pub fn csi(&self) -> Option<&CsiSource> {
+        match &self.source {
+            VolumeSource::Csi(source) => Some(source),
+            VolumeSource::Untranslated(_) | VolumeSource::Other => None,
+        }
+    }
+}
+
+/// A cached PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Finalizers,
+    /// `spec`.
+    pub spec: VolumeSpec,
+    /// That the source is one of an in-tree plug-in, whether it could be translated or not.
+    pub in_tree: Option<Box<InTree>>,
+    /// `spec.claimRef`.
+    pub claim: Option<Box<ClaimReference>>,
+    /// `spec.storageClassName`.
+    pub storage_class: Option<Arc<str>>,
+    /// Annotations that may carry a trace context.
+    pub trace_context: StringMap,
+}
+
+impl Volume {
+    /// Whether the API server has let the object go.
+    pub fn is_gone(&self) -> bool {
+        self.deleting && self.finalizers.is_empty()
+    }
+
+    /// Whether the volume has an in-tree source that `driver` is not, or no more, to serve.
+    pub fn is_in_tree_without(&self, driver: &str) -> bool {
+        self.in_tree
+            .as_ref()
+            .is_some_and(|in_tree| in_tree.migrated_to.as_deref() != Some(driver))
+    }
+}
+
+impl From<CsiWire> for CsiSource {
+    fn from(wire: CsiWire) -> Self {
+        Self {
+            driver: wire.driver.into(),
+            handle: wire.volume_handle.into(),
+            read_only: wire.read_only,
+            fs_type: boxed(wire.fs_type),
+            attributes: wire.volume_attributes.unwrap_or_default().into(),
+            publish_secret: wire.controller_publish_secret_ref.map(|secret| SecretReference {
+                namespace: boxed(secret.namespace),
+                name: boxed(secret.name),
+            }),
+        }
+    }
+}
+
+impl VolumeSpecWire {
+    fn take_in_tree(&mut self) -> Option<InTreeWire> {
+        None.or_else(|| self.gce_persistent_disk.take().map(InTreeWire::GcePersistentDisk))
+            .or_else(|| {
+                self.aws_elastic_block_store
+                    .take()
+                    .map(InTreeWire::AwsElasticBlockStore)
+            })
+            .or_else(|| self.cinder.take().map(InTreeWire::Cinder))
+            .or_else(|| self.azure_disk.take().map(InTreeWire::AzureDisk))
+            .or_else(|| self.azure_file.take().map(InTreeWire::AzureFile))
+            .or_else(|| self.vsphere_volume.take().map(InTreeWire::VsphereVolume))
+            .or_else(|| self.portworx_volume.take().map(InTreeWire::PortworxVolume))
+    }
+}
+
+/// A spec as it stands. An in-tree source is nothing to an attacher here: the attach/detach controller translates
+/// in-line volumes before it writes them, and a PersistentVolume's is translated with the whole object.
+impl From<VolumeSpecWire> for VolumeSpec {
+    fn from(wire: VolumeSpecWire) -> Self {
+        let source = match wire.csi {
+            Some(csi) => VolumeSource::Csi(Box::new(csi.into())),
+            None => VolumeSource::Other,
+        };
+        Self {
+            source,
+            access_modes: AccessModes::parse(&wire.access_modes.unwrap_or_default()),
+            block: wire.volume_mode.as_deref() == Some("Block"),
+            mount_options: wire
+                .mount_options
+                .unwrap_or_default()
+                .into_iter()
+                .map(String::into_boxed_str)
+                .collect(),
+        }
+    }
+}
+
+impl PersistentVolumeWire {
+    /// Translates an in-tree source; none when the volume has none. An absent list of access modes stays absent.
+    fn translate(&mut self) -> Option<(InTreePlugin, VolumeSource)> {
+        let wire = self.spec.take_in_tree()?;
+        let none = BTreeMap::new();
+        let claim = self.spec.claim_ref.as_ref();
+        let surroundings = Surroundings {
+            name: self.metadata.name.as_deref().unwrap_or_default(),
+            labels: self.metadata.labels.as_ref().unwrap_or(&none),
+            annotations: self.metadata.annotations.as_ref().unwrap_or(&none),
+            claim_namespace: claim.and_then(|claim| claim.namespace.as_deref()),
+        };
+        let plugin = wire.plugin();
+        let source = match wire.translate(&surroundings) {
+            Ok(source) => VolumeSource::Csi(Box::new(source)),
+            Err(error) => VolumeSource::Untranslated(Box::new(error)),
+        };
+        Some((plugin, source))
+    }
+
+    fn in_tree(&mut self, plugin: InTreePlugin) -> InTree {
+        let annotations = self.metadata.annotations.as_mut();
+        let migrated_to = annotations.and_then(|annotations| annotations.remove(MIGRATED_TO_ANNOTATION));
+        InTree {
+            plugin,
+            migrated_to: migrated_to.map(String::into_boxed_str),
+        }
+    }
+}
+
+impl From<PersistentVolumeWire> for Volume {
+    fn from(mut wire: PersistentVolumeWire) -> Self {
+        let translated = wire.translate();
+        let in_tree = translated.as_ref().map(|(plugin, _)| Box::new(wire.in_tree(*plugin)));
+        let claim = wire.spec.claim_ref.take().map(|claim| {
+            Box::new(ClaimReference {
+                namespace: boxed(claim.namespace),
+                name: boxed(claim.name),
+                uid: boxed(claim.uid),
+            })
+        });
+        let has_modes = wire.spec.access_modes.is_some();
+        let storage_class = wire.spec.storage_class_name.take().map(Into::into);
+        let mut spec = VolumeSpec::from(wire.spec);
+        if let Some((plugin, source)) = translated {
+            spec.source = source;
+            if plugin == InTreePlugin::GcePersistentDisk && has_modes {
+                spec.access_modes = in_tree::access_modes(spec.access_modes);
+            }
+        }
+        Self {
+            trace_context: trace_context(wire.metadata.annotations.as_ref()),
+            resource_version: ResourceVersion::of(&wire.metadata),
+            name: wire.metadata.name.unwrap_or_default().into(),
+            uid: boxed(wire.metadata.uid),
+            deleting: wire.metadata.deletion_timestamp.is_some(),
+            finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
+            storage_class,
+            in_tree,
+            claim,
+            spec,
+        }
+    }
+}
