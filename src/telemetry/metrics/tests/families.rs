@@ -64,6 +64,7 @@ fn what_a_driver_counts_begins_at_zero() {
         "workqueue_retries_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
         "leader_election_slowpath_total{name=\"l\"} 0",
         "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
+        "csi_attacher_lease_identity_conflicts_total{name=\"l\"} 0",
     ] {
         assert_lines(&metrics, line, &[line]);
     }
