@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{Call, Finding, History, Observation, Place, Process, Step, Term};
+use super::history::{Call, Finding, History, Lapse, Observation, Place, Process, Step, Term};
 
 /// A driver notices that a caller gave up, or went away, when its own process gets to it: on another connection the next
 /// caller's first call may be read before.
@@ -140,14 +140,27 @@ fn left_behind(history: &History, place: &Place, publish: bool, before: Timestam
     recent.any(|call| was_left_by_a_stop(history, call))
 }
 
-/// Whether the process that published last ended, or stood still and lost its Lease: when the API server has lost its finalizer, nobody else knows of it.
+/// Whether the process that published last ended, stood still, or lost its Lease before it could take the volume back: when the API
+/// server has lost its finalizer, nobody else knows of it. The operator reports such a volume, as it cannot know who uses it by then.
 fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
     let publishes = |call: &&Call| call.publish && call.place == *place && call.started < before;
     let last = history.calls.iter().rfind(publishes);
     let caller = last.and_then(|call| history.process(call.pid, call.started));
-    caller.is_some_and(|caller| {
-        caller.ended.is_some_and(|ended| ended < before) || caller.stops.iter().any(|stop| stop.from < before)
-    })
+    let Some((call, caller)) = last.zip(caller) else {
+        return false;
+    };
+    let lapsed = |lapse: &&Lapse| {
+        let same = lapse.driver == place.driver && lapse.holder == caller.identity;
+        same && call.started < lapse.to && lapse.from < before
+    };
+    let lost = |term: &&Term| {
+        let other = term.driver == place.driver && term.holder.as_ref() != Some(&caller.identity);
+        other && call.started < term.acquired && term.acquired < before
+    };
+    caller.ended.is_some_and(|ended| ended < before)
+        || caller.stops.iter().any(|stop| stop.from < before)
+        || history.lapses.iter().any(|lapse| lapsed(&lapse))
+        || history.terms.iter().any(|term| lost(&term))
 }
 
 /// When a call was over: a process that is gone is in no call.

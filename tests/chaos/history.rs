@@ -81,6 +81,17 @@ pub struct Term {
     pub acquired: Timestamp,
 }
 
+/// A time in which the holder of a Lease did not renew it in time, so that it stopped to work for the driver for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lapse {
+    pub driver: String,
+    pub holder: String,
+    /// When it was renewed last.
+    pub from: Timestamp,
+    /// When it was renewed again.
+    pub to: Timestamp,
+}
+
 /// What a worker did to its VolumeAttachment, or saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -135,6 +146,7 @@ pub struct History {
     pub calls: Vec<Call>,
     pub processes: Vec<Process>,
     pub terms: Vec<Term>,
+    pub lapses: Vec<Lapse>,
     pub observations: Vec<Observation>,
     pub findings: Vec<Finding>,
     pub notes: Vec<Note>,

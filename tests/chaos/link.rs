@@ -41,6 +41,8 @@ use crate::support::proxy::forward;
 
 /// How late a late request is carried out.
 const LATE_BY: Duration = Duration::from_secs(3);
+/// How long the kernel of a replica waits for acknowledgements, as the operator asks it to.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
@@ -108,6 +110,7 @@ struct Gate {
 struct LinkInner {
     client: Client,
     tls: TlsAcceptor,
+    http2: bool,
     gate: watch::Sender<Gate>,
     connections: AtomicU64,
     requests: AtomicU64,
@@ -144,6 +147,7 @@ impl Link {
         let inner = Arc::new(LinkInner {
             client: connect(&config).map_err(other)?,
             tls: acceptor(&authority, http2)?,
+            http2,
             gate: watch::Sender::default(),
             connections: AtomicU64::default(),
             requests: AtomicU64::default(),
@@ -248,8 +252,21 @@ async fn connection(mut stream: TcpStream, number: u64, inner: Arc<LinkInner>) {
             pump(from_server, to_replica, inner.gate.subscribe(), number),
         )
     };
+    // With HTTP/2 pings find out. Where there are none the kernel of the replica does, as nothing is acknowledged; a process in between
+    // cannot withhold acknowledgements.
+    let http2 = inner.http2;
+    let mut swallowed = inner.gate.subscribe();
+    let given_up = async {
+        let is_dead = |gate: &Gate| !http2 && number <= gate.swallowed;
+        // Nothing changes any more when the link is gone.
+        if swallowed.wait_for(is_dead).await.map(drop).is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(UNACKNOWLEDGED).await;
+    };
     tokio::select! {
         _ = both => {}
+        () = given_up => drop(stream.set_zero_linger()),
         _ = gate.wait_for(|gate| number <= gate.reset) => drop(stream.set_zero_linger()),
     }
 }
@@ -411,6 +428,11 @@ impl LinkInner {
         let spec = lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.clone());
         let holder = holder.filter(|holder| !holder.is_empty());
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        if let (Some(holder), Some(renewed)) = (&holder, renewed) {
+            self.recorder
+                .renewed(driver, holder, renewed, super::world::RENEW_DEADLINE);
+        }
         let acquired = spec.and_then(|spec| spec.acquire_time.as_ref()).map(|time| time.0);
         self.recorder.term(Term {
             driver: driver.clone(),

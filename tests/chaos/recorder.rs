@@ -1,18 +1,21 @@
 //! Where everybody writes down what happens.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use super::checker::Kind;
-use super::history::{Call, Finding, History, Note, Observation, Place, Process, Step, Stop, Term};
+use super::history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term};
 
 /// A history that grows. Clones write into the same one.
 #[derive(Clone, Default)]
 pub struct Recorder {
     history: Arc<Mutex<History>>,
+    /// Who renewed the Lease of a driver last, and when.
+    renewals: Arc<Mutex<BTreeMap<String, (String, Timestamp)>>>,
     /// Whether lines for people are printed at once too.
     aloud: bool,
 }
@@ -22,6 +25,7 @@ impl Recorder {
     pub fn new(aloud: bool) -> Self {
         Self {
             history: Arc::default(),
+            renewals: Arc::default(),
             aloud,
         }
     }
@@ -73,6 +77,21 @@ impl Recorder {
             .is_none_or(|last| last.holder != term.holder || last.acquired < term.acquired)
         {
             history.terms.push(term);
+        }
+    }
+
+    /// A Lease was renewed at this time; the last renewal of the same holder was another `lapsed` at most, or it lost the Lease.
+    pub fn renewed(&self, driver: &str, holder: &str, at: Timestamp, lapsed: SignedDuration) {
+        let mut last = self.renewals.lock();
+        let before = last.insert(driver.to_owned(), (holder.to_owned(), at));
+        let same = before.filter(|(before, from)| before == holder && at.duration_since(*from) > lapsed);
+        if let Some((_, from)) = same {
+            self.history.lock().lapses.push(Lapse {
+                driver: driver.to_owned(),
+                holder: holder.to_owned(),
+                from,
+                to: at,
+            });
         }
     }
 

@@ -267,8 +267,11 @@ impl Walk {
         });
         let is_attached = timeout(within, all_published).await.is_ok();
         for number in 0..CANARIES {
-            let deleted = self.attachments.delete(&canary(number), &DeleteParams::default()).await;
-            drop(deleted.map_err(other)?);
+            match self.attachments.delete(&canary(number), &DeleteParams::default()).await {
+                // It was that of the look before, and has gone meanwhile.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                outcome => drop(outcome.map_err(other)?),
+            }
         }
         let all_gone = driver
             .mock

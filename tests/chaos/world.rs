@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::names::lease_name;
 use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -23,6 +23,8 @@ use crate::support::{ControlPlane, Fixtures, Operator, OperatorOptions, Options,
 
 /// Where the Leases of a driver are moved to by some faults.
 pub const OTHER_NAMESPACE: &str = "chaos-leases";
+/// `spec.leaderElection.renewDeadline` of all drivers.
+pub const RENEW_DEADLINE: SignedDuration = SignedDuration::from_secs(2);
 /// Longer than a process needs to start or to end.
 const PROCESS_LIMIT: Duration = Duration::from_mins(1);
 

@@ -17,7 +17,7 @@ mod plan;
 mod schema;
 
 use checker::{Kind, check, story};
-use history::{Call, Finding, History, Note, Observation, Place, Process, Step, Stop, Term};
+use history::{Call, Finding, History, Lapse, Note, Observation, Place, Process, Step, Stop, Term};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -147,6 +147,22 @@ fn what_is_kept_after_its_attachment_is_gone_is_found() {
         history.processes[0].ended = Some(at(3250));
     };
     assert_eq!(found(lost_and_killed), []);
+    let lapse = |holder: &str, from: i64, to: i64| Lapse {
+        driver: "d".to_owned(),
+        holder: holder.to_owned(),
+        from: at(from),
+        to: at(to),
+    };
+    let lost_and_lapsed = |history: &mut History| {
+        lost(history);
+        history.lapses = vec![lapse("one", 2500, 5000)];
+    };
+    assert_eq!(found(lost_and_lapsed), []);
+    let of_another = |history: &mut History| {
+        lost(history);
+        history.lapses = vec![lapse("two", 2500, 5000), lapse("one", 3400, 6000)];
+    };
+    assert_eq!(found(of_another), [Kind::GoneButPublished]);
 }
 
 #[test]
