@@ -8,7 +8,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use csi_attacher_operator::api::AttacherConfig;
+use csi_attacher_model::api::AttacherConfig;
 
 use super::checker::Kind;
 use super::other;
