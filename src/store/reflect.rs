@@ -121,6 +121,11 @@ where
     })
 }
 
+/// Whether a watch is over with an error. One that the API server asks to begin later (429) is not.
+fn breaks(error: &watcher::Error) -> bool {
+    !matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
+}
+
 struct Lists<F, S> {
     watch: F,
     running: Option<Pin<Box<S>>>,
@@ -143,8 +148,8 @@ where
         let event = running.next().await?;
         match &event {
             Ok(watcher::Event::InitDone) => self.is_listed = true,
-            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 429 => {}
-            Err(_) => self.running = None,
+            Err(error) if breaks(error) => self.running = None,
+            Err(_) => {}
             Ok(_) => {}
         }
         Some(event)
@@ -231,6 +236,9 @@ pub(super) async fn follow<K: Reflected>(
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
+                if breaks(&error) {
+                    store.inner.synced.write().broke(K::SLOT);
+                }
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
                 }
