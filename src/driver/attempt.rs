@@ -53,6 +53,8 @@ pub(super) struct Attempt<'w> {
     asked_for_node: bool,
     /// Whether the volume was taken back from where earlier tries may have left it.
     pub retracted: bool,
+    /// Whether the last failure is written on the attachment, so that it was there.
+    pub noted: bool,
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: AtomicU32,
 }
@@ -93,6 +95,7 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
         asked_for_volume: false,
         asked_for_node: false,
         retracted: false,
+        noted: false,
         calls: AtomicU32::new(0),
     };
     let verdict = to_its_end(&mut attempt, name).await;

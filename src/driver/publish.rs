@@ -59,11 +59,19 @@ impl Attempt<'_> {
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
             Ok(context) => checked(context),
         };
-        let step = match answer {
-            Ok(context) => self.succeed(snapshot, observed, &Outcome::Published(context)).await,
-            Err(failure) => self.fail(snapshot, observed, failure, Cause::Other).await,
+        let (step, is_known) = match answer {
+            Ok(context) => {
+                let step = self.succeed(snapshot, observed, &Outcome::Published(context)).await;
+                let is_known = matches!(step, Step::Again | Step::End(Verdict::Done));
+                (step, is_known)
+            }
+            Err(failure) => {
+                let refused = failure.code.is_some_and(decide::is_final);
+                let step = self.fail(snapshot, observed, failure, Cause::Other).await;
+                (step, refused || self.noted)
+            }
         };
-        undo::if_vanished(self, snapshot, place).await;
+        undo::if_vanished(self, snapshot, place, is_known).await;
         step
     }
 

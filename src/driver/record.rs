@@ -154,8 +154,12 @@ impl Attempt<'_> {
         };
         let now = Instant::now().into_std();
         let turn = self.work.failures.turn(&snapshot.attachment, operation, now);
+        self.noted = false;
         if let Some(_turn) = turn.await
-            && let Err(error) = self.note_failure(snapshot, observed, &outcome).await
+            && let Err(error) = self
+                .note_failure(snapshot, observed, &outcome)
+                .await
+                .map(|()| self.noted = true)
         {
             let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
             traced!(debug, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");

@@ -10,32 +10,40 @@ use std::time::Duration;
 use super::announce::{self, Vanished};
 use super::attempt::Attempt;
 use super::fence::CallFailure;
-use crate::decide::Place;
 use crate::decide::patch::Target;
+use crate::decide::{self, Place};
 use crate::kubernetes::{ApiErrorKind, Returned};
+use crate::objects::Attachment;
 use crate::store::Snapshot;
 
 const TRIES: u32 = 6;
+const TRIES_WHILE_BELIEVED: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes the volume back from the node when the attachment is gone, unless another one is claimed for that very place. One
-/// that came back under the same name is not: it waits for this attempt to end, and may never get as far as its claim.
-pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
+/// Takes the volume back from the node when the attachment is gone, or is not claimed for that place any more, unless another
+/// one is claimed for it. One that came back under the same name is not: it waits for this attempt to end, and may never get
+/// as far as its claim.
+///
+/// `is_known` says whether the API server has taken in what the call came to. If not, the attachment may have ended without
+/// a word that has come in yet.
+pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, is_known: bool) {
     let name = &*snapshot.attachment.name;
     let uid = &snapshot.attachment.uid;
-    let store = &attempt.work.context.store;
-    let is_wanted = || {
-        let known = store.attachment(name);
-        known.is_some_and(|known| known.attachment.uid == *uid)
-            || store.is_claimed(&attempt.work.facts, snapshot, place)
+    let (store, facts) = (&attempt.work.context.store, &*attempt.work.facts);
+    let is_claimed = |known: &Attachment| *known.uid == **uid && decide::is_claimed_for(known, facts, place);
+    let is_believed = || {
+        store
+            .attachment(name)
+            .is_some_and(|known| is_claimed(&known.attachment))
     };
-    if is_wanted() {
+    if store.is_claimed(facts, snapshot, place) || (is_known && is_believed()) {
         return;
     }
-    let driver = &*attempt.work.facts.name;
-    match confirm(attempt, name, uid).await {
+    let driver = &*facts.name;
+    match confirm(attempt, snapshot, is_claimed, is_believed).await {
         Confirmed::Gone => {}
-        Confirmed::There => {
+        Confirmed::Claimed if is_believed() => return,
+        Confirmed::Claimed => {
             traced!(
                 info,
                 attempt.span,
@@ -46,6 +54,8 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             store.doubt("a VolumeAttachment that was believed to be gone is there");
             return;
         }
+        // Nothing says that it is gone.
+        Confirmed::Unknown if is_believed() => return,
         Confirmed::Unknown => {
             traced!(
                 error,
@@ -61,16 +71,21 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             return;
         }
     }
-    take_back(attempt, snapshot, place, is_wanted).await;
+    take_back(attempt, snapshot, place).await;
 }
 
 /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
-async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, is_wanted: impl Fn() -> bool) {
+async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>) {
     let (name, driver) = (&*snapshot.attachment.name, &*attempt.work.facts.name);
     let deadline = attempt.timeouts().unpublish;
     let mut pause = FIRST_PAUSE;
     for _ in 0..TRIES {
-        if is_wanted() {
+        if attempt
+            .work
+            .context
+            .store
+            .is_claimed(&attempt.work.facts, snapshot, place)
+        {
             return;
         }
         // Not the attempt's own client: its connection may be the one whose loss started this.
@@ -116,30 +131,47 @@ async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>,
     announce::vanished(attempt, snapshot, Vanished::Stays);
 }
 
-/// What a live read says of an object that the cache does not know any more.
+/// What a live read says of an attachment.
 enum Confirmed {
+    /// It is gone, or not claimed for the place any more.
     Gone,
-    There,
+    Claimed,
     /// There was no answer that says so.
     Unknown,
 }
 
-/// Reads the object until there is an answer that counts, but not for ever.
-async fn confirm(attempt: &Attempt<'_>, name: &str, uid: &str) -> Confirmed {
-    let target = Target::Attachment(name.into());
+/// Reads the attachment until there is an answer that counts, but not for ever; and not for long while the cache believes that
+/// it is there.
+async fn confirm(
+    attempt: &Attempt<'_>,
+    snapshot: &Snapshot,
+    is_claimed: impl Fn(&Attachment) -> bool,
+    is_believed: impl Fn() -> bool,
+) -> Confirmed {
+    let (name, uid) = (&snapshot.attachment.name, &snapshot.attachment.uid);
+    let target = Target::Attachment(name.clone());
     let mut pause = FIRST_PAUSE;
-    for _ in 0..TRIES {
+    for tried in 0..TRIES {
         match attempt.work.context.requests.read(&target, &attempt.span).await {
-            Ok(Returned::Attachment(record)) if *record.uid == *uid => return Confirmed::There,
-            Ok(Returned::Attachment(_)) => return Confirmed::Gone,
-            Err(error) if error.kind == ApiErrorKind::NotFound => return Confirmed::Gone,
-            Ok(Returned::Volume(_)) => {}
+            Ok(Returned::Attachment(record)) if record.name == *name && is_claimed(&record) => {
+                return Confirmed::Claimed;
+            }
+            Ok(Returned::Attachment(record)) if record.name == *name => return Confirmed::Gone,
+            Err(error) if error.kind == ApiErrorKind::NotFound => {
+                attempt.work.context.store.bury(&target, uid);
+                return Confirmed::Gone;
+            }
+            // The answer to another request.
+            Ok(_) => {}
             Err(error) => traced!(
                 warn,
                 attempt.span,
-                driver = &*attempt.work.facts.name, VolumeAttachment = name, %error,
+                driver = &*attempt.work.facts.name, VolumeAttachment = &**name, %error,
                 next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment is gone"
             ),
+        }
+        if tried + 1 >= TRIES_WHILE_BELIEVED && is_believed() {
+            break;
         }
         tokio::time::sleep(pause).await;
         pause *= 2;

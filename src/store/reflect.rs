@@ -81,16 +81,11 @@ pub(crate) fn patient<K: Send + 'static>(
             *last.lock() = match event {
                 Ok(watcher::Event::Init) => Last::Announced,
                 Ok(_) => Last::News,
-                Err(error) if is_asked_to_wait(error) => Last::AskedToWait,
-                Err(_) => Last::Broke,
+                Err(error) if breaks(error) => Last::Broke,
+                Err(_) => Last::AskedToWait,
             }
         })
         .backoff(pauses)
-}
-
-/// An API server that has too much to do asks to be asked later (429).
-fn is_asked_to_wait(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
 }
 
 /// What a watch said last.
@@ -172,6 +167,11 @@ where
     })
 }
 
+/// Whether a watch is over with an error. One that the API server asks to begin later (429) is not.
+fn breaks(error: &watcher::Error) -> bool {
+    !matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
+}
+
 struct Lists<F, S> {
     watch: F,
     running: Option<Pin<Box<S>>>,
@@ -194,8 +194,8 @@ where
         let event = running.next().await?;
         match &event {
             Ok(watcher::Event::InitDone) => self.is_listed = true,
-            Err(error) if is_asked_to_wait(error) => {}
-            Err(_) => self.running = None,
+            Err(error) if breaks(error) => self.running = None,
+            Err(_) => {}
             Ok(_) => {}
         }
         Some(event)
@@ -282,6 +282,9 @@ pub(super) async fn follow<K: Reflected>(
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
+                if breaks(&error) {
+                    store.inner.synced.write().broke(K::SLOT);
+                }
                 if !std::mem::replace(&mut broken, true) {
                     warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
                 }

@@ -28,8 +28,8 @@ pub(crate) struct Listed {
     coming_in: u64,
     /// The last complete list.
     complete: u64,
-    /// The last list that had begun when one was complete that nobody had asked for: its watch had broken. While that one comes
-    /// in, it is greater than all numbers.
+    /// The last list that had begun when this kind was listed again because its watch had broken; until then, greater than all
+    /// numbers. None when its watch has not broken in this round.
     broken_until: Option<u64>,
 }
 
@@ -50,9 +50,12 @@ impl Synced {
         let begun = self.begun;
         let listed = kind(self);
         listed.coming_in = begun;
-        if listed.round >= Some(round) {
-            listed.broken_until = Some(u64::MAX);
-        }
+        listed.broken_until = (listed.round >= Some(round)).then_some(u64::MAX);
+    }
+
+    /// The watch of a kind broke.
+    pub(super) fn broke(&mut self, kind: Slot) {
+        kind(self).broken_until = Some(u64::MAX);
     }
 
     /// It is complete.

@@ -242,6 +242,33 @@ async fn what_another_object_has_the_name_of_is_taken_back() {
     tokio::time::timeout(LIMIT, taken_back).await.unwrap();
 }
 
+/// The cache still believes in it, and no answer to the writes says anything.
+#[tokio::test]
+async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 410, PAGE);
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    let taken_back = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+}
+
+/// The API server went back to a state in which the attachment was not claimed: the next claim may be for another place.
+#[tokio::test]
+async fn what_is_not_claimed_any_more_is_taken_back() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    stage.attachment("va0", "n0", &json!({}));
+    let taken_back = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, taken_back).await.unwrap();
+    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    assert_eq!(stage.driver.published().len(), 1);
+}
+
 #[tokio::test]
 async fn what_a_live_read_shows_is_not_taken_back() {
     let stage = stage().await;

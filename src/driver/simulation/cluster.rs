@@ -61,6 +61,7 @@ pub struct Written {
 pub struct Restored {
     /// How many changes there were then.
     pub at: usize,
+    pub since: Instant,
     /// Whether watches cannot be resumed.
     pub bumped: bool,
 }
@@ -185,6 +186,7 @@ impl Cluster {
         };
         self.restores.push(Restored {
             at: self.changes.len(),
+            since: Instant::now(),
             bumped,
         });
         changed

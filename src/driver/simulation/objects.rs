@@ -71,14 +71,13 @@ pub fn volume_of(attachment: &Value) -> &str {
 
 /// The disk that an attachment is about.
 pub fn disk_of<'s>(state: &'s State, attachment: &Value) -> Option<&'s Disk> {
-    let (name, handle) = (
-        volume_of(attachment),
-        text(attachment, "/spec/source/inlineVolumeSpec/csi/volumeHandle"),
-    );
+    // Two in-line volumes may have one handle.
+    let inline = "/spec/source/inlineVolumeSpec/csi/volumeAttributes/attribute";
+    let (name, attribute) = (volume_of(attachment), text(attachment, inline));
     let mut disks = state.scenario.disks.iter();
     disks.find(|disk| {
         if disk.inline {
-            disk.handle == handle
+            context_of(disk).values().any(|own| own == attribute)
         } else {
             disk.name == name
         }

@@ -67,12 +67,13 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
     if life.is_over() || world.is_over() {
         return std::future::pending().await;
     }
-    let (fate, before, after) = world.with(|state| {
+    let (fate, before, after, restores) = world.with(|state| {
         state.requests += 1;
         state.step();
         let fate = fate(state);
         state.journal.note(life.name(), || describe(&asked, fate));
-        (fate, state.millis(0..=20), state.millis(0..=20))
+        let restores = state.cluster.restores.len();
+        (fate, state.millis(0..=20), state.millis(0..=20), restores)
     });
     let at = match fate {
         Fate::Refused(code) => {
@@ -87,16 +88,20 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
         Fate::Fine | Fate::DoneButRefused(_) | Fate::Untrue(_, true) => Some(before),
         Fate::Lost(at) | Fate::Silent(at) => at,
     };
-    // In a task of its own: what was sent arrives even when the sender is no more.
+    // In a task of its own: what was sent arrives even when the sender is no more. Before etcd is restored every API server is
+    // stopped (its documentation), and with it ends what it has been sent.
     let (sender, receiver) = oneshot::channel();
     let late = matches!(fate, Fate::Lost(_) | Fate::Silent(_));
     let server = world.clone();
     if let Some(at) = at {
         tokio::spawn(async move {
             tokio::time::sleep(at).await;
-            let answer = server.with(|state| carry_out(state, &life, asked, late));
+            let answer = server.with(|state| {
+                let is_the_same = state.cluster.restores.len() == restores;
+                is_the_same.then(|| carry_out(state, &life, asked, late))
+            });
             // Nobody may be left to hear it.
-            drop(sender.send(answer));
+            answer.map(|answer| sender.send(answer));
         });
     }
     match fate {

@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::cluster::{Change, Kind};
-use super::world::World;
+use super::world::{State, World};
 use crate::store::Reflected;
 
 /// Breaks one watch of a replica when it changes.
@@ -19,6 +20,8 @@ pub type Breaker = watch::Receiver<[usize; 3]>;
 
 /// For how long a watch is down at most.
 const LONGEST_BREAK: Duration = Duration::from_secs(3);
+/// For how long an API server that was restored answers no list at most.
+const LONGEST_START: Duration = Duration::from_millis(500);
 
 struct Feed<K> {
     world: World,
@@ -48,17 +51,18 @@ pub fn watch<K: Reflected>(
     breaker: Breaker,
     seed: u64,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K> {
+    let breaks = breaker.borrow()[kind as usize];
     let mut feed = Feed {
         world: world.clone(),
         kind,
         rng: Rng::with_seed(seed),
+        breaks,
         breaker,
         told: VecDeque::new(),
         announced: false,
         at: 0,
         version: 0,
-        restores: 0,
-        breaks: 0,
+        restores: world.with(|state| state.cluster.restores.len()),
     };
     feed.announce();
     unfold(feed, |mut feed| async move {
@@ -96,12 +100,21 @@ impl<K: Reflected> Feed<K> {
             let (longest, faults) = self.world.with(|state| (state.scenario.lag, state.watch_faults()));
             let lag = self.millis(longest);
             let broken = self.rng.u8(0..100) < faults;
-            if let Some(event) = self.told.pop_front() {
+            if !self.told.is_empty() {
                 // A list comes in pages.
-                tokio::time::sleep(lag / 4).await;
-                return event;
+                if !pause(&self.world, self.restores, Instant::now() + lag / 4).await {
+                    return Err(self.cut_off());
+                }
+                if let Some(event) = self.told.pop_front() {
+                    return event;
+                }
             }
             if self.announced {
+                let restored = self.world.with(|state| state.cluster.restores.last().copied());
+                if restored.is_some_and(|restored| restored.since.elapsed() < LONGEST_START) {
+                    let start = self.millis(LONGEST_START);
+                    tokio::time::sleep(start).await;
+                }
                 self.list();
                 continue;
             }
@@ -125,14 +138,16 @@ impl<K: Reflected> Feed<K> {
                 }
                 change = change(&self.world, self.kind, self.at, self.version, self.restores) => {
                     let Some((at, change)) = change else {
-                        self.resume().await;
-                        continue;
+                        return Err(self.cut_off());
                     };
-                    (self.at, self.version) = (at, change.version);
                     if broken {
+                        (self.at, self.version) = (at, change.version);
                         return self.broken().await;
                     }
-                    tokio::time::sleep_until(change.at + lag).await;
+                    if !pause(&self.world, self.restores, change.at + lag).await {
+                        return Err(self.cut_off());
+                    }
+                    (self.at, self.version) = (at, change.version);
                     if let Some(object) = decode(&change.object) {
                         return Ok(if change.deleted { Event::Delete(object) } else { Event::Apply(object) });
                     }
@@ -141,23 +156,22 @@ impl<K: Reflected> Feed<K> {
         }
     }
 
-    /// The API server has gone back, and its restart has broken the watch. Who goes on with it nevertheless is where it was: in
-    /// a future that has not come yet; unless revisions are greater now, when it has to list.
-    async fn resume(&mut self) {
+    /// The API server has gone back. It was stopped for that, which has broken the watch before anything else is asked for. Who
+    /// goes on with it nevertheless is where it was: in a future that has not come yet; unless revisions are greater now, when
+    /// it has to list.
+    fn cut_off(&mut self) -> watcher::Error {
         let restored = self.world.with(|state| {
             self.restores = state.cluster.restores.len();
             state.cluster.restores.last().copied()
         });
-        let down = self.millis(Duration::from_millis(500));
-        tokio::time::sleep(down).await;
-        let Some(restored) = restored else { return };
         self.world.note("watch", || format!("{:?} breaks", self.kind));
-        self.told.push_front(Err(watcher::Error::NoResourceVersion));
-        if restored.bumped {
-            self.announce();
-        } else {
-            self.at = self.at.max(restored.at);
+        let is_listing = self.announced || !self.told.is_empty();
+        self.told.clear();
+        match restored {
+            Some(restored) if !restored.bumped && !is_listing => self.at = self.at.max(restored.at),
+            _ => self.announce(),
         }
+        watcher::Error::NoResourceVersion
     }
 
     /// The watch is down for a while; what happens meanwhile is seen in a list only.
@@ -167,6 +181,16 @@ impl<K: Reflected> Feed<K> {
         tokio::time::sleep(down).await;
         self.announce();
         Err(watcher::Error::NoResourceVersion)
+    }
+}
+
+/// Waits, unless the API server goes back meanwhile.
+async fn pause(world: &World, restores: usize, until: Instant) -> bool {
+    let goes_back = |state: &mut State| (state.cluster.restores.len() != restores).then_some(());
+    tokio::select! {
+        biased;
+        () = world.wait_for(goes_back) => false,
+        () = tokio::time::sleep_until(until) => true,
     }
 }
 

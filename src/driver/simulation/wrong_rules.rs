@@ -102,6 +102,13 @@ pub fn skip_protection<'a>(observed: &Observed<'a>) -> Action<'a> {
     }
 }
 
+pub fn protect_once<'a>(observed: &Observed<'a>) -> Action<'a> {
+    match decide::attachment(observed) {
+        Action::ProtectVolume(_) if observed.attachment.attached => Action::Ignore(decide::Ignored::AlreadyAttached),
+        action => action,
+    }
+}
+
 pub fn forget_volume_deletion<'a>(observed: &Observed<'a>) -> Action<'a> {
     decide::attachment(&with_volume(observed, |volume| volume.deleting = false))
 }
