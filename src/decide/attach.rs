@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
 use super::observed::{Credentials, NodeEntry, Observed, Patience, ReleaseWithoutCall};
-use super::{is_claimed, patch, publication, volume};
+use super::{is_claimed, patch, protect, publication, volume};
 use crate::objects::{Attachment, CsiSource, SecretReference, Source, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
-        return Action::Ignore(Ignored::AlreadyAttached);
+        let unprotected = protect::unprotected(observed.attachment, observed.volume, observed.driver);
+        return unprotected.map_or(Action::Ignore(Ignored::AlreadyAttached), |volume| {
+            Action::ProtectVolume(patch::protect_volume(volume, &observed.driver.finalizer))
+        });
     }
     if observed.policy.leaving && !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
         return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));

@@ -12,7 +12,8 @@
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
 //!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
 //!   [`ReleaseWithoutCall`] says.
-//! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it.
+//! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
+//!   gets it again.
 //! * Finalizers and annotations of others survive every patch.
 
 mod action;
@@ -47,6 +48,8 @@ pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
 pub use volume::is_for_one_node;
 
+use crate::objects::{Attachment, Volume};
+
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -78,13 +81,13 @@ pub fn publish_secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a crate::o
     }
 }
 
-/// Whether an attachment may need work, told from the object alone.
+/// Whether an attachment may need work, told from it and its PersistentVolume alone.
 ///
 /// The cheap first rungs of [`attachment`]: a start with 50,000 attached volumes queues none of them.
-pub fn needs_work(attachment: &crate::objects::Attachment, driver: &DriverFacts) -> bool {
-    let ours = attachment.finalizers.contains(&driver.finalizer);
-    match (attachment.deleting.is_some(), driver.capabilities.publish_unpublish) {
-        (true, _) => ours,
-        (false, _) => !attachment.attached,
+pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &DriverFacts) -> bool {
+    if attachment.deleting.is_some() {
+        return attachment.finalizers.contains(&driver.finalizer);
     }
+    !attachment.attached
+        || (driver.capabilities.publish_unpublish && protect::unprotected(attachment, volume, driver).is_some())
 }

@@ -2,7 +2,7 @@
 
 use super::observed::DriverFacts;
 use super::patch::{self, Write};
-use crate::objects::Volume;
+use crate::objects::{Attachment, Volume};
 
 /// The next step for a PersistentVolume.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,4 +48,22 @@ pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Volu
         return VolumeAction::Keep(VolumeKept::Attached);
     }
     VolumeAction::Release(write)
+}
+
+/// The PersistentVolume of what is attached, if it lacks the finalizer that keeps it from vanishing meanwhile: the API server
+/// went back to an older state, or somebody took the finalizer off. One that is being deleted takes no finalizer any more, and
+/// one with another handle was made later under the same name.
+pub(super) fn unprotected<'a>(
+    attachment: &Attachment,
+    volume: Option<&'a Volume>,
+    driver: &DriverFacts,
+) -> Option<&'a Volume> {
+    let attached = attachment.attached && attachment.deleting.is_none();
+    if !attached || !attachment.finalizers.contains(&driver.finalizer) {
+        return None;
+    }
+    let volume = volume.filter(|volume| !volume.deleting && !volume.finalizers.contains(&driver.finalizer))?;
+    let source = volume.spec.csi().filter(|source| source.driver == driver.name)?;
+    let note = attachment.volume_note.as_ref();
+    note.is_none_or(|note| note.handle == source.handle).then_some(volume)
 }

@@ -25,8 +25,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
-/// How long an attach rests that waits for lists.
-const LIST_REST: Duration = Duration::from_millis(200);
+/// How long an attempt rests that waits for lists.
+pub(super) const LIST_REST: Duration = Duration::from_millis(200);
+
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
@@ -65,8 +66,8 @@ pub(super) enum Step {
     End(Verdict),
 }
 
-/// Whether there would be nothing to do about an attachment that is not forced: it is attached, or what was attached is
-/// taken back.
+/// Whether there is nothing to attach or detach any more for an attachment that is not forced: it is attached, or what was
+/// attached is taken back.
 pub(super) fn is_settled(snapshot: &Snapshot, work: &Work) -> bool {
     let attachment = &snapshot.attachment;
     if attachment.deleting.is_some() {
@@ -115,10 +116,6 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         let Some(snapshot) = work.context.store.attachment(name) else {
             return Verdict::Done;
         };
-        if snapshot.attachment.deleting.is_none() && !work.context.store.is_of_one_state() {
-            // What was looked at may be of another state of the API server than the rest, such as a protected volume.
-            return Verdict::After(LIST_REST);
-        }
         // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
         policy.leaving = work.config.borrow().leaving;
         let mut observed = Observed {
@@ -128,6 +125,12 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         };
         observed.credentials = attempt.credentials_for(&observed);
         let action = (work.rules.attachment)(&observed);
+        let attaches = snapshot.attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
+        if attaches && !work.context.store.is_of_one_state() {
+            // What was looked at may be of another state of the API server than the rest, such as a protected volume. To protect
+            // one more is not wrong in any.
+            return Verdict::After(LIST_REST);
+        }
         if let Action::Hold(other) = &action {
             let exists = |name: &str| work.context.store.attachment(name).is_some();
             let rest = work.waits.holds.hold(&snapshot.attachment.name, longest_hold, exists);
@@ -152,7 +155,7 @@ async fn to_its_end(attempt: &mut Attempt<'_>, name: &str) -> Verdict {
         }
         if !std::mem::replace(&mut opened, true) {
             attempt.client = work.client_for(&snapshot);
-            if attempt.open_span(&snapshot, observed.forced).await {
+            if attempt.open_span(&snapshot).await {
                 continue;
             }
         }
@@ -243,11 +246,11 @@ impl Attempt<'_> {
     }
 
     /// Opens the span. True when the attachment was written to on the way, so that it has to be looked at again.
-    async fn open_span(&mut self, snapshot: &Snapshot, forced: bool) -> bool {
+    async fn open_span(&mut self, snapshot: &Snapshot) -> bool {
         let begun = self
             .work
             .lives
-            .begin(self.run, snapshot, forced && is_settled(snapshot, self.work));
+            .begin(self.run, snapshot, is_settled(snapshot, self.work));
         self.span = begun.span;
         self.life = begun.life;
         report::describe_attempt(&mut self.span, self.work, self.run, snapshot);
@@ -378,8 +381,9 @@ impl Attempt<'_> {
         } else {
             Cause::Other
         };
-        if error.is_transient() {
-            // The API server is out of order: one more write, about an error that is its own, would not help.
+        // The API server is out of order: one more write, about an error that is its own, would not help. And what is attached,
+        // whose volume is only to be protected again, shows no attachError for it.
+        if error.is_transient() || (is_settled(snapshot, self.work) && !observed.forced) {
             let failure = Failure::plain(format!("{what}: {error}"));
             report::failed(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
             return Step::End(failed_with(observed));

@@ -1,7 +1,7 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
-use super::attempt::LEASE_LOST_REST;
+use super::attempt::{LEASE_LOST_REST, LIST_REST};
 use super::engine::Work;
 use super::record::{of_write, take_in};
 use super::report;
@@ -92,6 +92,10 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         }
         VolumeAction::Release(write) => write,
     };
+    if !store.knows_who_names_volumes() {
+        store.doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
+        return Verdict::After(LIST_REST).into();
+    }
     send(work, run, &volume, attachments, &write).await
 }
 

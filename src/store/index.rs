@@ -163,7 +163,10 @@ impl Index {
             .filter(|record| record.attacher == driver.name);
         let mut work = Work {
             attachments: mine
-                .filter(|record| decide::needs_work(record, driver))
+                .filter(|record| {
+                    let volume = record.volume_name().and_then(|name| self.volumes.get(name));
+                    decide::needs_work(record, volume.map(|volume| &**volume), driver)
+                })
                 .map(|record| record.name.clone())
                 .collect(),
             volumes: self

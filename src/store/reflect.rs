@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::index::{Change, Index};
+use super::rounds::{Listed, Slot};
 use super::table::Origin;
 use super::{Store, Synced};
 use crate::admin::CheckHandle;
@@ -56,7 +57,7 @@ pub(crate) trait Reflected:
     #[doc(hidden)]
     fn newest(index: &Index) -> ResourceVersion;
     #[doc(hidden)]
-    fn slot(synced: &mut Synced) -> &mut Option<u64>;
+    const SLOT: Slot;
 }
 
 /// The events of a watch, with growing pauses after errors. The watcher announces each new list before it is asked for;
@@ -268,6 +269,7 @@ pub(super) fn take_in<K: Reflected>(
     match event {
         watcher::Event::Init => {
             seen.clear();
+            store.inner.synced.write().begin(K::SLOT, round);
             K::start(&mut store.inner.index.write());
         }
         watcher::Event::InitApply(object) => {
@@ -279,7 +281,7 @@ pub(super) fn take_in<K: Reflected>(
                 store.react(change);
             }
             *seen = HashSet::new();
-            *K::slot(&mut store.inner.synced.write()) = Some(round);
+            store.inner.synced.write().finish(K::SLOT, round);
             store.inner.listed.notify_waiters();
             check.set_ready(true);
         }
@@ -315,7 +317,7 @@ impl Store {
 
     fn is_listed<K: Reflected>(&self) -> bool {
         let mut synced = *self.inner.synced.read();
-        K::slot(&mut synced).is_some()
+        (K::SLOT)(&mut synced).round.is_some()
     }
 }
 
@@ -324,6 +326,7 @@ macro_rules! reflected {
     ($wire:ty as $record:ty, $table:ident, $plural:literal: $take:ident, $remove:ident, $finish:ident) => {
         impl Reflected for $wire {
             const PLURAL: &'static str = $plural;
+            const SLOT: fn(&mut Synced) -> &mut Listed = |synced| &mut synced.$table;
             fn start(index: &mut Index) {
                 index.$table.start_list();
             }
@@ -341,9 +344,6 @@ macro_rules! reflected {
             }
             fn newest(index: &Index) -> ResourceVersion {
                 index.$table.newest()
-            }
-            fn slot(synced: &mut Synced) -> &mut Option<u64> {
-                &mut synced.$table
             }
         }
     };

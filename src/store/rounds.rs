@@ -9,20 +9,63 @@ use super::Store;
 /// At most one doubt within this time leads to fresh lists.
 const DOUBTS: Duration = Duration::from_secs(10);
 
-/// In which round each kind was last listed completely; none before the first time.
+/// When each kind was listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Synced {
-    pub(super) attachments: Option<u64>,
-    pub(super) volumes: Option<u64>,
-    pub(super) nodes: Option<u64>,
+    pub(super) attachments: Listed,
+    pub(super) volumes: Listed,
+    pub(super) nodes: Listed,
+    /// How many lists have begun.
+    begun: u64,
 }
+
+/// When one kind was listed. Lists of all kinds are numbered in the order in which they begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// In which round it was last listed completely; none before the first time.
+    pub(super) round: Option<u64>,
+    /// The list that comes in or came in last.
+    coming_in: u64,
+    /// The last complete list.
+    complete: u64,
+    /// The last list that had begun when one was complete that nobody had asked for: its watch had broken. While that one comes
+    /// in, it is greater than all numbers.
+    broken_until: Option<u64>,
+}
+
+/// Picks one kind.
+pub(super) type Slot = fn(&mut Synced) -> &mut Listed;
 
 impl Synced {
     /// Whether all kinds were listed in this round or a later one.
     pub(super) fn since(self, round: u64) -> bool {
         [self.attachments, self.volumes, self.nodes]
             .iter()
-            .all(|listed| *listed >= Some(round))
+            .all(|listed| listed.round >= Some(round))
+    }
+
+    /// A list begins that is made in a round.
+    pub(super) fn begin(&mut self, kind: Slot, round: u64) {
+        self.begun += 1;
+        let begun = self.begun;
+        let listed = kind(self);
+        listed.coming_in = begun;
+        if listed.round >= Some(round) {
+            listed.broken_until = Some(u64::MAX);
+        }
+    }
+
+    /// It is complete.
+    pub(super) fn finish(&mut self, kind: Slot, round: u64) {
+        let begun = self.begun;
+        let listed = kind(self);
+        (listed.round, listed.complete) = (Some(round), listed.coming_in);
+        listed.broken_until = listed.broken_until.map(|until| until.min(begun));
+    }
+
+    /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.
+    fn attachments_are_as_new(self) -> bool {
+        self.volumes.broken_until < Some(self.attachments.complete)
     }
 }
 
@@ -83,6 +126,13 @@ impl Store {
     pub fn is_of_one_state(&self) -> bool {
         let round = self.inner.trusted_from.load(Ordering::SeqCst);
         round == 0 || self.inner.synced.read().since(round)
+    }
+
+    /// Whether the cache knows of all attachments that name a PersistentVolume, as it knows that volume. A watch that breaks may
+    /// have done so because the API server went back to an older state: then a volume may be there whose attachment is there
+    /// again too, and is not known before attachments are listed as well.
+    pub fn knows_who_names_volumes(&self) -> bool {
+        self.inner.synced.read().attachments_are_as_new()
     }
 
     async fn listed_since(&self, round: u64) {

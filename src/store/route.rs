@@ -64,7 +64,8 @@ impl Route {
     pub(super) fn attachment(&self, snapshot: &Snapshot, cause: Cause) {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
-        if !decide::needs_work(attachment, &self.facts) && !self.forced.contains(attachment) {
+        let volume = snapshot.volume.as_deref();
+        if !decide::needs_work(attachment, volume, &self.facts) && !self.forced.contains(attachment) {
             self.queue.forget(&key);
             (self.settled)(attachment, Rest::Settled);
             return;

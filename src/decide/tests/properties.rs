@@ -258,9 +258,10 @@ proptest! {
         if requeue == super::world::Requeue::Forget && world.attachment.is_some() {
             let ignored = decided(&world, Credentials::NotLoaded, |action, _| matches!(action, Action::Ignore(_)));
             prop_assert!(ignored);
-            let record = world.snapshot().unwrap().attachment;
-            let own = record.attacher == world.driver.name;
-            prop_assert!(!own || !decide::needs_work(&record, &world.driver));
+            let snapshot = world.snapshot().unwrap();
+            let own = snapshot.attachment.attacher == world.driver.name;
+            let needs_work = decide::needs_work(&snapshot.attachment, snapshot.volume.as_deref(), &world.driver);
+            prop_assert!(!own || !needs_work);
         }
     }
 

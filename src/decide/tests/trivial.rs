@@ -172,8 +172,8 @@ fn an_attachment_that_needs_no_work_is_told_without_a_decision() {
             attachment().claimed().attached().deleting(),
         ] {
             let mut world = world().capabilities(capabilities).pv(volume()).node().va(va.clone());
-            let record = world.snapshot().unwrap().attachment;
-            let needed = decide::needs_work(&record, &world.driver);
+            let snapshot = world.snapshot().unwrap();
+            let needed = decide::needs_work(&snapshot.attachment, snapshot.volume.as_deref(), &world.driver);
             world.attempt();
             assert_eq!(needed, !world.log.is_empty(), "{va:?} {capabilities:?}");
         }

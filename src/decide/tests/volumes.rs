@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::api_server::apply;
-use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, gce_volume, volume};
+use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, attachment, gce_volume, volume};
 use super::table::{play, row, tally};
-use super::world::{gce_world, world};
+use super::world::{World, gce_world, world};
 use crate::decide::{self, Capabilities, DriverFacts, VolumeAction, VolumeKept};
 
 #[test]
@@ -166,4 +166,50 @@ fn a_volume_that_is_to_be_served_by_another_is_news() {
     let migrated = |to: &str| gce_volume().set("/metadata/annotations", json!({"pv.kubernetes.io/migrated-to": to}));
     assert_ne!(print(gce_volume()), print(migrated(GCE_DRIVER)));
     assert_eq!(print(gce_volume()), print(migrated("other.test")));
+}
+
+/// Beyond the sidecar: what is attached gets the finalizer on its volume again when that has lost it.
+#[test]
+fn what_is_attached_is_protected_again() {
+    let attached = || attachment().claimed().attached();
+    let noted = |handle: &str| attached().noted_volume(&json!({"handle": handle}));
+    let with = |volume| world().pv(volume).node();
+    play(
+        vec![
+            row("lost", with(volume()).va(attached()), "PV+", "F"),
+            row(
+                "lost, its volume noted",
+                with(volume()).va(noted("handle1")),
+                "PV+",
+                "F",
+            ),
+            row("lost, its node gone", world().pv(volume()).va(attached()), "PV+", "F"),
+            row(
+                "that cannot be written, and is no attach error",
+                with(volume()).va(attached()).refuse_volume(&[1]),
+                "PV+ 403",
+                "R",
+            ),
+            row("another volume by its name", with(volume()).va(noted("other")), "", "F"),
+            row(
+                "another driver's volume by its name",
+                with(volume().set("/spec/csi/driver", "other.test")).va(attached()),
+                "",
+                "F",
+            ),
+            row(
+                "a volume that is being deleted",
+                with(volume().deleting()).va(attached()),
+                "",
+                "F",
+            ),
+            row(
+                "what was attached without us",
+                with(volume()).va(attachment().attached()),
+                "",
+                "F",
+            ),
+        ],
+        World::attempt,
+    );
 }

@@ -225,11 +225,13 @@ impl World {
                     return Requeue::Wait;
                 }
                 Action::Refuse(refusal) => return self.fail(&observed, Failure::plain(refusal.to_string())),
-                Action::ProtectVolume(write) => {
-                    if let Err(error) = self.write(&write) {
+                Action::ProtectVolume(write) => match self.write(&write) {
+                    Ok(()) => {}
+                    Err(_) if snapshot.attachment.attached && !self.forced => return Requeue::Retry,
+                    Err(error) => {
                         return self.fail(&observed, wrapped("could not add PersistentVolume finalizer", &error));
                     }
-                }
+                },
                 Action::Claim(write) => {
                     if let Err(error) = self.write(&write) {
                         return self.fail(&observed, wrapped("could not save VolumeAttachment", &error));

@@ -62,8 +62,8 @@ pub fn search(seeds: Range<u64>, mutant: Mutant, wanted: Option<&[&str]>) -> Sum
     summary
 }
 
-/// How often each invariant is violated by histories, and by which seed first.
-pub fn survey(seeds: Range<u64>) -> BTreeMap<&'static str, (usize, u64)> {
+/// The seeds of the histories that violate something, and what.
+pub fn survey(seeds: Range<u64>) -> BTreeMap<u64, Violation> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(BTreeMap::new());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -77,10 +77,7 @@ pub fn survey(seeds: Range<u64>) -> BTreeMap<&'static str, (usize, u64)> {
                     }
                     let outcome = run(&Scenario::of(seed), Mutant::default(), false);
                     if let Some(violation) = outcome.violation {
-                        let mut found = found.lock();
-                        let (count, first) = found.entry(violation.invariant).or_insert((0, seed));
-                        *count += 1;
-                        *first = seed.min(*first);
+                        found.lock().insert(seed, violation);
                     }
                 }
             });

@@ -97,8 +97,9 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     if attached && !published && known {
         state.journal.violated(ATTACHED_IS_PUBLISHED, || name.to_owned());
     }
-    // A restore may take our finalizer from a volume whose next attachment was made before the volume was listed again.
-    let protected = is_protected(state, driver, &owner.volume) || state.was_rolled_back(&owner.volume);
+    // A restore may take our finalizer from a volume that somebody deletes before that is known: it goes at once.
+    let was_deleted = state.was_rolled_back(&owner.volume) && !state.cluster.has(Kind::Volume, &owner.volume);
+    let protected = is_protected(state, driver, &owner.volume) || was_deleted;
     if attached && known && is_held_by(attachment, driver) && !protected {
         state.journal.violated(ATTACHED_IS_PROTECTED, || name.to_owned());
     }

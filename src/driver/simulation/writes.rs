@@ -108,8 +108,7 @@ fn volume_released(state: &mut State, driver: usize, object: &Value) {
         .all(Kind::Attachment)
         .find(|attachment| {
             let named = text(attachment, "/spec/source/persistentVolumeName") == name;
-            // That an attachment is there again after a restore is known once it was listed.
-            named && is_held(attachment) && !state.was_rolled_back(text(attachment, "/metadata/name"))
+            named && is_held(attachment)
         })
         .map(|attachment| format!("{name} is named by {}", text(attachment, "/metadata/name")));
     if let Some(detail) = left {

@@ -162,3 +162,32 @@ fn a_cache_of_two_states_is_known_as_that_until_everything_is_listed_again() {
     list_in(round, &store, vec![attached(890), attachment_wire("c", "c-uid", 700)]);
     assert!(!store.is_of_one_state());
 }
+
+/// The watch of PersistentVolumes broke, maybe because the API server went back: before attachments are listed as well, nobody
+/// knows who names a volume.
+#[test]
+fn who_names_a_volume_is_known_once_attachments_are_listed_after_volumes() {
+    let store = Store::default();
+    let volume = || volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "5"}));
+    list(&store, vec![attached(5)]);
+    list(&store, vec![volume()]);
+    assert!(store.knows_who_names_volumes(), "the first lists are one state");
+    told(&store, vec![Event::Init, Event::InitApply(volume())]);
+    assert!(!store.knows_who_names_volumes(), "a list is coming in");
+    told::<VolumeAttachmentWire>(&store, vec![Event::Init]);
+    told::<PersistentVolumeWire>(&store, vec![Event::InitDone]);
+    told(&store, vec![Event::InitApply(attached(5)), Event::InitDone]);
+    assert!(
+        !store.knows_who_names_volumes(),
+        "attachments may have been listed before"
+    );
+    list(&store, vec![attached(5)]);
+    assert!(store.knows_who_names_volumes());
+    list(&store, vec![volume()]);
+    assert!(!store.knows_who_names_volumes());
+    // A round that was asked for lists all kinds.
+    list_in(1, &store, vec![attached(5)]);
+    assert!(store.knows_who_names_volumes());
+    list_in(1, &store, vec![volume()]);
+    assert!(store.knows_who_names_volumes());
+}

@@ -17,6 +17,7 @@ fn on_many_nodes() -> Volume {
     let mut record = volume("pv1", 1);
     record.spec.access_modes.read_write_once = false;
     record.spec.access_modes.read_write_many = true;
+    record.finalizers = Finalizers::new([FINALIZER]);
     record
 }
 

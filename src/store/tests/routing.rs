@@ -364,3 +364,27 @@ async fn one_driver_is_served_once_and_one_finalizer_belongs_to_one_driver() {
     assert!(collision.to_string().contains(FINALIZER));
     assert_ne!(same.reason(), collision.reason());
 }
+
+/// As after a restore of the API server from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_loses_our_finalizer_wakes_what_is_attached() {
+    let (store, queue, _registration) = served();
+    let protected = |version, finalizers: &[&str]| {
+        let mut record = volume("pv1", version);
+        record.finalizers = Finalizers::new(finalizers.iter().copied());
+        record
+    };
+    let mut attached = attachment("a", 1);
+    attached.finalizers = Finalizers::new([FINALIZER]);
+    attached.attached = true;
+    store.apply_volume(protected(2, &[FINALIZER]));
+    store.apply_attachment(attached);
+    assert_eq!(woken(&queue), [""; 0]);
+    store.apply_volume(protected(3, &["a/b"]));
+    assert_eq!(woken(&queue), ["a"]);
+    // A driver that starts finds it too.
+    store.seed(DRIVER);
+    fail_next(&queue);
+    store.apply_volume(protected(4, &["a/b", FINALIZER]));
+    assert!(queue.is_empty());
+}

@@ -12,7 +12,7 @@ const RESYNCS: usize = 10;
 async fn t11_ten_thousand_resyncs_without_work_make_no_span() {
     let told = Told::always().await;
     let stage = stage(&told, |_| {}).await;
-    stage.volume(&json!({}));
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
     for resync in 0..RESYNCS {
         for number in 0..SETTLED {
             let name = format!("settled-{number}");
