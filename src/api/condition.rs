@@ -157,6 +157,8 @@ reasons! {
     SecretNotAllowed,
     /// The driver's Lease may not be read or written; the message names the missing right.
     LeaseForbidden,
+    /// Another process of the same identity has taken the driver's Lease from this replica.
+    IdentityConflict,
     /// The Secret with the certificates cannot be read now: the API server does not answer as it should.
     SecretUnreadable,
     /// The Secret with the certificates cannot be used; the message names the key in it.

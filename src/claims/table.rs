@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::condition::Reason;
-use crate::api::names::{finalizer_name, sanitise_driver_name};
+use crate::api::names::{finalizer_name, lease_name};
 
 /// Where one that claims a driver stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Verdict {
         /// Name of the younger AttacherConfig.
         after: Arc<str>,
     },
-    /// An older AttacherConfig claims the driver, or one whose finalizers and Lease have the same names.
+    /// An older AttacherConfig claims the driver, or one whose Lease has the same name.
     Refused(Rival),
 }
 
@@ -49,16 +49,21 @@ impl Rival {
         if driver == other {
             format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
         } else {
-            let finalizer = finalizer_name(driver);
+            let (finalizer, lease) = (finalizer_name(driver), lease_name(driver));
+            let same = if finalizer == finalizer_name(other) {
+                format!("the same finalizer {finalizer} and the same Lease")
+            } else {
+                format!("the same Lease {lease}")
+            };
             format!(
-                "driver {driver} has the same finalizer {finalizer} and the same Lease as driver {other} of the older \
-                 AttacherConfig {config}; run one of them in an operator of its own"
+                "driver {driver} has {same} as driver {other} of the older AttacherConfig {config}; run one of them in an \
+                 operator of its own"
             )
         }
     }
 }
 
-/// All claims. Of two for one place (the driver's name as it stands in the names of its finalizers and Lease) that of the
+/// All claims. Of two for one place (the name of the driver's Lease; where finalizers have the same name, Leases have, too) that of the
 /// older AttacherConfig wins, whichever came first; a younger one that works is to finish first.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -85,13 +90,13 @@ impl Table {
 
     /// An AttacherConfig claims a driver.
     pub fn stake(&mut self, config: Arc<str>, driver: Arc<str>) {
-        let place = self.places.entry(sanitise_driver_name(&driver)).or_default();
+        let place = self.places.entry(lease_name(&driver)).or_default();
         place.claims.insert(config, driver);
     }
 
     /// An AttacherConfig claims a driver no more, and does not work for it any more.
     pub fn withdraw(&mut self, config: &str, driver: &str) {
-        let key = sanitise_driver_name(driver);
+        let key = lease_name(driver);
         let Some(place) = self.places.get_mut(&key) else { return };
         place.claims.remove(config);
         place.holder.take_if(|holder| **holder == *config);
@@ -102,21 +107,21 @@ impl Table {
 
     /// An AttacherConfig does not work for the driver any more, but goes on claiming it.
     pub fn step_back(&mut self, config: &str, driver: &str) {
-        if let Some(place) = self.places.get_mut(&sanitise_driver_name(driver)) {
+        if let Some(place) = self.places.get_mut(&lease_name(driver)) {
             place.holder.take_if(|holder| **holder == *config);
         }
     }
 
     /// The AttacherConfig that works for this driver itself.
     pub fn holder(&self, driver: &str) -> Option<&Arc<str>> {
-        let place = self.places.get(&sanitise_driver_name(driver))?;
+        let place = self.places.get(&lease_name(driver))?;
         let holder = place.holder.as_ref()?;
         (**place.claims.get(holder)? == *driver).then_some(holder)
     }
 
     /// Where a claim stands.
     pub fn verdict(&self, config: &Arc<str>, driver: &Arc<str>) -> Verdict {
-        let Some(place) = self.places.get(&sanitise_driver_name(driver)) else {
+        let Some(place) = self.places.get(&lease_name(driver)) else {
             return Verdict::Granted;
         };
         let age = |config: &Arc<str>| {
@@ -139,7 +144,7 @@ impl Table {
     pub fn take(&mut self, config: &Arc<str>, driver: &Arc<str>) -> Verdict {
         let verdict = self.verdict(config, driver);
         if verdict == Verdict::Granted
-            && let Some(place) = self.places.get_mut(&sanitise_driver_name(driver))
+            && let Some(place) = self.places.get_mut(&lease_name(driver))
         {
             place.holder = Some(config.clone());
         }

@@ -46,11 +46,13 @@ fn told(verdict: &Verdict) -> String {
 
 #[test]
 fn the_oldest_is_granted_once_the_younger_has_finished() {
-    let rows: [(&[&str], &str); 14] = [
+    let rows: [(&[&str], &str); 15] = [
         (&["old: a.b"], "old granted"),
         (&["old: a.b", "new: c.d"], "new granted, old granted"),
         (&["old: a.b", "new: a.b"], "new EndpointConflict old, old granted"),
         (&["old: a.b", "new: a-b"], "new FinalizerCollision old, old granted"),
+        // Names of Leases have no upper-case letters.
+        (&["old: a.b", "new: A.B"], "new FinalizerCollision old, old granted"),
         // The younger came first: it is refused at once, and the older waits for its end.
         (
             &["new: a.b", "new take", "old: a.b"],

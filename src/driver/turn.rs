@@ -139,7 +139,8 @@ impl DriverTask {
             let Some(candidate) = &held.candidate else { return false };
             candidate.compete();
             let standing = candidate.standing();
-            held.term = candidate.term();
+            // Of the same look: the Lease may be lost at any moment, and without a term nothing would be checked.
+            held.term = standing.term().cloned();
             if held.has_engine_of_another_term() {
                 self.tell(
                     &reached.handshake.plugin.name,
@@ -154,18 +155,19 @@ impl DriverTask {
                 Standing::Observing { holder } | Standing::Waiting { holder } => holder.as_ref(),
                 Standing::Lost { .. } | Standing::Unknown => None,
             };
-            let own = self.campaign.as_ref().map(|campaign| &campaign.settings.identity);
-            let holder = holder.map(|holder| match &holder.identity {
-                identity if Some(identity) == own => format!("another process of the same name ({identity})"),
-                identity => identity.clone(),
-            });
             let refusal = candidate.refusal();
             publisher.phase(match (holder, &refusal) {
                 (None, Some(message)) => Phase::Stalled {
                     reason: Reason::LeaseForbidden,
                     message: message.clone(),
                 },
-                (holder, _) => Phase::Standby { holder },
+                (Some(holder), _) if holder.namesake => Phase::Stalled {
+                    reason: Reason::IdentityConflict,
+                    message: same_name(&holder.identity, candidate.lease()),
+                },
+                (holder, _) => Phase::Standby {
+                    holder: holder.map(|holder| holder.identity.clone()),
+                },
             });
             let connection = reached.client.connection();
             let news = async {
@@ -212,4 +214,13 @@ impl DriverTask {
             () = client.connection().lost() => false,
         }
     }
+}
+
+/// What is wrong when another process has our name, and how to fix it.
+fn same_name(identity: &str, lease: &str) -> String {
+    format!(
+        "another process with the identity {identity} has taken the Lease {lease} from this replica, and each needs an identity of \
+         its own: remove that process, or give one of the two another --identity (by default it is the name of the host, \
+         which a sidecar in the same pod has, too, and one on the same node with hostNetwork)"
+    )
 }

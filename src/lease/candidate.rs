@@ -1,6 +1,8 @@
 //! A candidate for a Lease: a task that takes it when it is free, renews it, and tells where it stands.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kube::Client;
@@ -109,8 +111,8 @@ impl Campaign {
         }
     }
 
-    /// How the candidate for this Lease gets to its place; none when that is not recorded.
-    pub(super) fn place_change(&self, lease: &str) -> Option<PlaceChange> {
+    /// How the candidate for this Lease gets to its place; none when that is not recorded. `made` as in [`PlaceChange::made`].
+    pub(super) fn place_change(&self, lease: &str, made: Option<(Instant, Arc<AtomicBool>)>) -> Option<PlaceChange> {
         let settings = &self.settings;
         Some(PlaceChange {
             client: self.client.clone(),
@@ -122,6 +124,7 @@ impl Campaign {
             },
             record: self.record.clone()?,
             seen: self.seen.clone(),
+            made,
             retry_period: settings.timing.retry_period,
             request_deadline: settings.timing.request_deadline(),
         })
@@ -135,6 +138,8 @@ pub struct Holder {
     pub identity: String,
     /// Whether it is a replica that writes the status of the AttacherConfig.
     pub reports: bool,
+    /// Whether it is another process of our own name, which has taken the Lease from us.
+    pub namesake: bool,
 }
 
 /// Where a candidate stands.
@@ -159,6 +164,16 @@ pub enum Standing {
         /// When others may take it.
         until: Instant,
     },
+}
+
+impl Standing {
+    /// The term in which the Lease is held; none when it is not, or not surely.
+    pub fn term(&self) -> Option<&Term> {
+        match self {
+            Self::Leading(term) => Some(term),
+            _ => None,
+        }
+    }
 }
 
 /// What a candidate is told to do.
@@ -268,10 +283,7 @@ impl Candidate {
 
     /// The term in which it holds the Lease; none when it does not, or not surely.
     pub fn term(&self) -> Option<Term> {
-        match &*self.standing.borrow() {
-            Standing::Leading(term) => Some(term.clone()),
-            _ => None,
-        }
+        self.standing.borrow().term().cloned()
     }
 
     /// Whether it holds the Lease.

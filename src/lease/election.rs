@@ -1,7 +1,7 @@
 //! The rules of an election, without effects: client-go's `LeaderElector`, with the time handed in, and two rules more.
 //!
-//! A Lease that vanished while another held it is left alone until it would have run out: its holder finds out at its next
-//! renewal only. And a Lease that names this candidate is its own only as long as nobody else writes it: of two processes
+//! A Lease that vanished while another held it is left alone until it would have run out, had it been renewed just before:
+//! its holder finds out at its next renewal only. And a Lease that names this candidate is its own only as long as nobody else writes it: of two processes
 //! of one name, the one that finds a record that it did not write competes from then on as with a stranger.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ const MAX_MINE: usize = 16;
 #[derive(Clone, Debug)]
 struct Known {
     record: Record,
-    /// When this process first saw the record as it is.
+    /// When this process first saw the record as it is, or that it is gone.
     since: Instant,
     /// Whether the Lease is there; one that vanished is believed to be held on.
     exists: bool,
@@ -97,7 +97,13 @@ impl Election {
     pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
         let ours = self.is_ours();
         match (seen, &mut self.known) {
-            (None, Some(known)) if !ours && !known.record.holder.is_empty() => known.exists = false,
+            #[cfg(test)]
+            (None, known) if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) => *known = None,
+            (None, Some(known)) if !ours && !known.record.holder.is_empty() => {
+                if std::mem::replace(&mut known.exists, false) {
+                    known.since = now;
+                }
+            }
             (None, known) => *known = None,
             (Some(record), Some(known)) if known.record == record => known.exists = true,
             (Some(record), known) => *known = Some(Known::new(record, now)),
@@ -122,6 +128,11 @@ impl Election {
             mine.push_back(record.clone());
         }
         self.known = Some(Known::new(record, now));
+    }
+
+    /// Whether nothing is known of who holds the Lease or held it last.
+    pub fn knows_nobody(&self) -> bool {
+        self.known.is_none()
     }
 
     /// Whether the known record names us, and was not written by somebody else of our name.

@@ -6,6 +6,8 @@ mod renewal;
 mod requests;
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -42,6 +44,12 @@ pub(super) struct Elector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     in_doubt: bool,
+    /// When the Lease was last about to be made with nothing known of who held it before.
+    made: Option<Instant>,
+    /// Whether who held the Lease that we made may still work.
+    former_holder: Arc<AtomicBool>,
+    /// Whether another process of our name has taken the Lease from us.
+    namesake: bool,
     /// The Lease as one that is held or about to be taken.
     share: Option<LeaseShareGuard>,
     /// The last term in which the Lease was held.
@@ -76,6 +84,9 @@ impl Elector {
             known: None,
             seen: false,
             in_doubt: false,
+            made: None,
+            former_holder: Arc::default(),
+            namesake: false,
             share: None,
             term: None,
             refusal,
@@ -137,7 +148,9 @@ impl Elector {
                 () = leading => return,
             }
             self.share = None;
-            if self.election.is_of_namesake() {
+            self.namesake = self.election.is_of_namesake();
+            if self.namesake {
+                self.metrics.lease_identity_conflict(&self.name);
                 error!(
                     lease = self.name,
                     identity = self.campaign.settings.identity,
@@ -153,7 +166,10 @@ impl Elector {
 
     /// Leads as soon as the former places of the Lease are over, and never returns.
     fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
-        let (change, display) = (self.campaign.place_change(&self.name), self.display.clone());
+        self.former_holder.store(false, Ordering::Relaxed);
+        let made = self.made.map(|made| (made, self.former_holder.clone()));
+        let change = self.campaign.place_change(&self.name, made);
+        let display = self.display.clone();
         let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
         async move {
             if let Some(change) = change {
@@ -208,9 +224,13 @@ impl Elector {
             .as_ref()
             .and_then(|lease| lease.metadata.annotations.as_ref());
         // One of our own name may be a sidecar, which leaves our note on the Lease.
-        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity)
-            && identity != self.campaign.settings.identity;
-        Some(Holder { identity, reports })
+        let has_our_name = identity == self.campaign.settings.identity;
+        let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity) && !has_our_name;
+        Some(Holder {
+            namesake: self.namesake && has_our_name,
+            identity,
+            reports,
+        })
     }
 
     /// When one that only watches looks for itself: when the holder's time is over, or after a while without any news.
@@ -236,9 +256,13 @@ impl Elector {
             term.end();
         }
         if !self.campaign.settings.enabled {
-            if let Some(change) = self.campaign.place_change(&self.name) {
+            if let Some(change) = self.campaign.place_change(&self.name, None) {
                 change.leave().await;
             }
+            return;
+        }
+        // One that was made while its former holder may work is given to nobody: it runs out, as that holder's does.
+        if self.former_holder.load(Ordering::Relaxed) {
             return;
         }
         // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.

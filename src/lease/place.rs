@@ -81,6 +81,26 @@ impl Place {
         former
     }
 
+    /// How long the place itself counts as in use after this replica has made its Lease: somebody deleted the one under which
+    /// a driver was worked for by what is recorded or, when nothing is, was seen; its holder may not know. None when nobody
+    /// worked there.
+    pub fn former_holder(
+        &self,
+        recorded: &LeaderElectionStatus,
+        seen: &BTreeMap<String, Duration>,
+    ) -> Option<Duration> {
+        #[cfg(test)]
+        if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) {
+            return None;
+        }
+        let namespace = self.namespace.as_ref()?;
+        if *recorded == LeaderElectionStatus::default() {
+            return seen.get(namespace).copied();
+        }
+        let is_former = recorded.namespace.as_ref() == Some(namespace);
+        is_former.then(|| recorded.runs_out_after().unwrap_or(self.runs_out_after))
+    }
+
     /// What is to be recorded before work begins.
     pub fn recorded(&self, known: &LeaderElectionStatus) -> LeaderElectionStatus {
         let mut without_lease = Vec::new();
@@ -114,9 +134,16 @@ fn is_namespace(name: &str) -> bool {
 #[derive(Debug)]
 pub struct FormerLease {
     election: Election,
-    /// Since when it may not be read.
-    unreadable: Option<Instant>,
+    /// Since when it may not be read, or is not there.
+    out_of_sight: Option<(Unseen, Instant)>,
     runs_out_after: Duration,
+}
+
+/// Why nothing is seen of a former Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unseen {
+    Forbidden,
+    Gone,
 }
 
 impl FormerLease {
@@ -124,26 +151,40 @@ impl FormerLease {
     pub fn new(identity: &str, runs_out_after: Duration) -> Self {
         Self {
             election: Election::new(identity.to_owned(), runs_out_after),
-            unreadable: None,
+            out_of_sight: None,
             runs_out_after,
         }
     }
 
-    /// Takes in what was read.
+    /// Takes in what was read. Who gives a Lease up leaves it without a holder: one that is not there was deleted by somebody
+    /// at some moment before this, and its holder may not know.
     pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
-        self.unreadable = None;
-        self.election.observe(seen, now);
+        match seen {
+            Some(_) => {
+                self.out_of_sight = None;
+                self.election.observe(seen, now);
+            }
+            #[cfg(test)]
+            None if crate::driver::has_flaw(crate::driver::Flaw::GoneIsOver) => self.election.observe(None, now),
+            None => self.lose_sight(Unseen::Gone, now),
+        }
     }
 
     /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this.
     pub fn unreadable(&mut self, now: Instant) {
-        self.unreadable.get_or_insert(now);
+        self.lose_sight(Unseen::Forbidden, now);
+    }
+
+    fn lose_sight(&mut self, why: Unseen, now: Instant) {
+        // What may be read again, and is gone, may have been renewed meanwhile.
+        self.out_of_sight.take_if(|(known, _)| *known != why);
+        self.out_of_sight.get_or_insert((why, now));
     }
 
     /// Until when it counts as in use, at least; none when it is over.
     pub fn in_use_until(&self, now: Instant) -> Option<Instant> {
-        let until = match self.unreadable {
-            Some(since) => {
+        let until = match self.out_of_sight {
+            Some((_, since)) => {
                 since
                     + self
                         .runs_out_after

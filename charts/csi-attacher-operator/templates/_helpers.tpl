@@ -133,7 +133,7 @@ The namespaces with Leases as YAML: a map from their names to `any`, whether dri
 {{- $driver := .driverName | default "" }}
 {{- with dig "leaderElection" "namespace" "" . }}
 {{- $known := get $namespaces . | default (dict "any" false "names" list) }}
-{{- $lease := regexReplaceAll "[^A-Za-z0-9-]" $driver "-" | printf "external-attacher-leader-%s" }}
+{{- $lease := regexReplaceAll "[^a-z0-9-]" (lower $driver) "-" | printf "external-attacher-leader-%s" }}
 {{- if hasSuffix "-" $lease }}
 {{- $lease = printf "%sX" $lease }}
 {{- end }}

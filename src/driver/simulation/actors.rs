@@ -110,12 +110,8 @@ pub async fn act(world: &World, replicas: &mut Replicas, event: Event) {
             process.set_wall_clock(SignedDuration::from_secs(seconds));
         }
         Event::LeaseGoes(driver) => world.with(|state| {
-            // A replica that has never seen the Lease cannot know that it is gone.
-            let seen = state.scenario.lease.map_or(Duration::ZERO, |lease| lease.duration);
             let key = leases::key(state.place, driver);
-            if state.terms.is_well_known(&key, seen) {
-                state.cluster.delete(Kind::Lease, &key);
-            }
+            state.cluster.delete(Kind::Lease, &key);
         }),
         Event::StrangerCompetes(driver, millis) => {
             tokio::spawn(compete(world.clone(), driver, Duration::from_millis(millis)));

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::history::{Outcome, run};
 use super::journal::Violation;
 use super::mutants::Mutant;
-use super::scenario::Scenario;
+use super::scenario::{KindOfWorld, Scenario};
 use super::shrink::shrink;
 
 /// Lines of a failed history that are shown after faults have stopped, from each end.
@@ -29,9 +29,9 @@ pub struct Summary {
     pub failed: Option<(u64, Violation)>,
 }
 
-/// Runs histories until one fails, by one of these invariants if some are named. Which one is found does not depend on the
-/// number of cores.
-pub fn search(seeds: Range<u64>, mutant: Mutant, wanted: Option<&[&str]>) -> Summary {
+/// Runs histories in this kind of world until one fails, by one of these invariants if some are named. Which one is found does
+/// not depend on the number of cores.
+pub fn search(seeds: Range<u64>, kind: KindOfWorld, mutant: Mutant, wanted: Option<&[&str]>) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);
@@ -45,7 +45,7 @@ pub fn search(seeds: Range<u64>, mutant: Mutant, wanted: Option<&[&str]>) -> Sum
                     if seed >= end.load(Ordering::Relaxed) {
                         break;
                     }
-                    let mut outcome = run(&Scenario::of(seed), mutant, false);
+                    let mut outcome = run(&kind.of(seed), mutant, false);
                     outcome
                         .violation
                         .take_if(|found| wanted.is_some_and(|wanted| !wanted.contains(&found.invariant)));
@@ -63,7 +63,7 @@ pub fn search(seeds: Range<u64>, mutant: Mutant, wanted: Option<&[&str]>) -> Sum
 }
 
 /// The seeds of the histories that violate something, and what.
-pub fn survey(seeds: Range<u64>) -> BTreeMap<u64, Violation> {
+pub fn survey(seeds: Range<u64>, mutant: Mutant) -> BTreeMap<u64, Violation> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(BTreeMap::new());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -75,7 +75,7 @@ pub fn survey(seeds: Range<u64>) -> BTreeMap<u64, Violation> {
                     if seed >= seeds.end {
                         break;
                     }
-                    let outcome = run(&Scenario::of(seed), Mutant::default(), false);
+                    let outcome = run(&Scenario::of(seed), mutant, false);
                     if let Some(violation) = outcome.violation {
                         found.lock().insert(seed, violation);
                     }

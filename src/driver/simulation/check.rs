@@ -78,7 +78,7 @@ pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair
         if !state.terms.allow(process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}");
             state.journal.violated(ONLY_WITH_THE_LEASE, detail);
-        } else if let Some(place) = state.terms.called(&state.cluster, process, pair.driver) {
+        } else if let Some(place) = state.terms.called(process, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
             state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
         }

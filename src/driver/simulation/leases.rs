@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::answers::{Answer, Fate, Lie, fate, respond, respond_with};
-use super::cluster::{Cluster, Kind, not_found, status, text};
+use super::cluster::{Kind, not_found, status, text};
 use super::process::Process;
 use super::scenario::DRIVERS;
 use super::world::{State, World};
@@ -33,78 +33,79 @@ pub fn key(place: usize, driver: usize) -> String {
 /// What a replica has stored.
 struct Term {
     process: usize,
-    /// Since when.
-    since: Instant,
     until: Instant,
     /// Whether the driver was called in it.
     worked: bool,
+    /// Whether the Lease that is there says so. One that somebody has deleted is held on by who does not know yet.
+    shown: bool,
+}
+
+impl Term {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
 }
 
 /// Who may work for which driver.
 #[derive(Default)]
 pub struct Terms {
     /// By the keys of Leases.
-    terms: BTreeMap<String, Term>,
+    terms: BTreeMap<String, Vec<Term>>,
 }
 
 impl Terms {
-    /// The process that holds a Lease by what is stored, and until when.
+    /// The process that holds a Lease by what was stored last.
     pub fn holder(&self, key: &str) -> Option<usize> {
-        let term = self.terms.get(key)?;
-        (Instant::now() < term.until).then_some(term.process)
+        let term = self.terms.get(key)?.iter().find(|term| term.shown)?;
+        (!term.is_over()).then_some(term.process)
     }
 
-    /// Whether a process may call a driver now.
+    /// Whether a process may call a driver now: it holds a Lease, or somebody has deleted the one that it holds.
     pub fn allow(&self, process: usize, driver: usize) -> bool {
-        (0..2).any(|place| self.holder(&key(place, driver)) == Some(process))
+        let mut places = (0..2).filter_map(|place| self.terms.get(&key(place, driver)));
+        places.any(|terms| terms.iter().any(|term| term.process == process && !term.is_over()))
     }
 
-    /// A process calls a driver; a place of the Lease under which another one has called it and may still do so. Who only
-    /// holds a Lease may be about to find that it is not where it should be; a Lease that somebody has deleted says nothing
-    /// to those who look for it at its former place, and its holder does not know.
-    pub fn called(&mut self, cluster: &Cluster, process: usize, driver: usize) -> Option<String> {
-        let now = Instant::now();
-        let (mut elsewhere, mut unknown) = (None, false);
+    /// A process calls a driver; a Lease under which another one has called it and may still do so. Who only holds a Lease may
+    /// be about to find that it is not where it should be, or that another may not know yet that it was deleted.
+    pub fn called(&mut self, process: usize, driver: usize) -> Option<String> {
+        let mut elsewhere = None;
         for place in 0..2 {
             let key = key(place, driver);
-            let Some(term) = self.terms.get_mut(&key).filter(|term| now < term.until) else {
+            let Some(terms) = self.terms.get_mut(&key) else {
                 continue;
             };
-            if term.process == process {
-                term.worked = true;
-                unknown |= !cluster.has(Kind::Lease, &key);
-            } else if term.worked && cluster.has(Kind::Lease, &key) {
-                elsewhere = Some(key);
+            terms.retain(|term| !term.is_over());
+            for term in terms {
+                if term.process == process {
+                    term.worked = true;
+                } else if term.worked {
+                    elsewhere = Some(key.clone());
+                }
             }
         }
-        elsewhere.filter(|_| !unknown)
+        elsewhere
     }
 
-    /// Whether a Lease has been held for so long that everybody has seen who holds it.
-    pub fn is_well_known(&self, key: &str, time: Duration) -> bool {
-        let term = self.terms.get(key);
-        term.is_some_and(|term| Instant::now() >= term.since + time)
-    }
-
-    fn written(&mut self, process: Option<&Process>, key: &str, lease: &Value) {
+    /// A Lease was written; `made` if there was none.
+    fn written(&mut self, process: Option<&Process>, key: &str, lease: &Value, made: bool) {
+        let terms = self.terms.entry(key.to_owned()).or_default();
+        terms.retain(|term| !term.is_over());
+        if made {
+            terms.iter_mut().for_each(|term| term.shown = false);
+        }
         let holder = text(lease, "/spec/holderIdentity");
-        match process.filter(|process| process.name() == holder) {
-            Some(process) => {
-                let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
-                let until = Instant::now() + Duration::from_secs(seconds);
-                let process = process.number();
-                let known = self.terms.get(key).filter(|known| known.process == process);
-                let term = Term {
-                    process,
-                    since: known.map_or_else(Instant::now, |known| known.since),
-                    until,
-                    worked: known.is_some_and(|known| known.worked),
-                };
-                self.terms.insert(key.to_owned(), term);
-            }
-            None => {
-                self.terms.remove(key);
-            }
+        let process = process.filter(|process| process.name() == holder).map(Process::number);
+        let worked = process.is_some_and(|process| terms.iter().any(|term| term.process == process && term.worked));
+        terms.retain(|term| !term.shown && process != Some(term.process));
+        if let Some(process) = process {
+            let seconds = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0);
+            terms.push(Term {
+                process,
+                until: Instant::now() + Duration::from_secs(seconds),
+                worked,
+                shown: true,
+            });
         }
     }
 }
@@ -212,6 +213,7 @@ fn carry_out(state: &mut State, process: &Process, key: &str, name: &str, asked:
 /// Stores a Lease as somebody wrote it; `process` when that is a replica.
 pub fn store(state: &mut State, process: Option<&Process>, key: &str, mut lease: Value) -> Value {
     lease["metadata"]["name"] = key.into();
+    let made = !state.cluster.has(Kind::Lease, key);
     if let Some(known) = state.cluster.get(Kind::Lease, key) {
         lease["metadata"]["uid"] = known["metadata"]["uid"].clone();
     } else {
@@ -230,7 +232,7 @@ pub fn store(state: &mut State, process: Option<&Process>, key: &str, mut lease:
             .journal
             .note("lease", || format!("{key} belongs to {holder:?} now"));
     }
-    state.terms.written(process, key, &stored);
+    state.terms.written(process, key, &stored, made);
     stored
 }
 

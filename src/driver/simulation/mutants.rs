@@ -12,6 +12,7 @@ use super::invariants::{
     PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST,
     RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
+use super::scenario::KindOfWorld;
 use super::world::State;
 use super::wrong_rules::{
     believe_failure, compensates, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success,
@@ -49,6 +50,8 @@ pub enum Flaw {
     Generous,
     /// Nobody waits for the former place of the Lease.
     Hasty,
+    /// A Lease that is gone counts as over at once.
+    GoneIsOver,
     /// A watch that broke is gone on with.
     Resuming,
 }
@@ -105,6 +108,8 @@ pub struct Wrong {
     pub mutant: Mutant,
     /// The invariants that it violates, each of which is as good.
     pub violates: &'static [&'static str],
+    /// In which worlds it must be caught.
+    pub world: KindOfWorld,
     /// Within how many histories it must be caught.
     pub budget: u64,
 }
@@ -117,6 +122,7 @@ fn wrong(what: &'static str, mutant: Mutant, violates: &'static [&'static str]) 
         what,
         mutant,
         violates,
+        world: KindOfWorld::Any,
         budget: ENOUGH,
     }
 }
@@ -300,7 +306,7 @@ fn careless() -> Vec<Wrong> {
             &[NO_BUSY_LOOP],
         ),
         Wrong {
-            budget: 100_000,
+            world: KindOfWorld::LateSuccessors,
             ..wrong(
                 "takes over with a cache that may be stale",
                 Mutant {
@@ -377,6 +383,11 @@ fn flawed() -> Vec<Wrong> {
         wrong(
             "works under the new place of the Lease at once",
             with(Flaw::Hasty),
+            &[ONE_PLACE_OF_THE_LEASE],
+        ),
+        wrong(
+            "takes a Lease that somebody has deleted for one that is over",
+            with(Flaw::GoneIsOver),
             &[ONE_PLACE_OF_THE_LEASE],
         ),
         wrong(

@@ -25,6 +25,7 @@ pub fn all() -> Vec<Regression> {
     let mut all = of_volumes();
     all.extend(of_twins());
     all.extend(of_processes());
+    all.extend(of_leases());
     all.extend(of_answers());
     all
 }
@@ -261,6 +262,51 @@ fn of_processes() -> Vec<Regression> {
                 )
             },
             Some(with(Flaw::Unattached)),
+        ),
+    ]
+}
+
+/// Leases that somebody deletes while a driver is worked for.
+fn of_leases() -> Vec<Regression> {
+    use Event::{Attach, Detach, LeaseGoes, LeaseMoves, StandStill};
+    let frozen = Scenario {
+        faultless: false,
+        nodes: 2,
+        ..of(
+            5,
+            &[
+                (0, Attach(0, 0)),
+                (8_000, LeaseGoes(0)),
+                (800, StandStill(0, 12_900)),
+                (200, LeaseMoves(1)),
+                (1_500, Attach(0, 1)),
+            ],
+        )
+    };
+    vec![
+        regression(
+            "a former Lease that was deleted counted as over while its holder worked (seeds 25865 and 53285)",
+            frozen,
+            Some(with(Flaw::GoneIsOver)),
+        ),
+        regression(
+            "a replica that had never seen a Lease that was deleted worked beside its holder",
+            Scenario {
+                faultless: false,
+                nodes: 2,
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (8_000, LeaseMoves(1)),
+                        (900, Attach(0, 1)),
+                        (100, LeaseGoes(0)),
+                        (0, Detach(0, 0)),
+                        (900, Attach(0, 0)),
+                    ],
+                )
+            },
+            Some(with(Flaw::GoneIsOver)),
         ),
     ]
 }

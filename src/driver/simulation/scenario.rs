@@ -112,6 +112,27 @@ pub struct Lease {
     pub retry_period: Duration,
 }
 
+/// In which worlds histories are played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KindOfWorld {
+    /// All.
+    #[default]
+    Any,
+    /// Replicas hand over to others whose watches are behind.
+    LateSuccessors,
+}
+
+impl KindOfWorld {
+    /// The history of a seed in such a world.
+    pub fn of(self, seed: u64) -> Scenario {
+        let scenario = Scenario::of(seed);
+        match self {
+            Self::Any => scenario,
+            Self::LateSuccessors => scenario.with_late_successors(),
+        }
+    }
+}
+
 /// A history before it is run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -205,6 +226,27 @@ impl Scenario {
             self.concurrency,
             if self.faultless { "; faultless" } else { "" }
         )
+    }
+
+    /// The same with two replicas at least, watches that are seconds behind, and more processes that end: each time those of
+    /// others break, so that who takes over knows the attachments of some time ago.
+    fn with_late_successors(mut self) -> Self {
+        self.lag = Duration::from_secs(4);
+        self.replicas = self.replicas.max(2);
+        self.lease.get_or_insert(Lease {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(4),
+        });
+        let events = self.events.into_iter();
+        let events = events.flat_map(|(pause, event)| match event {
+            Event::Crash | Event::HandOver => {
+                vec![(pause, Event::WatchBreaks(0)), (Duration::ZERO, Event::HandOver)]
+            }
+            event => vec![(pause, event)],
+        });
+        self.events = events.collect();
+        self
     }
 
     /// The same world without one of its kinds of trouble, for each that it has: what a story may be simpler by.

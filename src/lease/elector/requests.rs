@@ -67,6 +67,9 @@ impl Elector {
         let stored = if self.known.is_some() {
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
         } else {
+            if self.election.knows_nobody() {
+                self.made = Some(Instant::now());
+            }
             let name = Some(self.name.clone());
             lease.metadata = ObjectMeta { name, ..lease.metadata };
             self.bounded(self.api.create(&params, &lease)).await?

@@ -1,6 +1,8 @@
 //! Waits until all former places are over, and records the new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, SelectAll};
@@ -26,6 +28,9 @@ pub(in crate::lease) struct PlaceChange {
     pub place: Place,
     pub record: PlaceRecord,
     pub seen: SeenPlaces,
+    /// When this replica made the Lease, of which it knew nothing, and where to show that its former holder may still work; none
+    /// when the Lease was there.
+    pub made: Option<(Instant, Arc<AtomicBool>)>,
     pub retry_period: Duration,
     pub request_deadline: Duration,
 }
@@ -46,6 +51,7 @@ enum Look {
 #[derive(Default)]
 struct Progress {
     leases: BTreeMap<String, FormerLease>,
+    watched: BTreeSet<String>,
     watches: SelectAll<BoxStream<'static, ()>>,
     replicas: Option<Instant>,
 }
@@ -107,10 +113,22 @@ impl PlaceChange {
         {
             return Ok(Look::Outdated);
         }
-        let former = self.place.former(&live.recorded, &self.seen.of(&self.lease));
+        let seen = self.seen.of(&self.lease);
+        let former = self.place.former(&live.recorded, &seen);
+        let mut in_use = None;
+        if let Some((made, former_holder)) = &self.made {
+            let runs_out_after = self.place.former_holder(&live.recorded, &seen);
+            let until = *made + runs_out_after.unwrap_or_default();
+            let may_work = until > Instant::now();
+            former_holder.store(may_work, Ordering::Relaxed);
+            in_use = may_work.then_some((None, until));
+        }
         for (former, runs_out_after) in &former {
-            let in_use = match former {
-                FormerPlace::Lease(namespace) => self.lease_in_use(progress, namespace, *runs_out_after).await?,
+            let found = match former {
+                FormerPlace::Lease(namespace) => {
+                    let watch = in_use.is_none();
+                    self.lease_in_use(progress, namespace, *runs_out_after, watch).await?
+                }
                 FormerPlace::Replicas(names) => {
                     let since = *progress.replicas.get_or_insert_with(Instant::now);
                     let until = since + live.longest_call.max(*runs_out_after);
@@ -118,15 +136,18 @@ impl PlaceChange {
                     let holder = Some(Holder {
                         identity,
                         reports: true,
+                        namesake: false,
                     });
-                    (until > Instant::now()).then_some((holder, until))
+                    Some((holder, until))
                 }
             };
-            if let Some((holder, until)) = in_use {
-                return Ok(Look::InUse { holder, until });
-            }
+            // All are looked at: they run out at the same time.
+            in_use = in_use.into_iter().chain(found).max_by_key(|(_, until)| *until);
         }
-        self.write(&live).await
+        match in_use {
+            Some((holder, until)) if until > Instant::now() => Ok(Look::InUse { holder, until }),
+            _ => self.write(&live).await,
+        }
     }
 
     async fn write(&self, live: &Live) -> Result<Look, String> {
@@ -153,14 +174,19 @@ impl PlaceChange {
         progress: &mut Progress,
         namespace: &str,
         runs_out_after: Duration,
+        watch: bool,
     ) -> Result<Option<(Option<Holder>, Instant)>, String> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        let former = progress.leases.entry(namespace.to_owned()).or_insert_with(|| {
+        // The others are looked at each time when something happens at one, and now and then.
+        if watch && progress.watched.insert(namespace.to_owned()) {
             let watched = watcher::watch_object(api.clone(), &self.lease).default_backoff();
             let changes = watched.filter_map(|event| std::future::ready(event.ok().map(drop)));
             progress.watches.push(changes.boxed());
-            FormerLease::new(&self.place.identity, runs_out_after)
-        });
+        }
+        let former = progress
+            .leases
+            .entry(namespace.to_owned())
+            .or_insert_with(|| FormerLease::new(&self.place.identity, runs_out_after));
         let read = read_lease(&api, &self.lease, self.request_deadline).await;
         let now = Instant::now();
         let mut notes = None;
@@ -175,6 +201,7 @@ impl PlaceChange {
         Ok(former.in_use_until(now).map(|until| {
             let holder = former.holder().map(|identity| Holder {
                 identity: identity.to_owned(),
+                namesake: false,
                 reports: notes.is_some_and(|notes| {
                     notes
                         .get(LEASE_HOLDER_ANNOTATION)

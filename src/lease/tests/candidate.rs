@@ -127,7 +127,8 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
         Standing::Waiting {
             holder: Some(Holder {
                 identity: "a".to_owned(),
-                reports: true
+                reports: true,
+                namesake: false,
             })
         }
     );
@@ -246,6 +247,7 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
         let holder = identity.map(|identity| Holder {
             identity: identity.to_owned(),
             reports,
+            namesake: false,
         });
         let mut follow = observer.follow();
         let wait = follow.wait_for(|standing| *standing == Standing::Observing { holder: holder.clone() });

@@ -84,7 +84,7 @@ impl Replica {
     }
 
     /// It is killed.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.candidate = None;
     }
 
@@ -92,7 +92,7 @@ impl Replica {
         self.candidate.as_ref().is_some_and(Candidate::leads)
     }
 
-    async fn comes_to_work(&self) {
+    pub async fn comes_to_work(&self) {
         let candidate = self.candidate.as_ref().unwrap();
         let wait = async {
             while !candidate.leads() {
@@ -113,7 +113,7 @@ impl Replica {
 }
 
 /// One that works under this place, and one that waits.
-async fn two(place: Place) -> (ApiServer, Replica, Replica) {
+pub(super) async fn two(place: Place) -> (ApiServer, Replica, Replica) {
     let server = ApiServer::default();
     server.configure(&spec(place));
     let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));

@@ -2,6 +2,7 @@ pub(crate) mod api_server;
 mod candidate;
 mod change;
 mod connection;
+mod deleted;
 mod election;
 mod history;
 mod place;

@@ -216,8 +216,31 @@ enum Read {
 fn when_a_former_lease_is_over() {
     use Read::{Forbidden, Held, Nothing};
     // What is read at which second, the last one; how long it is in use from then on.
-    let rows: [(&str, Vec<(u64, Read)>, Option<u64>); 11] = [
-        ("there is none", vec![(0, Nothing)], None),
+    let rows: [(&str, Vec<(u64, Read)>, Option<u64>); 17] = [
+        // Somebody deleted it, and who held it finds out at its next renewal only. A release leaves it without a holder.
+        ("there is none", vec![(0, Nothing)], Some(20)),
+        ("there is none any more", vec![(0, Nothing), (19, Nothing)], Some(1)),
+        ("there was none for long", vec![(0, Nothing), (20, Nothing)], None),
+        (
+            "its holder made it again",
+            vec![(0, Nothing), (10, Held(held_by("they", 15, 1)))],
+            Some(15),
+        ),
+        (
+            "released after it was made again",
+            vec![(0, Nothing), (10, Held(held_by("", 1, 1)))],
+            None,
+        ),
+        (
+            "vanished again",
+            vec![(0, Nothing), (19, Held(held_by("they", 15, 1))), (25, Nothing)],
+            Some(20),
+        ),
+        (
+            "the holder wrote that it lasts longer",
+            vec![(0, Held(held_by("they", 30, 1))), (10, Nothing)],
+            Some(30),
+        ),
         ("released", vec![(0, Held(held_by("", 1, 1)))], None),
         (
             "our own, of an earlier life",
@@ -241,9 +264,9 @@ fn when_a_former_lease_is_over() {
             None,
         ),
         (
-            "vanished while it was held",
+            "vanished while it was held, maybe just renewed",
             vec![(0, Held(held_by("they", 15, 1))), (10, Nothing)],
-            Some(5),
+            Some(20),
         ),
         ("it may not be read", vec![(0, Forbidden)], Some(20)),
         (

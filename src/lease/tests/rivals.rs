@@ -90,9 +90,13 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
         assert!(second.leads() && !first.leads());
         pass(seconds(1)).await;
     }
+    let counted = format!("csi_attacher_lease_identity_conflicts_total{{name=\"{LEASE}\"}} 1");
+    let metrics = world.metrics.encode_prometheus();
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
     let holder = Some(Holder {
         identity: "a".to_owned(),
         reports: false,
+        namesake: true,
     });
     assert_eq!(first.standing(), Standing::Waiting { holder });
     // It takes over as from anybody else.

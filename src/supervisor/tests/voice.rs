@@ -111,6 +111,7 @@ fn only_a_holder_that_reports_is_another_leader() {
         Some(Holder {
             identity: "a".to_owned(),
             reports,
+            namesake: false,
         })
     };
     let clock = Clock::default();

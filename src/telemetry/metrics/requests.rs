@@ -55,6 +55,7 @@ impl RestFamilies {
 pub(super) struct LeaseFamilies {
     pub(super) status: Family<Labels, Gauge>,
     pub(super) slow_path: Family<Labels, Counter>,
+    pub(super) conflicts: Family<Labels, Counter>,
 }
 
 impl LeaseFamilies {
@@ -65,7 +66,14 @@ impl LeaseFamilies {
         let slow_path = Family::<Labels, Counter>::default();
         let help = "Total number of renewals of a lease that had to read it first";
         registry.register("leader_election_slowpath", help, slow_path.clone());
-        Self { status, slow_path }
+        let conflicts = Family::<Labels, Counter>::default();
+        let help = "Total number of times that another process of the same name took a lease that was held";
+        registry.register("csi_attacher_lease_identity_conflicts", help, conflicts.clone());
+        Self {
+            status,
+            slow_path,
+            conflicts,
+        }
     }
 }
 
@@ -122,6 +130,7 @@ impl Metrics {
         let labels = labels([("name", lease)]);
         self.0.lease.status.get_or_create(&labels).set(i64::from(leads));
         drop(self.0.lease.slow_path.get_or_create(&labels));
+        drop(self.0.lease.conflicts.get_or_create(&labels));
     }
 
     /// A Lease had to be read before it could be renewed.
@@ -129,10 +138,16 @@ impl Metrics {
         self.0.lease.slow_path.get_or_create(&labels([("name", lease)])).inc();
     }
 
+    /// Another process of the same name has taken a Lease that was held.
+    pub fn lease_identity_conflict(&self, lease: &str) {
+        self.0.lease.conflicts.get_or_create(&labels([("name", lease)])).inc();
+    }
+
     /// Removes the series of a Lease that is not competed for any more.
     pub fn forget_lease(&self, lease: &str) {
         let labels = labels([("name", lease)]);
         self.0.lease.status.remove(&labels);
         self.0.lease.slow_path.remove(&labels);
+        self.0.lease.conflicts.remove(&labels);
     }
 }

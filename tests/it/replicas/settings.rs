@@ -47,6 +47,20 @@ async fn without_an_election_there_is_no_lease() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_driver_whose_name_has_upper_case_letters_has_a_lease() -> Result<()> {
+    let world = World::own().await?;
+    let _operator = world.replica("only").await?;
+    let driver = world.named_driver("upper", "Upper.CSI.test", |builder| builder).await?;
+    driver.configure(&lasting()).await?;
+    driver.wait("Ready", "True", None).await?;
+    driver.attach("upper-1").await?;
+    world.holder(&driver.name, Some("only")).await?;
+    let lease = world.leases().get_opt("external-attacher-leader-upper-csi-test").await;
+    assert!(lease.map_err(other)?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
 async fn another_election_under_load_touches_that_driver_alone() -> Result<()> {
     let world = World::own().await?;
     let _operator = world.replica("ours").await?;

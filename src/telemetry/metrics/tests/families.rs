@@ -63,6 +63,7 @@ fn what_a_driver_counts_begins_at_zero() {
         "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 0",
         "workqueue_retries_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
         "leader_election_slowpath_total{name=\"l\"} 0",
+        "csi_attacher_lease_identity_conflicts_total{name=\"l\"} 0",
         "controller_runtime_reconcile_total{controller=\"volumeattachment\",result=\"error\"} 0",
     ] {
         assert_lines(&metrics, line, &[line]);

@@ -1,0 +1,110 @@
+//! A Lease that somebody deletes: who held it works on until its next renewal. The clock is paused.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::api_server::ApiServer;
+use super::change::{Replica, X, Y, Z, spec, two};
+use super::seconds;
+
+#[tokio::test(start_paused = true)]
+async fn a_former_lease_that_somebody_deleted_may_be_worked_under_still() {
+    for has_seen_it in [true, false] {
+        let (server, a, mut b) = two(X).await;
+        let mut c = Replica::new(&server, "c");
+        b.end().await;
+        server.0.lock().leases.remove("x");
+        server.configure(&spec(Y));
+        let began = Instant::now();
+        let newcomer = if has_seen_it { &mut b } else { &mut c };
+        newcomer.start(Y);
+        sleep(Duration::from_millis(10)).await;
+        assert!(a.works() && !newcomer.works(), "its holder did not look yet");
+        // a makes it again at its next renewal, and works on.
+        sleep(seconds(60)).await;
+        assert!(a.works() && !newcomer.works());
+        drop(a);
+        newcomer.comes_to_work().await;
+        assert!(began.elapsed() < seconds(60 + 19), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_makes_a_lease_that_somebody_deleted_waits_for_who_held_it() {
+    let (server, mut a, mut b) = two(X).await;
+    b.end().await;
+    // The replica that starts has never seen the Lease; only the status says that it was there.
+    server.0.lock().leases.remove("x");
+    let deleted = Instant::now();
+    let mut c = Replica::new(&server, "c");
+    c.start(X);
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(server.holder_in("x").as_deref(), Some("c"));
+    assert!(a.works() && !c.works(), "its holder did not look yet");
+    sleep(seconds(5)).await;
+    assert!(!a.works() && !c.works(), "its call may run still");
+    c.comes_to_work().await;
+    let took = deleted.elapsed();
+    assert!(took >= seconds(15) && took <= seconds(16), "{took:?}");
+    a.kill();
+    // A usual failover costs nothing more, nor does the first Lease of all.
+    c.end().await;
+    let began = Instant::now();
+    b.start(X);
+    b.comes_to_work().await;
+    assert!(began.elapsed() <= seconds(1), "{:?}", began.elapsed());
+    let server = ApiServer::default();
+    server.configure(&spec(X));
+    let mut first = Replica::new(&server, "first");
+    let began = Instant::now();
+    first.start(X);
+    first.comes_to_work().await;
+    assert!(began.elapsed() <= seconds(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_made_a_lease_and_did_not_work_yet_leaves_it_to_nobody() {
+    let (server, mut a, mut b) = two(X).await;
+    b.end().await;
+    server.0.lock().leases.remove("x");
+    let deleted = Instant::now();
+    let mut c = Replica::new(&server, "c");
+    c.start(X);
+    sleep(Duration::from_millis(10)).await;
+    c.end().await;
+    b.start(X);
+    sleep(Duration::from_millis(100)).await;
+    assert!(a.works() && !b.works(), "its holder did not look yet");
+    a.candidate.as_ref().unwrap().term().unwrap().over().await;
+    a.kill();
+    b.comes_to_work().await;
+    let took = deleted.elapsed();
+    assert!(took >= seconds(15) && took <= seconds(18), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_former_leases_that_are_gone_are_waited_for_at_the_same_time() {
+    let (server, mut a, mut b) = two(X).await;
+    for place in [Y, X] {
+        server.0.lock().config = None;
+        a.end().await;
+        server.configure(&spec(place));
+        a.start(place);
+        b.end().await;
+        b.start(place);
+        sleep(seconds(40)).await;
+        assert!(a.works() && !b.works());
+    }
+    a.end().await;
+    b.end().await;
+    // b has seen a hold the Lease at both places.
+    server.0.lock().config = None;
+    server.0.lock().leases.clear();
+    server.configure(&spec(Z));
+    let began = Instant::now();
+    b.start(Z);
+    b.comes_to_work().await;
+    let took = began.elapsed();
+    assert!(took >= seconds(15) && took <= seconds(17), "{took:?}");
+}
