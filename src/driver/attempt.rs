@@ -27,10 +27,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const MAX_STEPS: usize = 16;
 /// How long an attempt rests that waits for lists.
 pub(super) const LIST_REST: Duration = Duration::from_millis(200);
-<<<<<<< HEAD
-=======
-
->>>>>>> chaos
 /// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 

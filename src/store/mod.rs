@@ -15,6 +15,7 @@ mod links;
 mod listed;
 mod neighbours;
 mod overview;
+mod pauses;
 mod react;
 mod reading;
 mod reflect;
@@ -30,10 +31,11 @@ pub use forced::Forced;
 #[cfg(test)]
 pub(crate) use index::Change;
 pub use overview::{Around, Marks};
+pub(crate) use pauses::patient;
 pub use reading::Reading;
 #[cfg(test)]
 pub(crate) use reflect::{COMPARED_EVERY, Reflected, follow_from_list};
-pub(crate) use reflect::{RECOVERED, from_lists, patient, reflect};
+pub(crate) use reflect::{RECOVERED, from_lists, reflect};
 pub(crate) use rounds::Synced;
 pub use route::{ATTACH, AttacherKey, Conflict, DETACH, Registration, Rest, Route, Settled, VOLUME, lane_of};
 

@@ -2,10 +2,8 @@
 
 use futures::{Stream, StreamExt, stream};
 use kube::api::ListParams;
-use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
@@ -18,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::index::{Change, Index};
+use super::pauses::{LISTS, WINDOW, breaks, patient};
 use super::rounds::{Listed, Slot};
 use super::table::Origin;
 use super::{Store, Synced};
@@ -32,10 +31,6 @@ const PAGE_SIZE: u32 = 500;
 /// A watch that is resumed says nothing until an object changes, which may take days. But one that fails again says so
 /// within its longest backoff, of 30 s, and the time of a request.
 pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
-
-/// So many broken watches of a kind are followed by a list within [`WINDOW`].
-const LISTS: usize = 4;
-const WINDOW: Duration = Duration::from_secs(20);
 
 /// How often the version that the API server is at is compared with what is known.
 pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
@@ -60,91 +55,6 @@ pub(crate) trait Reflected:
     const SLOT: Slot;
 }
 
-/// The events of a watch, with pauses after errors that grow. The watcher announces each new list before it is asked for;
-/// that alone is no success and must not make the pauses short again, or an API server that refuses would be asked every
-/// second.
-///
-/// A watch that worked begins again almost at once, [`LISTS`] times within [`WINDOW`]: an API server that has much to do ends
-/// the watches of those to whom it cannot send fast enough, and then each attach would wait for the pause.
-pub(crate) fn patient<K: Send + 'static>(
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
-) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
-    let last = Arc::new(Mutex::new(Last::News));
-    let pauses = Pauses {
-        usual: watcher::DefaultBackoff::default(),
-        last: last.clone(),
-        worked: false,
-        at_once: VecDeque::new(),
-    };
-    events
-        .inspect(move |event| {
-            *last.lock() = match event {
-                Ok(watcher::Event::Init) => Last::Announced,
-                Ok(_) => Last::News,
-                Err(error) if breaks(error) => Last::Broke,
-                Err(_) => Last::AskedToWait,
-            }
-        })
-        .backoff(pauses)
-}
-
-/// What a watch said last.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
-    /// Only that a list is going to be asked for.
-    Announced,
-    News,
-    Broke,
-    AskedToWait,
-}
-
-/// The usual pauses, which the announcement of a list leaves as they are.
-struct Pauses {
-    usual: watcher::DefaultBackoff,
-    last: Arc<Mutex<Last>>,
-    /// Whether anything came since the last error.
-    worked: bool,
-    /// When the watch began again at once, lately.
-    at_once: VecDeque<Instant>,
-}
-
-impl Pauses {
-    /// Longest pause of a watch that begins again at once: spreads the kinds and the replicas.
-    const SPREAD: Duration = Duration::from_millis(50);
-
-    fn may_begin_at_once(&mut self) -> bool {
-        let now = Instant::now();
-        while self.at_once.front().is_some_and(|first| now >= *first + WINDOW) {
-            self.at_once.pop_front();
-        }
-        let may = std::mem::take(&mut self.worked) && *self.last.lock() == Last::Broke && self.at_once.len() < LISTS;
-        if may {
-            self.at_once.push_back(now);
-        }
-        may
-    }
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        if self.may_begin_at_once() {
-            return Some(Self::SPREAD.mul_f64(fastrand::f64()));
-        }
-        self.usual.next()
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        if *self.last.lock() != Last::Announced {
-            self.worked = true;
-            self.usual.reset();
-        }
-    }
-}
-
 /// The events of a kind, from a list on, and from another list whenever the watch fails.
 ///
 /// A watch that broke is not resumed from where it was: the API server may have been restored from a backup meanwhile, and
@@ -165,11 +75,6 @@ where
         let event = lists.next().await?;
         Some((event, lists))
     })
-}
-
-/// Whether a watch is over with an error. One that the API server asks to begin later (429) is not.
-fn breaks(error: &watcher::Error) -> bool {
-    !matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 429)
 }
 
 struct Lists<F, S> {

@@ -12,7 +12,8 @@ use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
 use crate::admin::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::store::Store;
-use crate::store::reflect::{RECOVERED, Reflected, follow, follow_from_list, from_lists, patient};
+use crate::store::pauses::patient;
+use crate::store::reflect::{RECOVERED, Reflected, follow, follow_from_list, from_lists};
 
 type Events<K> = Vec<watcher::Result<Event<K>>>;
 
