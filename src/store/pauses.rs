@@ -1,6 +1,6 @@
 //! Pauses of a watch after errors.
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use parking_lot::Mutex;
