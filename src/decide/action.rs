@@ -180,7 +180,7 @@ pub enum Refusal {
     Untranslated(TranslationError),
     /// Another attachment wants the same volume on the same node.
     #[error(
-        "VolumeAttachment {attachment} has the same volume on node {node} attached; to detach it now would take it away there"
+        "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
     )]
     SharedOnNode {
         /// The other attachment.

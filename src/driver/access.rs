@@ -201,7 +201,7 @@ impl Access {
                         publisher.concern(concern(&known));
                         info!(
                             config = &*self.name,
-                            "connected with the new certificates; the old connection is left"
+                            "connected with the new certificates; closing the old connection after its last call"
                         );
                         return reached;
                     }
@@ -283,7 +283,7 @@ fn secured(config: &DriverConfig, good: &Good) -> Result<Connection, Obstacle> {
     match Tls::new(good.certificates.clone(), name) {
         Some(tls) => Ok(Connection::secured(host, *port, tls)),
         None => Err(unusable(format!(
-            "{name} is no DNS name and no IP address that a certificate can be for; mend spec.tls.serverName"
+            "{name} is not a DNS name or IP address that a certificate can contain; fix spec.tls.serverName"
         ))),
     }
 }

@@ -123,7 +123,9 @@ fn words(lost: &Lost<'_>) -> String {
         Err(error) => match error.kind {
             ApiErrorKind::NotFound => format!("there is no CSIDriver {driver}"),
             ApiErrorKind::Forbidden => {
-                format!("CSIDriver {driver} may not be read (allow get on csidrivers.storage.k8s.io)")
+                format!(
+                    "the operator has no permission to read CSIDriver {driver} (allow get on csidrivers.storage.k8s.io)"
+                )
             }
             _ => format!("CSIDriver {driver} cannot be read now"),
         },

@@ -171,6 +171,6 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
 fn unreachable(reason: Reason, message: &str) -> Obstacle {
     Obstacle::Unreachable {
         reason,
-        message: format!("{message}; trying again every {} s", RETRY.as_secs()),
+        message: format!("{message}; retrying every {} s", RETRY.as_secs()),
     }
 }

@@ -34,7 +34,7 @@ async fn shaken(config: &DriverConfig) -> Result<super::handshake::Handshake, Ob
 fn unreachable(obstacle: Obstacle) -> (Reason, String) {
     match obstacle {
         Obstacle::Unreachable { reason, message } => {
-            assert!(message.ends_with("; trying again every 1 s"), "{message}");
+            assert!(message.ends_with("; retrying every 1 s"), "{message}");
             (reason, message)
         }
         Obstacle::Stalled { reason, message } => panic!("stalled: {reason:?} {message}"),

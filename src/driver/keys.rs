@@ -211,6 +211,6 @@ fn unreadable(reference: &SecretReference, error: &ApiError) -> (Reason, String)
         return (Reason::SecretForbidden, rights::certificates(reference));
     }
     let SecretReference { namespace, name } = reference;
-    let message = format!("cannot read Secret {namespace}/{name}: {error}; trying again");
+    let message = format!("cannot read Secret {namespace}/{name}: {error}; retrying");
     (Reason::SecretUnreadable, message)
 }

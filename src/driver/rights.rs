@@ -29,7 +29,7 @@ pub(super) fn missing_secret(reference: &SecretReference) -> String {
 
 fn forbidden(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
-    format!("the operator may not get Secret {namespace}/{name}")
+    format!("the operator has no permission to get Secret {namespace}/{name}")
 }
 
 fn rule(reference: &SecretReference) -> String {
@@ -55,7 +55,7 @@ mod tests {
         let value = "publishSecrets: [{namespace: storage, names: [publish]}]";
         for (text, value) in [(secret(&reference), value), (certificates(&reference), "tls")] {
             assert!(
-                text.starts_with("the operator may not get Secret storage/publish; "),
+                text.starts_with("the operator has no permission to get Secret storage/publish; "),
                 "{text}"
             );
             assert!(text.contains(rule) && text.contains(value), "{text}");

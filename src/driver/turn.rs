@@ -110,7 +110,7 @@ impl DriverTask {
                 config = &*self.name,
                 reason = reason.as_str(),
                 message,
-                "cannot work with the driver"
+                "cannot serve the driver"
             );
         }
         publisher.phase(phase);

@@ -155,7 +155,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             ConditionType::Reconciling,
             False,
             problem.reason,
-            "waits for the spec to be mended",
+            "waiting for the spec to be fixed",
         );
         if facts.driver.is_none() {
             replace(
@@ -243,7 +243,7 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         Phase::Standby { holder } => {
             let text = match holder {
                 Some(holder) => format!("{holder} holds the driver's Lease; this replica is ready to take over"),
-                None => "nobody is known to hold the driver's Lease; trying to take it".to_owned(),
+                None => "the driver's Lease has no known holder; trying to acquire it".to_owned(),
             };
             busy(Reason::Standby, &text, connected)
         }
@@ -315,7 +315,7 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
         )
     });
     let message = format!(
-        "{} failed and will be tried again{}",
+        "{} failed and will be retried{}",
         facts.failing,
         last.unwrap_or_default()
     );
@@ -327,7 +327,7 @@ fn consistent(insight: &Summary) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
     let Some(worst) = kinds.peek() else {
-        let text = "attachments fit to their volumes, nodes and the CSIDriver";
+        let text = "attachments agree with their volumes, nodes and the CSIDriver";
         return ConditionUpdate::new(kind, true, Reason::Consistent, text);
     };
     let reason = match worst {

@@ -214,7 +214,7 @@ const DENIED: [Denied; 11] = [
         false,
         file(65532, 65532, 0o500),
         POD,
-        &["mode 0660 (its umask takes the right away)"],
+        &["mode 0660 (its umask removes the permission)"],
     ),
     (
         "a mode that allows it",

@@ -183,7 +183,12 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
             && message.contains(value),
         "{message}"
     );
-    let parts = ["may not get Secret default/denied", rule, value, "1 attachment waits"];
+    let parts = [
+        "has no permission to get Secret default/denied",
+        rule,
+        value,
+        "1 attachment waits",
+    ];
     told(&driver, "AttachmentsHealthy", "False", "SecretForbidden", &parts).await?;
     event(&world, "VolumeAttachment", "denied-va", "AttachFailed", rule).await?;
     event(&world, "PersistentVolume", "denied-pv", "AttachFailed", value).await?;
