@@ -1,7 +1,7 @@
 //! The program `csi-mock-driver`: flags, signals and exit codes.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -139,7 +139,7 @@ pub async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(false)
         .init();
     match run(flags).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -41,21 +41,12 @@ pub(super) struct Active {
     /// The lane that the run counts in; that of the entry may be newer.
     pub(super) lane: Lane,
     pub(super) started: Instant,
-    pub(super) dirty: Option<Dirty>,
+    /// The first add during the run.
+    pub(super) dirty: Option<Instant>,
     /// Woken during the run: a failure is not held.
     pub(super) woken: bool,
     /// Forgotten during the run: only a later add keeps the key.
     pub(super) forgotten: bool,
-}
-
-/// The adds during a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dirty {
-    since: Instant,
-    /// Whether one of them was without a delay.
-    at_once: bool,
-    /// The earliest end of their delays.
-    later: Option<Instant>,
 }
 
 /// Where a key goes after a run.
@@ -77,28 +68,11 @@ impl Active {
         }
     }
 
-    /// Remembers an add; `due` is the end of its delay. Returns whether it is the first that is remembered.
-    pub(super) fn mark(&mut self, due: Option<Instant>, now: Instant) -> bool {
+    /// Remembers an add. Returns whether it is the first that is remembered.
+    pub(super) fn mark(&mut self, now: Instant) -> bool {
         let is_first = self.dirty.is_none();
-        let dirty = self.dirty.get_or_insert(Dirty {
-            since: now,
-            at_once: false,
-            later: None,
-        });
-        match due {
-            None => dirty.at_once = true,
-            Some(due) => dirty.later = Some(dirty.later.map_or(due, |earlier| earlier.min(due))),
-        }
+        self.dirty.get_or_insert(now);
         is_first
-    }
-}
-
-impl Dirty {
-    fn course(self) -> Course {
-        match self.later {
-            Some(due) if !self.at_once => Course::Held(due, Trigger::Event),
-            _ => Course::Ready(Trigger::Event),
-        }
     }
 }
 
@@ -134,9 +108,9 @@ impl Entry {
 
     fn settled(&mut self, active: Active) -> Course {
         self.failures = 0;
-        active.dirty.map_or(Course::Gone, |dirty| {
-            self.pending_since = dirty.since;
-            dirty.course()
+        active.dirty.map_or(Course::Gone, |since| {
+            self.pending_since = since;
+            Course::Ready(Trigger::Event)
         })
     }
 
@@ -155,21 +129,16 @@ impl Entry {
         self.fingerprint = fingerprint;
         self.failures = self.failures.saturating_add(1);
         self.failed = fingerprint;
-        // The inputs are those that failed: adds without a delay are swallowed.
-        let dirty = active.dirty.map(|dirty| Dirty {
-            at_once: false,
-            ..dirty
-        });
-        interrupted(Active { dirty, ..active }, Course::Held(until, Trigger::Retry))
+        // The inputs are those that failed: adds are swallowed.
+        interrupted(Active { dirty: None, ..active }, Course::Held(until, Trigger::Retry))
     }
 }
 
 /// The course that a verdict wants, unless an add or a wake during the run wants the key earlier.
 fn interrupted(active: Active, wanted: Course) -> Course {
     match (active.dirty, wanted) {
-        (Some(dirty), _) if dirty.at_once => Course::Ready(Trigger::Event),
+        (Some(_), _) => Course::Ready(Trigger::Event),
         (_, Course::Held(..)) if active.woken => Course::Ready(Trigger::Wake),
-        (Some(Dirty { later: Some(due), .. }), Course::Held(until, trigger)) => Course::Held(due.min(until), trigger),
         (_, wanted) => wanted,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
 use super::state::{Next, State};
-use super::{Admission, Backoff, Cause, Item, Key, Limits, Rate, Run, Ticket, Verdict, later};
+use super::{Admission, Backoff, Cause, Item, Key, Limits, Rate, Run, Ticket, Verdict};
 
 /// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
 /// [`Queue::next`] and [`Queue::drained`] waits.
@@ -111,14 +110,7 @@ impl<K: Key> Queue<K> {
 
     /// Queues a key at once, unless it is held after a failure with the same fingerprint.
     pub fn add(&self, item: Item<K>) -> Admission {
-        self.shared.change(|state, now| state.add(item, None, now))
-    }
-
-    /// Queues a key after `delay`. The earlier time wins when the key is held already, also after a failure with the same
-    /// fingerprint; a key that is ready stays ready.
-    pub fn add_after(&self, item: Item<K>, delay: Duration) -> Admission {
-        self.shared
-            .change(|state, now| state.add(item, Some(later(now, delay)), now))
+        self.shared.change(|state, now| state.add(item, now))
     }
 
     /// Queues a held key now; its failure count stays. A key that runs is queued at once if that run fails or asks for a

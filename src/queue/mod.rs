@@ -131,8 +131,6 @@ pub enum Admission {
     Queued,
     /// The key was ready already; its lane, group and fingerprint are now those of this add.
     Waiting,
-    /// The key is held until the delay of this add or its earlier hold ends.
-    Delayed,
     /// The key is held after a failure with these very inputs; the hold stays.
     Swallowed,
     /// The key runs now; it is looked at again when that run finishes.

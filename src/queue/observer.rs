@@ -156,8 +156,7 @@ pub struct HeldKey<K> {
     pub until: Instant,
     /// Its failures in a row.
     pub failures: u32,
-    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::Verdict::After`], `Event` after a
-    /// delayed add.
+    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::Verdict::After`].
     pub trigger: Trigger,
     /// Since when it is unsettled.
     pub pending_since: Instant,

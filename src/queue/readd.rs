@@ -7,13 +7,7 @@ use super::places::Places;
 use super::{Admission, Cause, Item, Key, Trigger};
 
 /// An add of a key that is unsettled already.
-pub(super) fn readd<K: Key>(
-    places: &mut Places<K>,
-    entry: &mut Entry,
-    item: Item<K>,
-    due: Option<Instant>,
-    now: Instant,
-) -> Admission {
+pub(super) fn readd<K: Key>(places: &mut Places<K>, entry: &mut Entry, item: Item<K>, now: Instant) -> Admission {
     let Item {
         key,
         lane,
@@ -23,7 +17,7 @@ pub(super) fn readd<K: Key>(
     } = item;
     match &mut entry.phase {
         Phase::Running(active) => {
-            if active.mark(due, now) || entry.lane != lane {
+            if active.mark(now) || entry.lane != lane {
                 entry.cause = cause;
             }
             (entry.lane, entry.group, entry.fingerprint) = (lane, group, fingerprint);
@@ -55,22 +49,13 @@ pub(super) fn readd<K: Key>(
             (entry.lane, entry.group) = (lane, group);
             let changed = entry.observe(fingerprint);
             let trigger = if changed { Trigger::Event } else { hold.trigger };
-            if changed || (due.is_none() && trigger != Trigger::Retry) {
-                entry.cause = cause;
+            if trigger == Trigger::Retry {
+                return Admission::Swallowed;
             }
-            match due {
-                None if trigger == Trigger::Retry => Admission::Swallowed,
-                None => {
-                    places.leave(entry);
-                    entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Event);
-                    Admission::Queued
-                }
-                Some(due) => {
-                    places.leave(entry);
-                    entry.phase = places.hold(key, due.min(hold.until), trigger);
-                    Admission::Delayed
-                }
-            }
+            entry.cause = cause;
+            places.leave(entry);
+            entry.phase = places.ready(key, entry.lane, entry.group.as_ref(), now, Trigger::Event);
+            Admission::Queued
         }
     }
 }

@@ -56,14 +56,13 @@ impl<K: Key> State<K> {
         Self { pace, ..self }
     }
 
-    /// Adds a key, ready at `due` or at once.
-    pub(super) fn add(&mut self, item: Item<K>, due: Option<Instant>, now: Instant) -> Admission {
+    /// Adds a key, ready at once.
+    pub(super) fn add(&mut self, item: Item<K>, now: Instant) -> Admission {
         if self.closed {
             return Admission::Closed;
         }
-        let due = due.filter(|due| *due > now);
         if let Some(entry) = self.entries.get_mut(&item.key) {
-            return readd(&mut self.places, entry, item, due, now);
+            return readd(&mut self.places, entry, item, now);
         }
         let Item {
             key,
@@ -72,14 +71,9 @@ impl<K: Key> State<K> {
             fingerprint,
             cause,
         } = item;
-        let (phase, admission) = match due {
-            None => (
-                self.places
-                    .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event),
-                Admission::Queued,
-            ),
-            Some(due) => (self.places.hold(key.clone(), due, Trigger::Event), Admission::Delayed),
-        };
+        let phase = self
+            .places
+            .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event);
         let entry = Entry {
             lane,
             group,
@@ -91,7 +85,7 @@ impl<K: Key> State<K> {
             phase,
         };
         self.entries.insert(key, entry);
-        admission
+        Admission::Queued
     }
 
     /// Hands out the next key that may run.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::plan::Problem;
 use crate::api::AttacherConfigStatus;
 use crate::api::condition::{ConditionType, Reason};
 use crate::telemetry::Metrics;

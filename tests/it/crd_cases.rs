@@ -24,7 +24,7 @@ pub enum Expect {
         /// A part of the API server's message.
         message: &'static str,
     },
-    /// The object is refused by the API server only: the operator ignores unknown fields.
+    /// The object is refused by the API server only: the operator ignores unknown fields, and reads a value that was removed.
     RefusedByServer {
         /// A part of the API server's message.
         message: &'static str,
@@ -202,7 +202,7 @@ pub const CASES: &[CrdCase] = &[
     refused("deletion-policy-unknown", r#"{"endpoint": "unix:///a", "deletionPolicy": "Delete"}"#, "spec.deletionPolicy", "Unsupported value"),
     refused("log-level-unknown", r#"{"endpoint": "unix:///a", "logLevel": "loud"}"#, "spec.logLevel", "Unsupported value"),
     unknown("removed-trace-model", r#"{"endpoint": "unix:///a", "tracing": {"model": "Attempt"}}"#, r#"unknown field "spec.tracing.model""#),
-    refused("removed-annotation-mode", r#"{"endpoint": "unix:///a", "tracing": {"annotationMode": "Parent"}}"#, "spec.tracing.annotationMode", "Unsupported value"),
+    unknown("removed-annotation-mode", r#"{"endpoint": "unix:///a", "tracing": {"annotationMode": "Parent"}}"#, "spec.tracing.annotationMode: Unsupported value"),
     refused("annotation-mode-unknown", r#"{"endpoint": "unix:///a", "tracing": {"annotationMode": "Trust"}}"#, "spec.tracing.annotationMode", "Unsupported value"),
     refused("trace-annotation-of-another-kind", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["a/traceparent", "a/b"]}}"#, "spec.tracing.annotations[1]", TRACE_ANNOTATION),
     refused("trace-annotation-glued", r#"{"endpoint": "unix:///a", "tracing": {"annotations": ["mytraceparent"]}}"#, "spec.tracing.annotations[0]", TRACE_ANNOTATION),

@@ -4,12 +4,8 @@ use std::path::{Path, PathBuf};
 
 const LONGEST: usize = 400;
 /// Files that are longer for a reason, with the reason.
-const LONGER: [(&str, &str); 3] = [
+const LONGER: [(&str, &str); 2] = [
     ("driver/simulation/mutants.rs", "the table of wrong operators"),
-    (
-        "queue/tests/model/reference.rs",
-        "a reference model that is read in one piece",
-    ),
     ("telemetry/otel_env/tests.rs", "its rows"),
 ];
 

@@ -64,15 +64,6 @@ const ADDED: &[Row] = &[
         TWO,
     ),
     (
-        "the first of two adds with a delay",
-        |q| {
-            q.add_after(item("a", 0).because(ONE), SECOND);
-            q.add_after(item("a", 0).because(TWO), SECOND / 2);
-        },
-        Trigger::Event,
-        ONE,
-    ),
-    (
         "nothing is woken",
         |q| {
             add(q, 0, ONE);

@@ -186,58 +186,6 @@ async fn any_add_ends_a_delay_that_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_of_two_times_wins() {
-    // (delay of a second add, when the key runs) for a key that is held for one second
-    for (delay, runs_after) in [(SECOND / 2, SECOND / 2), (2 * SECOND, SECOND), (Duration::ZERO, SECOND)] {
-        let queue = queue();
-        queue.add(item("a", 1));
-        fail(&queue);
-        queue.add_after(item("a", 1), delay);
-        let before = Instant::now();
-        let run = queue.next().await.unwrap();
-        assert_eq!((before.elapsed(), run.failures()), (runs_after, 1));
-    }
-    for (first, second) in [(1, 2), (2, 1)] {
-        let queue = queue();
-        assert_eq!(queue.add_after(item("a", 1), first * SECOND), Admission::Delayed);
-        assert_eq!(queue.add_after(item("a", 1), second * SECOND), Admission::Delayed);
-        let before = Instant::now();
-        assert_eq!(queue.next().await.unwrap().trigger(), Trigger::Event);
-        assert_eq!(before.elapsed(), SECOND);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_delayed_add_during_a_run_is_kept_for_its_time() {
-    // (verdict, when the key runs again)
-    for (verdict, runs_after) in [
-        (Verdict::Done, 3 * SECOND),
-        (Verdict::Failed, SECOND),
-        (Verdict::After(5 * SECOND), 3 * SECOND),
-        (Verdict::Again, Duration::ZERO),
-    ] {
-        let queue = queue();
-        queue.add(item("a", 1));
-        let run = take(&queue).unwrap();
-        assert_eq!(queue.add_after(item("a", 1), 3 * SECOND), Admission::Dirty);
-        run.finish(verdict);
-        let before = Instant::now();
-        queue.next().await.unwrap().finish(Verdict::Done);
-        assert_eq!(before.elapsed(), runs_after, "{verdict:?}");
-        assert!(queue.is_empty());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_delayed_add_does_not_delay_a_ready_key() {
-    let queue = queue();
-    queue.add(item("a", 1));
-    assert_eq!(queue.add_after(item("a", 1), SECOND), Admission::Waiting);
-    assert_eq!(settle(&queue), Some("a"));
-    assert!(queue.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn wake_runs_a_held_key_and_keeps_its_count() {
     let queue = queue();
     assert!(!queue.wake(&"a", Cause::default()), "nothing to wake");
@@ -274,7 +222,8 @@ async fn a_wake_during_a_run_is_not_lost() {
 async fn wake_all_wakes_in_the_order_of_the_holds() {
     let queue = queue();
     for (key, seconds) in [("c", 3), ("a", 1), ("b", 2)] {
-        queue.add_after(item(key, 1), seconds * SECOND);
+        queue.add(item(key, 1));
+        take(&queue).unwrap().finish(Verdict::After(seconds * SECOND));
     }
     assert_eq!(queue.wake_all(Cause::default()), 3);
     assert_eq!(super::settle_all(&queue), ["a", "b", "c"]);
@@ -348,12 +297,11 @@ async fn absurd_delays_neither_panic_nor_end() {
     for key in ["a", "b", "c"] {
         queue.add(item(key, 1));
     }
-    queue.add_after(item("d", 1), Duration::MAX);
     take(&queue).unwrap().finish(Verdict::Failed);
     take(&queue).unwrap().finish(Verdict::After(Duration::MAX));
     assert_eq!(settle(&queue), Some("c"));
     assert!(timeout(3_600 * SECOND, queue.next()).await.is_err());
-    assert_eq!(queue.held().len(), 3);
+    assert_eq!(queue.held().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,11 +27,7 @@ fn state() -> (State<u32>, Instant) {
 fn settled_keys_leave_nothing_behind() {
     let (mut state, now) = state();
     for key in 0..50_000 {
-        state.add(
-            Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)),
-            None,
-            now,
-        );
+        state.add(Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)), now);
     }
     let mut runs = Vec::new();
     while let Next::Run(run) = state.next(now) {
@@ -48,19 +44,20 @@ fn settled_keys_leave_nothing_behind() {
 #[test]
 fn holding_a_key_often_costs_no_more_than_holding_it_once() {
     let (mut state, mut now) = state();
-    state.add(Item::new(1, ATTACH, 0), None, now);
+    state.add(Item::new(1, ATTACH, 0), now);
     for round in 0..10_000_u64 {
         let Next::Run(run) = state.next(now) else {
             panic!("woken in each round")
         };
         state.finish(&run, Verdict::Failed, now);
-        state.add(Item::new(1, ATTACH, 0), Some(now + SECOND / 2), now);
+        // With the inputs that failed.
+        state.add(Item::new(1, ATTACH, run.fingerprint()), now);
         assert_eq!((state.held().len(), state.len()), (1, 1));
         now += SECOND / 10;
         if round % 2 == 0 {
             state.wake(&1, Cause::default(), now);
         } else {
-            state.add(Item::new(1, ATTACH, round), None, now);
+            state.add(Item::new(1, ATTACH, round), now);
         }
     }
     state.forget(&1);

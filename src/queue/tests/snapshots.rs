@@ -145,7 +145,6 @@ async fn a_key_is_pending_from_the_first_add_after_done() {
 async fn held_keys_are_listed_in_the_order_of_their_times() {
     let queue = queue();
     let begin = Instant::now();
-    queue.add_after(item("later", 1), 5 * SECOND);
     queue.add(item("failed", 1).in_group("node"));
     fail(&queue);
     queue.add(item("asked", 1));
@@ -164,7 +163,6 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
         [
             held("failed", 1, 1, Trigger::Retry, Some("node")),
             held("asked", 3, 0, Trigger::Again, None),
-            held("later", 5, 0, Trigger::Event, None),
         ]
     );
 }

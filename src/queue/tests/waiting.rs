@@ -68,6 +68,8 @@ async fn one_word_is_enough_for_many_keys() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_consumer_passes_its_alarm_on() {
     let queue = queue();
+    queue.add(item("a", 0));
+    let run = take(&queue).unwrap();
     let (mut handed, _tasks) = consumers(&queue, 1);
     tokio::task::yield_now().await;
     // This consumer is the one that is told of the hold, and goes away while it waits for its end.
@@ -76,7 +78,7 @@ async fn a_cancelled_consumer_passes_its_alarm_on() {
         async move { queue.next().await.is_some() }
     });
     tokio::task::yield_now().await;
-    queue.add_after(item("a", 0), SECOND);
+    run.finish(Verdict::After(SECOND));
     for _ in 0..4 {
         tokio::task::yield_now().await;
     }
@@ -98,10 +100,13 @@ async fn a_cancelled_next_loses_no_key() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_hold_moves_the_alarm() {
     let queue = queue();
+    queue.add(item("late", 0));
+    queue.add(item("soon", 0));
+    let (late, soon) = (take(&queue).unwrap(), take(&queue).unwrap());
     let (mut handed, _tasks) = consumers(&queue, 2);
-    queue.add_after(item("late", 0), 10 * SECOND);
+    late.finish(Verdict::After(10 * SECOND));
     tokio::task::yield_now().await;
-    queue.add_after(item("soon", 0), SECOND);
+    soon.finish(Verdict::After(SECOND));
     assert_eq!(handed.recv().await, Some(("soon", SECOND)));
     assert_eq!(handed.recv().await, Some(("late", 10 * SECOND)));
 }

@@ -267,6 +267,8 @@ const OWN: &[&str] = &[
     "csi_attacher_reconcile_sync_seconds_sum{driver_name=\"d\",outcome=\"failed\"} 1.0",
     "csi_attacher_reconcile_sync_volumes{driver_name=\"d\"} 12",
     "csi_attacher_reconcile_sync_mismatches{driver_name=\"d\"} 3",
+    "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-pv\"} 0",
+    "csi_attacher_reconcile_panics_total{driver_name=\"d\",name=\"csi-attacher-va\"} 0",
     "csi_attacher_reconcile_sync_errors_total{driver_name=\"d\",grpc_status_code=\"Aborted\"} 1",
     "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"attach\"} 1",
     "csi_attacher_reconcile_sync_forced_total{driver_name=\"d\",direction=\"detach\"} 0",

@@ -19,6 +19,8 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--enable-feature",
     // etcd
     "--enable-distributed-tracing",
+    // kube-apiserver, and this operator once
+    "--tracing-config-file",
     // any flag at all
     "--x",
 ];
@@ -100,7 +102,7 @@ fn make_problems(words: &str, known: &Known) -> Option<String> {
 }
 
 /// What the names of the metrics begin with.
-pub const METRIC_PREFIXES: [&str; 6] = [
+pub const METRIC_PREFIXES: [&str; 5] = [
     "csi_attacher_",
     "csi_sidecar_",
     "workqueue_",

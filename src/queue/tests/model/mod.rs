@@ -25,7 +25,6 @@ enum Op {
         lane: u8,
         group: Option<u8>,
         fingerprint: u64,
-        delay: Option<u64>,
     },
     Next,
     Finish {
@@ -56,15 +55,9 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let add = (
-        0..KEYS,
-        0..3_u8,
-        prop::option::of(0..3_u8),
-        0..3_u64,
-        prop::option::weighted(0.2, 0..2_000_u64),
-    );
+    let add = (0..KEYS, 0..3_u8, prop::option::of(0..3_u8), 0..3_u64);
     prop_oneof![
-        12 => add.prop_map(|(key, lane, group, fingerprint, delay)| Op::Add { key, lane, group, fingerprint, delay }),
+        12 => add.prop_map(|(key, lane, group, fingerprint)| Op::Add { key, lane, group, fingerprint }),
         14 => Just(Op::Next),
         10 => (any::<usize>(), prop::option::weighted(0.4, 0..4_u32), verdict())
             .prop_map(|(which, used, verdict)| Op::Finish { which, used, verdict }),
@@ -130,7 +123,6 @@ impl World {
                 lane,
                 group,
                 fingerprint,
-                delay,
             } => {
                 let group: Option<Group> = group.map(|group| format!("group-{group}").into());
                 let item = Item {
@@ -140,9 +132,8 @@ impl World {
                     fingerprint,
                     cause: Cause::default(),
                 };
-                let due = delay.map(|millis| self.now + Duration::from_millis(millis));
-                self.model.add(&item, due, self.now);
-                self.state.add(item, due, self.now);
+                self.model.add(&item);
+                self.state.add(item, self.now);
             }
             Op::Next => {
                 self.next();

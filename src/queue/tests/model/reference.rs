@@ -46,7 +46,7 @@ enum Place {
     Running {
         lane: Lane,
         group: Option<Group>,
-        adds: Vec<Option<Instant>>,
+        added: bool,
         woken: bool,
         forgotten: bool,
     },
@@ -113,16 +113,10 @@ impl Model {
         }
     }
 
-    pub(super) fn add(&mut self, item: &Item<u8>, due: Option<Instant>, now: Instant) {
-        let due = due.filter(|due| *due > now);
+    pub(super) fn add(&mut self, item: &Item<u8>) {
         let order = self.tick();
         let ready = Place::Ready { arrived: order };
         let Some(known) = self.keys.get_mut(&item.key) else {
-            let place = due.map_or(ready, |until| Place::Held {
-                until,
-                order,
-                failure: false,
-            });
             let (lane, group, fingerprint) = (item.lane, item.group.clone(), item.fingerprint);
             self.keys.insert(
                 item.key,
@@ -132,7 +126,7 @@ impl Model {
                     fingerprint,
                     failures: 0,
                     failed: 0,
-                    place,
+                    place: ready,
                 },
             );
             return;
@@ -140,8 +134,8 @@ impl Model {
         let moved = known.lane != item.lane || known.group != item.group;
         (known.lane, known.group) = (item.lane, item.group.clone());
         match &mut known.place {
-            Place::Running { adds, .. } => {
-                adds.push(due);
+            Place::Running { added, .. } => {
+                *added = true;
                 known.fingerprint = item.fingerprint;
             }
             Place::Ready { .. } => {
@@ -150,19 +144,10 @@ impl Model {
                     known.place = ready;
                 }
             }
-            Place::Held { until, failure, .. } => {
-                let (until, failure) = (*until, *failure);
-                let failure = !known.observe(item.fingerprint) && failure;
-                match due {
-                    Some(due) => {
-                        known.place = Place::Held {
-                            until: due.min(until),
-                            order,
-                            failure,
-                        }
-                    }
-                    None if failure => {}
-                    None => known.place = ready,
+            Place::Held { failure, .. } => {
+                let failed = *failure;
+                if known.observe(item.fingerprint) || !failed {
+                    known.place = ready;
                 }
             }
         }
@@ -199,8 +184,8 @@ impl Model {
     pub(super) fn forget(&mut self, key: u8) -> bool {
         match self.keys.get_mut(&key).map(|known| &mut known.place) {
             None => false,
-            Some(Place::Running { adds, forgotten, .. }) => {
-                adds.clear();
+            Some(Place::Running { added, forgotten, .. }) => {
+                *added = false;
                 *forgotten = true;
                 true
             }
@@ -292,7 +277,7 @@ impl Model {
         let place = Place::Running {
             lane: known.lane,
             group: known.group,
-            adds: Vec::new(),
+            added: false,
             woken: false,
             forgotten: false,
         };
@@ -364,28 +349,28 @@ impl Model {
     pub(super) fn finish(&mut self, run: &Run<u8>, verdict: Verdict, now: Instant) {
         let mut known = self.keys.remove(run.key()).expect("a known key");
         let Place::Running {
-            adds, woken, forgotten, ..
+            added,
+            woken,
+            forgotten,
+            ..
         } = known.place.clone()
         else {
             panic!("{run:?} does not run")
         };
-        let at_once = adds.iter().any(Option::is_none);
-        let later = adds.iter().flatten().min().copied();
-        let earliest = |until: Instant| later.map_or(until, |later| later.min(until));
         let (until, failure) = match verdict {
             _ if forgotten || verdict == Verdict::Done => {
                 known.failures = 0;
-                if adds.is_empty() {
+                if !added {
                     return;
                 }
-                (if at_once { now } else { later.unwrap_or(now) }, false)
+                (now, false)
             }
             Verdict::Done | Verdict::Again | Verdict::After(_) => {
-                if !adds.is_empty() {
+                if added {
                     known.observe(known.fingerprint);
                 }
                 match verdict {
-                    Verdict::After(delay) if !at_once && !woken => (earliest(now + delay), false),
+                    Verdict::After(delay) if !added && !woken => (now + delay, false),
                     _ => (now, false),
                 }
             }
@@ -394,22 +379,15 @@ impl Model {
                     Verdict::FailedWith { fingerprint } => fingerprint,
                     _ => run.fingerprint(),
                 };
-                let changed = !adds.is_empty() && known.fingerprint != inputs;
+                let changed = added && known.fingerprint != inputs;
                 if changed {
                     known.failures = 0;
                 } else {
                     known.failures += 1;
                     (known.failed, known.fingerprint) = (inputs, inputs);
                 }
-                let now_again = woken || (changed && at_once);
-                (
-                    if now_again {
-                        now
-                    } else {
-                        earliest(now + run.retry_delay())
-                    },
-                    !changed,
-                )
+                let now_again = woken || changed;
+                (if now_again { now } else { now + run.retry_delay() }, !changed)
             }
         };
         known.place = self.hold_or_ready(until, failure, now);
