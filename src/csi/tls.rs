@@ -213,13 +213,13 @@ pub enum TlsFault {
     #[error("the driver demands a client certificate; put tls.crt and tls.key into the Secret")]
     ClientUnknown,
     /// No HTTP/2.
-    #[error("the server does not agree on HTTP/2 (ALPN h2), so that it is no gRPC server")]
+    #[error("the server does not agree on HTTP/2 (ALPN h2); it is not a gRPC server")]
     NoHttp2,
     /// No TLS.
-    #[error("what answers there speaks no TLS")]
+    #[error("the server does not speak TLS")]
     NotTls,
     /// Closed without a word.
-    #[error("the server hung up during the TLS handshake; its log may say why")]
+    #[error("the server closed the connection during the TLS handshake; its log may say why")]
     HungUp,
     /// Anything else.
     #[error("{0}")]

@@ -215,11 +215,11 @@ pub(super) fn mismatch(work: &Work, expected: &Expectation) {
     let note = match expected.wanted {
         Wanted::Here => format!(
             "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
-             once more"
+             again"
         ),
         Wanted::Gone => format!(
             "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
-             detached once more"
+             detached again"
         ),
     };
     compared(work, expected, Reason::AttachmentMismatch, note);

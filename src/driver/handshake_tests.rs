@@ -102,7 +102,7 @@ async fn each_answer_that_is_none_has_its_reason() {
         (
             mock().rule(Rule::on(Method::GetPluginInfo).drop_connection()),
             Reason::NoGrpc,
-            "speaks no gRPC, or hung up",
+            "does not speak gRPC, or closed the connection",
         ),
     ];
     for (builder, wanted, words) in rows {

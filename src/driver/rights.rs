@@ -11,7 +11,7 @@ pub(super) fn secret(reference: &SecretReference) -> String {
 /// The same of the Secret with the certificates of a connection.
 pub(super) fn certificates(reference: &SecretReference) -> String {
     format!(
-        "{}; {}; the chart makes it for the tls of an AttacherConfig that is in its values",
+        "{}; {}; the chart creates it for the tls of an AttacherConfig that is in its values",
         forbidden(reference),
         rule(reference)
     )
@@ -21,7 +21,7 @@ pub(super) fn certificates(reference: &SecretReference) -> String {
 pub(super) fn missing_secret(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
     format!(
-        "{}; the chart makes it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \
+        "{}; the chart creates it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \
          drivers.NAME.config or attacherConfigs.NAME",
         rule(reference)
     )

@@ -176,7 +176,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
     }
     if let Some(remaining) = facts.leaving {
         let text = format!(
-            "is being deleted and attaches nothing new; waits until {} (spec.deletionPolicy)",
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
             remaining.words()
         );
         let kind = ConditionType::Reconciling;
@@ -248,11 +248,11 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
             busy(Reason::Standby, &text, connected)
         }
         Phase::Queued { after } => {
-            let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
+            let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
             busy(Reason::Draining, &text, connected)
         }
         Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
-        Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
+        Phase::Draining => busy(Reason::Draining, "finishing running calls", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
             (True, Reason::Connecting, "trying to reach the driver"),
@@ -290,7 +290,7 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
         let waiting = match withheld.attachments {
             1 => "1 attachment waits for it".to_owned(),
-            count => format!("{count} attachments wait for Secrets that the driver is not given"),
+            count => format!("{count} attachments wait for Secrets that the driver may not receive"),
         };
         let message = format!("{}; {waiting}", withheld.message);
         return ConditionUpdate::new(kind, false, withheld.reason, message);

@@ -150,7 +150,7 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
         "has no permission to get",
         &place,
         "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [tls-mend], verbs [get]",
-        "the chart makes it for the tls of an AttacherConfig",
+        "the chart creates it for the tls of an AttacherConfig",
     ];
     told(&driver, "Stalled", "True", "SecretForbidden", &forbidden).await?;
     told(&driver, "DriverReachable", "False", "SecretForbidden", &forbidden).await?;
@@ -233,7 +233,7 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
         .fixtures
         .delete_namespaced::<Secret>(NAMESPACE, "tls-keep")
         .await?;
-    let kept = ["the driver answers", "last good certificates", "is not there"];
+    let kept = ["the driver answers", "last valid certificates", "does not exist"];
     told(&driver, "DriverReachable", "True", "Connected", &kept).await?;
     driver.mock.drop_connections();
     asked(&driver, 2).await?;

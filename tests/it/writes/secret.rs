@@ -234,7 +234,7 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
         .message
         .unwrap_or_default();
     let text = "the volume names Secret unlisted-ns/publish-secret, which spec.publishSecrets of AttacherConfig unlisted-b does \
-                not list; if driver unlisted-b.csi.test may be given this Secret, add {namespace: unlisted-ns, names: \
+                not list; if driver unlisted-b.csi.test may receive this Secret, add {namespace: unlisted-ns, names: \
                 [publish-secret]}";
     assert_eq!(message, text);
     let parts = [text, "1 attachment waits"];
