@@ -39,17 +39,12 @@ fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
 
 /// Makes one attempt with two calls, one of which fails; returns the ids of the root.
 fn trace_an_attempt(tracer: &Tracer, start: SystemTime) -> (String, String) {
-    let names: [Attribute<'_>; 2] = [
-        (attr::CSI_PLUGIN_NAME, "driver.example".into()),
-        (attr::ATTEMPT, 2i64.into()),
-    ];
     let mut root = tracer.open(Opening {
         start: Some(start),
         ..Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer)
     });
-    for (key, value) in names {
-        root.set(key, value);
-    }
+    root.set(attr::CSI_PLUGIN_NAME, "driver.example");
+    root.set(attr::ATTEMPT, 2i64);
     root.set(attr::ATTEMPT, 3i64);
     root.set(attr::QUEUE_WAIT, Duration::from_millis(500));
     root.set(attr::READ_ONLY, true);
