@@ -140,7 +140,7 @@ async fn a_driver_that_accepts_nobody_any_more_is_told() {
     }
     let error = dial(&path).await;
     assert!(matches!(error, DialError::Busy { .. }), "{error}");
-    assert!(error.to_string().contains("does the driver hang?"), "{error}");
+    assert!(error.to_string().contains("is the driver hanging?"), "{error}");
 }
 
 /// User, group, and further groups.

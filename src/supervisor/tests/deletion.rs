@@ -80,7 +80,7 @@ fn what_is_waited_for_is_told() {
         let volumes = volumes.into_iter().map(Into::into).collect();
         let remaining = Remaining { attachments, volumes };
         assert_eq!(remaining.words(), told);
-        assert_eq!(remaining.is_empty(), told.starts_with("it is sure"));
+        assert_eq!(remaining.is_empty(), told.starts_with("the operator has verified"));
     }
 }
 
