@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[schemars(
     inline,
     description = "Minimum level of the log lines of this driver. Omitted: the level of --log-level of the \
-                   operator names. A change is used from the next line on."
+                   operator. A change applies from the next line on."
 )]
 pub enum LogLevel {
     /// What must be looked at.
