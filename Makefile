@@ -70,7 +70,7 @@ soak: programs controlplane sidecar jaeger prometheus helm ## Run the integratio
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	$(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
 
-rbac-docs: need-rust ## Write the table of rights in docs/RBAC.md anew
+rbac-docs: need-rust ## Write the table of permissions in docs/RBAC.md
 	UPDATE=1 $(CARGO) test --quiet --test it rbac::document
 
 # What the suite is given besides the attacher: CONFORMANCE='--run=^detach/ --json=FILE', see --help.
@@ -135,10 +135,10 @@ generate: need-rust ## Write what is made from the code: crds/, the schema of th
 prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from the alerts
 	UPDATE=1 $(CARGO) test --quiet --test it prometheus_rules::the_manifest
 
-kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md anew, by real commands
+kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md, from real commands
 	UPDATE=1 $(CARGO) test --quiet --test it kubectl_docs::the_document
 
-trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md anew, from a real Jaeger
+trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md, from a real Jaeger
 	UPDATE=1 $(CARGO) test --quiet --test it jaeger::document::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
@@ -170,7 +170,7 @@ sbom: image ## Write the bill of materials of the image, in CycloneDX: target/im
 chart: ## Lint the chart, compare what it renders with tests/chart/golden, and look whether wrong values are refused
 	@tests/chart/check
 
-chart-update: ## Accept what the chart renders, and write its README anew
+chart-update: ## Accept what the chart renders, and write its README
 	@tests/chart/check --update
 
 programs: need-rust

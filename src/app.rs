@@ -237,13 +237,13 @@ async fn operate(
     tokio::select! {
         () = signals.next() => {}
         ended = &mut drivers => {
-            error!(?ended, "the supervisor ended by itself");
+            error!(?ended, "the supervisor ended unexpectedly");
             return Ok(ExitCode::FAILURE);
         }
     }
     info!(
         grace_period_seconds = options.shutdown_grace_period.as_secs(),
-        "told to stop; finishing what runs"
+        "stop signal received; finishing running calls"
     );
     stop.cancel();
     Ok(finish(drivers, options.shutdown_grace_period, signals).await)
@@ -326,7 +326,7 @@ async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals)
             Err(error) => error!(%error, "the supervisor failed"),
         },
         () = tokio::time::sleep(grace) => error!("calls were still running at the end of the grace period"),
-        () = signals.next() => error!("told twice to stop; leaving running calls behind"),
+        () = signals.next() => error!("second stop signal received; exiting with calls still running"),
     }
     abort.abort();
     ExitCode::FAILURE

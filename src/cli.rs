@@ -12,8 +12,8 @@ use crate::app::{Cluster, ProcessOptions, SecureMetrics};
 use crate::inspector;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
-const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver in \
-                            place of that sidecar; -csi-address=x -help tells its flags.";
+const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver instead \
+                            of that sidecar; -csi-address=x -help prints its flags.";
 
 const LONGEST_TTL: Duration = Duration::from_mins(10);
 
@@ -21,7 +21,7 @@ const LONGEST_TTL: Duration = Duration::from_mins(10);
 #[derive(Clone, Debug, Parser)]
 #[command(name = "csi-attacher-operator", version, about, after_help = DROP_IN_HELP)]
 pub struct Cli {
-    /// What to do; runs the operator when nothing is said.
+    /// Command to run; without one the operator starts.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of the operator.
@@ -32,7 +32,7 @@ pub struct Cli {
 /// What else the binary can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Print the CustomResourceDefinition of AttacherConfig as YAML.
+    /// Print the CRD of AttacherConfig as YAML.
     Crd,
 }
 
@@ -48,39 +48,39 @@ pub struct Options {
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
-    /// Address at which the metrics are served by TLS, to who shows a bearer token whose owner may get their path (TokenReview and
-    /// SubjectAccessReview); --http-endpoint serves none then.
+    /// Address at which the metrics are served over TLS, to clients whose bearer token may get their path (TokenReview and
+    /// SubjectAccessReview); --http-endpoint then serves none.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, requires = "metrics_tls_cert_file")]
     pub metrics_secure_endpoint: Option<SocketAddr>,
-    /// Certificate of --metrics-secure-endpoint, with those that lead to its authority, as PEM; read again when it changes.
+    /// Certificate of --metrics-secure-endpoint, with its intermediate certificates, as PEM; read again when it changes.
     #[arg(long, value_name = "FILE", requires_all = ["metrics_secure_endpoint", "metrics_tls_key_file"])]
     pub metrics_tls_cert_file: Option<PathBuf>,
     /// Private key of that certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "metrics_tls_cert_file")]
     pub metrics_tls_key_file: Option<PathBuf>,
-    /// How long it counts, without asking the API server again, that a token may read the metrics; 10m at most.
+    /// How long a positive authorization of a token to read the metrics is cached; at most 10m.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_short_duration)]
     pub metrics_authorization_ttl: Duration,
     /// Log level, or a filter such as "info,csi_attacher_operator::driver=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "LOG_LEVEL")]
     pub log_level: String,
-    /// Form of the log lines.
+    /// Format of the log lines.
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "LOG_FORMAT")]
     pub log_format: Format,
-    /// How long a request to the API server may take.
+    /// Timeout of a request to the API server.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub kube_api_timeout: Duration,
     /// How long running calls may take to finish after SIGTERM. Set the pod's terminationGracePeriodSeconds above it.
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
-    /// How long an attach or detach may take, or an attachment stay without its node, volume or driver, before that is
-    /// told as a finding.
+    /// How long an attach or detach may take, or an attachment may lack its node, volume or driver, before it is
+    /// reported as a finding.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub stuck_after: Duration,
-    /// How often attachments are looked at for findings.
+    /// Interval between scans of the attachments for findings.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub inspection_interval: Duration,
-    /// Name of this replica in Leases and in the status of AttacherConfigs; the pod's name by default, else that of the host.
+    /// Name of this replica in Leases and in the status of AttacherConfigs. Default: the pod's name, else the host name.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub identity: Option<String>,
 }

@@ -22,7 +22,7 @@ pub(crate) fn private_key(text: &[u8], provider: &CryptoProvider) -> Result<Priv
     let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| problem("private key", text, &error))?;
     match provider.key_provider.load_private_key(key.clone_key()) {
         Ok(_) => Ok(key),
-        Err(_) => Err("is no RSA, ECDSA or Ed25519 key that can be used".to_owned()),
+        Err(_) => Err("is not an RSA, ECDSA or Ed25519 key that can be used".to_owned()),
     }
 }
 

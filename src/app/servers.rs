@@ -95,7 +95,7 @@ impl Servers {
         };
         info!(
             address = %secure.endpoint,
-            "metrics are served by TLS to who may get the nonResourceURL {}", state.path
+            "metrics are served over TLS to clients that may get the nonResourceURL {}", state.path
         );
         self.tasks
             .spawn(serve_secure(listener, state, certificates, stopped.clone()));

@@ -12,39 +12,39 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FLAGS.md");
 const HEAD: &str = "\
 # Flags, environment, exit codes
 
-<!-- Made from src/cli.rs and src/dropin by `make generate`; do not edit. What is prose here stands in src/cli/document_tests.rs. -->
+<!-- Generated from src/cli.rs and src/dropin by `make generate`; do not edit. The prose is in src/cli/document_tests.rs. -->
 
-What an AttacherConfig can say is not said by a flag: [FIELDS](FIELDS.md). Durations are Go's, such as `90s` or `1m30s`.
+Settings of a driver are not flags, but fields of its AttacherConfig: [FIELDS](FIELDS.md). Durations have Go's format, such as `90s` or `1m30s`.
 
 ## The operator
 
-`csi-attacher-operator [FLAGS]`. A flag comes before its environment variable, and that before the default. In the chart,
-`extraArgs` adds flags and `extraEnv` variables; many flags have a value of their own there.
+`csi-attacher-operator [FLAGS]`. A flag overrides its environment variable, and the variable overrides the default. In the chart,
+`extraArgs` adds flags and `extraEnv` adds variables; many flags have a value of their own there.
 
 ";
 
 const DROP_IN: &str = "
-## In the place of the sidecar
+## Drop-in mode
 
-With `--csi-address`, or any other flag that only the external-attacher sidecar has, the program serves one driver in the
-sidecar's place and reads its flags as the sidecar does, with one dash or two. [DROP-IN](DROP-IN.md) tells what each means in
-full, and what is different.
+With `--csi-address`, or any other flag that only the external-attacher sidecar has, the program serves one driver instead of
+the sidecar and parses its flags as the sidecar does, with one dash or two. [DROP-IN](DROP-IN.md) describes each flag in
+full, and the differences.
 
 ";
 
 const ENVIRONMENT: &str = "
 ## Environment
 
-The variables of traces, `OTEL_*` among them, are in [TELEMETRY-ENVIRONMENT](TELEMETRY-ENVIRONMENT.md). Besides:
+The variables of traces, `OTEL_*` among them, are in [TELEMETRY-ENVIRONMENT](TELEMETRY-ENVIRONMENT.md). The others are:
 
 | Variable | Read by | Meaning |
 |---|---|---|
-| `KUBECONFIG` | the operator | kubeconfig where `--kubeconfig` is not given. Not looked at in the place of the sidecar |
+| `KUBECONFIG` | the operator | kubeconfig if `--kubeconfig` is not given. Ignored in drop-in mode |
 | `KUBERNETES_SERVICE_HOST` | both | address of the API server, with the ServiceAccount that the kubelet mounts; set by the kubelet in every pod |
 | `KUBERNETES_SERVICE_PORT` | both | port of the API server; set by the kubelet in every pod |
-| `POD_NAMESPACE` | both | namespace of the Leases where none is named; without it that of the ServiceAccount, else `default`. Also on spans |
-| `POD_NAME` | both | the operator's name in Leases and in the status (`--identity`). In the place of the sidecar only on spans: the Lease has \
-the host name there, as the sidecar's |
+| `POD_NAMESPACE` | both | default namespace of the Leases; without it the namespace of the ServiceAccount, else `default`. Also on spans |
+| `POD_NAME` | both | the operator's name in Leases and in the status (`--identity`). In drop-in mode only on spans: the Lease then has \
+the host name, as with the sidecar |
 | `POD_UID` | both | on spans |
 | `NODE_NAME` | both | on spans |
 | `LOG_LEVEL` | the operator | `--log-level` |
@@ -54,14 +54,14 @@ the host name there, as the sidecar's |
 
 | Code | When |
 |---|---|
-| 0 | it was told to stop (SIGTERM, SIGINT) and all running calls had ended and were recorded; `--help`, `--version`, `crd` |
-| 1 | it cannot start (no cluster is configured, the kubeconfig cannot be read, the address of `--http-endpoint` is taken, a log \
-filter is wrong); or it ended with calls still running, at the end of `--shutdown-grace-period` or at a second signal; or by a \
-fault of its own |
-| 2 | a flag that does not exist, or a value of the wrong form; the message names it |
+| 0 | it received SIGTERM or SIGINT, and all running calls had ended and were recorded; `--help`, `--version`, `crd` |
+| 1 | it cannot start (no cluster is configured, the kubeconfig cannot be read, the address of `--http-endpoint` is in use, a log \
+filter is invalid); or it ended with calls still running, at the end of `--shutdown-grace-period` or at a second signal; or because of a \
+bug |
+| 2 | an unknown flag, or a value of the wrong form; the message names it |
 
-An API server or a driver that cannot be reached, a missing CustomResourceDefinition, a lost Lease and an AttacherConfig that
-cannot be used do not end the process: it says so and tries again.
+An unreachable API server or driver, a missing CRD, a lost Lease and an invalid AttacherConfig do not end the process: it reports
+the problem and retries.
 ";
 
 /// A flag with its value's name, as people write it.

@@ -70,7 +70,7 @@ pub enum DialError {
         socket: Option<FileFacts>,
     },
     /// The driver does not accept the connections that wait already.
-    #[error("{address}: so many connections wait there that no further one is taken; does the driver hang?")]
+    #[error("{address}: the listen queue is full; is the driver hanging?")]
     Busy {
         /// The socket.
         address: String,

@@ -149,7 +149,7 @@ impl Barrier {
             "its mode allows that, so something else forbids it: SELinux or AppArmor on the node (podSecurityContext.seLinuxOptions)"
                 .to_owned()
         } else if class == OWNER {
-            format!("{made_so} (its umask takes the right away)")
+            format!("{made_so} (its umask removes the permission)")
         } else if class == GROUP && allows(OWNER) {
             format!("{made_so} (umask 0007), or run the operator as its owner ({as_owner})")
         } else if class == OTHERS && allows(GROUP) {
@@ -268,7 +268,7 @@ pub(super) fn something_else(path: &Path) -> Option<String> {
     } else {
         "name the driver's socket"
     };
-    Some(format!("is {kind} ({facts}) and no socket; {mend} in spec.endpoint"))
+    Some(format!("is {kind} ({facts}) and not a socket; {mend} in spec.endpoint"))
 }
 
 /// In a word; `None` for a socket.

@@ -189,7 +189,7 @@ impl Tls {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TlsFault {
     /// Nobody we trust has signed the driver's certificate.
-    #[error("no authority in ca.crt has signed the driver's certificate; is ca.crt the one of the driver?")]
+    #[error("no CA in ca.crt has signed the driver's certificate; does ca.crt belong to the driver?")]
     UnknownAuthority,
     /// The certificate is for another host.
     #[error(
@@ -206,20 +206,20 @@ pub enum TlsFault {
     Expired(String),
     /// The driver does not accept us.
     #[error(
-        "the driver refused our client certificate ({0}); is tls.crt signed by an authority that the driver trusts, and valid?"
+        "the driver rejected the client certificate of the operator ({0}); is tls.crt valid and signed by a CA that the driver trusts?"
     )]
     ClientRefused(String),
     /// The driver wants to know who we are.
     #[error("the driver demands a client certificate; put tls.crt and tls.key into the Secret")]
     ClientUnknown,
     /// No HTTP/2.
-    #[error("the server does not agree on HTTP/2 (ALPN h2), so that it is no gRPC server")]
+    #[error("the server does not agree on HTTP/2 (ALPN h2); it is not a gRPC server")]
     NoHttp2,
     /// No TLS.
-    #[error("what answers there speaks no TLS")]
+    #[error("the server does not speak TLS")]
     NotTls,
     /// Closed without a word.
-    #[error("the server hung up during the TLS handshake; its log may say why")]
+    #[error("the server closed the connection during the TLS handshake; its log may say why")]
     HungUp,
     /// Anything else.
     #[error("{0}")]

@@ -165,7 +165,7 @@ impl Access {
                 reason: Reason::DriverNameMismatch,
                 message: format!(
                     "the driver at {} calls itself {name:?}, after it had {MOST_NAMES} other names ({}); set spec.driverName of \
-                     AttacherConfig {} to the name that is right",
+                     AttacherConfig {} to the correct name",
                     config.endpoint,
                     names.join(", "),
                     self.name,
@@ -201,7 +201,7 @@ impl Access {
                         publisher.concern(concern(&known));
                         info!(
                             config = &*self.name,
-                            "connected with the new certificates; the old connection is left"
+                            "connected with the new certificates; closing the old connection after its last call"
                         );
                         return reached;
                     }
@@ -227,8 +227,7 @@ impl Access {
 
     fn refused(&self, publisher: &Publisher, obstacle: &Obstacle) {
         let (Obstacle::Unreachable { message, .. } | Obstacle::Stalled { message, .. }) = obstacle;
-        let text =
-            format!("the new certificates do not work, so that the connection of the old ones is kept: {message}");
+        let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
         if publisher.concern(Some(text.clone())) {
             warn!(config = &*self.name, "{text}");
         }
@@ -267,7 +266,7 @@ impl Unreached {
 /// What is wrong with a Secret whose former contents are in use.
 fn concern(known: &Known) -> Option<String> {
     let trouble = known.trouble.as_ref()?;
-    Some(format!("the last good certificates are in use: {}", trouble.message))
+    Some(format!("the last valid certificates are in use: {}", trouble.message))
 }
 
 fn secured(config: &DriverConfig, good: &Good) -> Result<Connection, Obstacle> {
@@ -276,14 +275,14 @@ fn secured(config: &DriverConfig, good: &Good) -> Result<Connection, Obstacle> {
         message,
     };
     let Endpoint::Https { host, port } = &config.endpoint else {
-        return Err(unusable(format!("spec.tls is of no use with {}", config.endpoint)));
+        return Err(unusable(format!("spec.tls cannot be used with {}", config.endpoint)));
     };
     let named = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
     let name = named.unwrap_or(host);
     match Tls::new(good.certificates.clone(), name) {
         Some(tls) => Ok(Connection::secured(host, *port, tls)),
         None => Err(unusable(format!(
-            "{name} is no DNS name and no IP address that a certificate can be for; mend spec.tls.serverName"
+            "{name} is not a DNS name or IP address that a certificate can contain; fix spec.tls.serverName"
         ))),
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn succeeded(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Durati
         Operation::Detach => (Reason::Detached, "detached from"),
     };
     let note = format!(
-        "{}: {verb} node {} in attempt {}, {:.1} s after it was asked for",
+        "{}: {verb} node {} in attempt {}, {:.1} s after it was requested",
         volume(snapshot),
         snapshot.attachment.node,
         attempt.run.attempt(),
@@ -83,11 +83,11 @@ pub(super) fn failed(
         Operation::Detach => "to detach it from",
     };
     let doubt = match reason {
-        Reason::AttachUncertain => "; the driver may still be at it, and the volume may be at the node",
+        Reason::AttachUncertain => "; the call may still be in progress and the volume may be attached",
         _ => "",
     };
     let note = format!(
-        "{}: attempt {} {direction} node {} failed{doubt}; next try in {}: {}",
+        "{}: attempt {} {direction} node {} failed{doubt}; retrying in {}: {}",
         volume(snapshot),
         attempt.run.attempt(),
         snapshot.attachment.node,
@@ -127,7 +127,7 @@ pub(super) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[Pl
 /// NOT_FOUND was taken for success, as the AttacherConfig asks.
 pub(super) fn orphaned(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>, answer: &Failure) {
     let note = format!(
-        "{}: the driver does not find it or node {} (ID {}); taken as detached by spec.orphanPolicy of the \
+        "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
          AttacherConfig: {}",
         volume(snapshot),
         snapshot.attachment.node,
@@ -196,7 +196,7 @@ pub(super) fn vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, what: Vanishe
         ),
     };
     let note = format!(
-        "{}: VolumeAttachment {} vanished while the volume was being attached to node {}; {what}",
+        "{}: VolumeAttachment {} was deleted while the volume was being attached to node {}; {what}",
         volume(snapshot),
         snapshot.attachment.name,
         snapshot.attachment.node
@@ -215,11 +215,11 @@ pub(super) fn mismatch(work: &Work, expected: &Expectation) {
     let note = match expected.wanted {
         Wanted::Here => format!(
             "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
-             once more"
+             again"
         ),
         Wanted::Gone => format!(
             "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
-             detached once more"
+             detached again"
         ),
     };
     compared(work, expected, Reason::AttachmentMismatch, note);

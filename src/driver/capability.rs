@@ -123,7 +123,9 @@ fn words(lost: &Lost<'_>) -> String {
         Err(error) => match error.kind {
             ApiErrorKind::NotFound => format!("there is no CSIDriver {driver}"),
             ApiErrorKind::Forbidden => {
-                format!("CSIDriver {driver} may not be read (allow get on csidrivers.storage.k8s.io)")
+                format!(
+                    "the operator has no permission to read CSIDriver {driver} (allow get on csidrivers.storage.k8s.io)"
+                )
             }
             _ => format!("CSIDriver {driver} cannot be read now"),
         },
@@ -133,9 +135,9 @@ fn words(lost: &Lost<'_>) -> String {
         None => String::new(),
     };
     format!(
-        "driver {driver} does not announce PUBLISH_UNPUBLISH_VOLUME any more, but {mark} {carries} the finalizer {}, so that \
-         volumes may be attached: nothing is attached, detached or released. Check that spec.endpoint ({}) leads to the controller \
-         plugin and not to the node plugin, and that the controller runs with its attach option. {csi_driver}; attachRequired: false \
+        "driver {driver} does not announce PUBLISH_UNPUBLISH_VOLUME any more, but {mark} {carries} the finalizer {}, so \
+         volumes may be attached: no volume is attached, detached or released. Check that spec.endpoint ({}) is the controller \
+         plugin and not the node plugin, and that the controller runs with its attach option. {csi_driver}; attachRequired: false \
          there would end this. If the driver really does not attach any more, confirm it{confirmed}: kubectl annotate attacherconfig \
          {config} {CONFIRM_CAPABILITY_LOST_ANNOTATION}={driver}",
         lost.finalizer,

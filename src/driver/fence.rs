@@ -37,7 +37,7 @@ pub(super) enum CallFailure {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum LeaseLost {
     /// The driver was not asked.
-    #[error("the Lease of the driver is not held any more, so that the call was not sent")]
+    #[error("this replica lost the Lease of the driver; the call was not sent")]
     NotStarted,
     /// The driver may still do what it was asked to, as after a broken connection.
     #[error("the Lease of the driver is over, so that the call was cancelled")]

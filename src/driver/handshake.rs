@@ -138,7 +138,7 @@ fn check_name(name: &str, config: &DriverConfig) -> Result<(), Obstacle> {
         Some(wanted) if wanted != name => Err(Obstacle::Stalled {
             reason: Reason::DriverNameMismatch,
             message: format!(
-                "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; mend spec.endpoint or \
+                "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; fix spec.endpoint or \
                  spec.driverName",
                 config.endpoint
             ),
@@ -156,7 +156,7 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
     };
     let message = if error.transport && reason == Reason::NoGrpc {
         format!(
-            "{}: whatever answers there speaks no gRPC, or hung up: {}",
+            "{}: the listener does not speak gRPC, or closed the connection: {}",
             client.connection().address(),
             error.message
         )
@@ -171,6 +171,6 @@ fn failed(client: &CsiClient, call: &str, error: &CallError) -> Obstacle {
 fn unreachable(reason: Reason, message: &str) -> Obstacle {
     Obstacle::Unreachable {
         reason,
-        message: format!("{message}; trying again every {} s", RETRY.as_secs()),
+        message: format!("{message}; retrying every {} s", RETRY.as_secs()),
     }
 }

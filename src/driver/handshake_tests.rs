@@ -34,7 +34,7 @@ async fn shaken(config: &DriverConfig) -> Result<super::handshake::Handshake, Ob
 fn unreachable(obstacle: Obstacle) -> (Reason, String) {
     match obstacle {
         Obstacle::Unreachable { reason, message } => {
-            assert!(message.ends_with("; trying again every 1 s"), "{message}");
+            assert!(message.ends_with("; retrying every 1 s"), "{message}");
             (reason, message)
         }
         Obstacle::Stalled { reason, message } => panic!("stalled: {reason:?} {message}"),
@@ -102,7 +102,7 @@ async fn each_answer_that_is_none_has_its_reason() {
         (
             mock().rule(Rule::on(Method::GetPluginInfo).drop_connection()),
             Reason::NoGrpc,
-            "speaks no gRPC, or hung up",
+            "does not speak gRPC, or closed the connection",
         ),
     ];
     for (builder, wanted, words) in rows {

@@ -122,7 +122,7 @@ impl Held {
             () = engine.drain() => {}
             () = over => {
                 if queue.drained().now_or_never().is_none() {
-                    tracing::warn!(driver = &*driver, "calls still ran when the Lease was over; they were cut off");
+                    tracing::warn!(driver = &*driver, "the Lease expired while calls were running; the calls were cancelled");
                 }
             }
         }

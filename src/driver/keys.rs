@@ -201,8 +201,8 @@ impl Reader {
 fn missing(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
     format!(
-        "Secret {namespace}/{name} is not there; make it with the key ca.crt, and tls.crt and tls.key if the driver asks \
-         for a client certificate, or mend spec.tls.secretRef"
+        "Secret {namespace}/{name} does not exist; create it with the key ca.crt, and tls.crt and tls.key if the driver asks \
+         for a client certificate, or fix spec.tls.secretRef"
     )
 }
 
@@ -211,6 +211,6 @@ fn unreadable(reference: &SecretReference, error: &ApiError) -> (Reason, String)
         return (Reason::SecretForbidden, rights::certificates(reference));
     }
     let SecretReference { namespace, name } = reference;
-    let message = format!("cannot read Secret {namespace}/{name}: {error}; trying again");
+    let message = format!("cannot read Secret {namespace}/{name}: {error}; retrying");
     (Reason::SecretUnreadable, message)
 }

@@ -85,7 +85,7 @@ impl Observer for QueueMetrics {
             driver = &*self.driver,
             ?key,
             message,
-            "a reconcile panicked; it will be tried again"
+            "a reconcile panicked; it will be retried"
         );
     }
 }

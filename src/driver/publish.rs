@@ -165,7 +165,7 @@ impl Attempt<'_> {
             volumeHandle = place.volume_id,
             nodeID = place.node_id,
             error = answer.err().map(|error| error.to_string()),
-            "took the volume back from where an earlier try may have left it"
+            "unpublished the volume from the node of an earlier attempt"
         );
     }
 

@@ -171,7 +171,7 @@ fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
             VolumeAttachment = &*expected.name,
             volumeHandle = &*expected.handle,
             found = expected.wanted == Wanted::Gone,
-            "the driver lists a volume otherwise than expected"
+            "ListVolumes contradicts the VolumeAttachment"
         );
     }
     let mut events = MOST_EVENTS;
@@ -182,7 +182,7 @@ fn judge(work: &Work, compared: Compared, memory: &mut Memory) {
                 driver = &*work.facts.name,
                 VolumeAttachment = &*expected.name,
                 volumeHandle = &*expected.handle,
-                "the driver lists the volume as expected again"
+                "ListVolumes agrees with the VolumeAttachment again"
             );
             if events > 0 {
                 events -= 1;
@@ -269,7 +269,7 @@ async fn expectations(work: &Work) -> (Vec<Expectation>, Pending) {
                 Err(reason) => {
                     pending.add(&snapshot);
                     let driver = &*work.facts.name;
-                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with what the driver lists");
+                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with ListVolumes");
                 }
             }
         }
@@ -287,7 +287,7 @@ fn force(work: &Work, expected: &Expectation) {
         nodeID = &*expected.node_id,
         attachedStatus = expected.wanted == Wanted::Here,
         found = expected.wanted == Wanted::Gone,
-        "the volume is not where the VolumeAttachment says; putting it right"
+        "the volume is not where the VolumeAttachment says; repairing it"
     );
     let direction = match expected.wanted {
         Wanted::Here => "attach",
@@ -327,7 +327,7 @@ fn report(work: &Work, outcome: Result<Found, ListError>, took: Duration) {
             } else {
                 warn!(
                     driver,
-                    error, "cannot compare the attachments with ListVolumes; trying again"
+                    error, "cannot compare the attachments with ListVolumes; retrying"
                 );
             }
             LastReconcile {

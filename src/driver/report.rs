@@ -326,7 +326,7 @@ pub(super) fn orphaned(attempt: &mut Attempt<'_>, snapshot: &Snapshot, place: Pl
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
         error = answer.message,
-        "the driver does not find the volume or the node; taken as detached by spec.orphanPolicy"
+        "the driver does not find the volume or the node; treated as detached because of spec.orphanPolicy"
     );
 }
 

@@ -11,7 +11,7 @@ pub(super) fn secret(reference: &SecretReference) -> String {
 /// The same of the Secret with the certificates of a connection.
 pub(super) fn certificates(reference: &SecretReference) -> String {
     format!(
-        "{}; {}; the chart makes it for the tls of an AttacherConfig that is in its values",
+        "{}; {}; the chart creates it for the tls of an AttacherConfig that is in its values",
         forbidden(reference),
         rule(reference)
     )
@@ -21,7 +21,7 @@ pub(super) fn certificates(reference: &SecretReference) -> String {
 pub(super) fn missing_secret(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
     format!(
-        "{}; the chart makes it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \
+        "{}; the chart creates it for publishSecrets: [{{namespace: {namespace}, names: [{name}]}}] in its value \
          drivers.NAME.config or attacherConfigs.NAME",
         rule(reference)
     )
@@ -29,7 +29,7 @@ pub(super) fn missing_secret(reference: &SecretReference) -> String {
 
 fn forbidden(reference: &SecretReference) -> String {
     let SecretReference { namespace, name } = reference;
-    format!("the operator may not get Secret {namespace}/{name}")
+    format!("the operator has no permission to get Secret {namespace}/{name}")
 }
 
 fn rule(reference: &SecretReference) -> String {
@@ -55,7 +55,7 @@ mod tests {
         let value = "publishSecrets: [{namespace: storage, names: [publish]}]";
         for (text, value) in [(secret(&reference), value), (certificates(&reference), "tls")] {
             assert!(
-                text.starts_with("the operator may not get Secret storage/publish; "),
+                text.starts_with("the operator has no permission to get Secret storage/publish; "),
                 "{text}"
             );
             assert!(text.contains(rule) && text.contains(value), "{text}");

@@ -137,7 +137,7 @@ impl DriverTask {
         let stalled = matches!(phase, Phase::Stalled { .. });
         if self.status.borrow().phase != phase {
             let (reason, message) = (unreached.obstacle.reason().as_str(), unreached.obstacle.message());
-            warn!(config = &*self.name, reason, message, "cannot work with the driver");
+            warn!(config = &*self.name, reason, message, "cannot serve the driver");
         }
         self.down();
         publisher.phase(phase);
@@ -200,10 +200,7 @@ impl DriverTask {
                 // Renewed: by another driver than it was, so that everything starts over.
                 Event::Stop | Event::Changed | Event::Renewed(_) => return,
                 Event::Deposed => {
-                    self.tell(
-                        &facts.name,
-                        "not the leader any more; working on when the Lease is ours again",
-                    );
+                    self.tell(&facts.name, "lost the Lease; resuming when this replica holds it again");
                     self.drain(publisher, held).await;
                 }
                 Event::CapabilityMissed => {}
@@ -256,7 +253,7 @@ impl DriverTask {
             if let Some(engine) = &held.engine {
                 engine.reconfigure(&config);
             }
-            info!(config = &*self.name, driver, "settings taken over");
+            info!(config = &*self.name, driver, "new settings in use");
             if self.has_other_confirmation(held) {
                 return Event::CapabilityMissed;
             }

@@ -110,7 +110,7 @@ impl DriverTask {
                 config = &*self.name,
                 reason = reason.as_str(),
                 message,
-                "cannot work with the driver"
+                "cannot serve the driver"
             );
         }
         publisher.phase(phase);
@@ -144,7 +144,7 @@ impl DriverTask {
             if held.has_engine_of_another_term() {
                 self.tell(
                     &reached.handshake.plugin.name,
-                    "the Lease was lost meanwhile; what ran in it ends",
+                    "the Lease was lost meanwhile; its running calls end",
                 );
                 self.drain(publisher, held).await;
                 self.announce(&reached.handshake);

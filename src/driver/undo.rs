@@ -105,7 +105,7 @@ async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>)
                 driver,
                 VolumeAttachment = name,
                 volumeHandle = place.volume_id,
-                "the VolumeAttachment vanished while its volume was being attached; detached it again"
+                "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
             );
             announce::vanished(attempt, snapshot, Vanished::Detached);
             return;
@@ -114,7 +114,7 @@ async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>)
             warn,
             attempt.span,
             driver, VolumeAttachment = name, volumeHandle = place.volume_id, %error,
-            next_try_seconds = pause.as_secs(), "cannot detach the volume of a VolumeAttachment that vanished"
+            next_try_seconds = pause.as_secs(), "cannot detach the volume of a deleted VolumeAttachment"
         );
         tokio::time::sleep(pause).await;
         pause *= 2;
@@ -126,7 +126,7 @@ async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>)
         VolumeAttachment = name,
         volumeHandle = place.volume_id,
         nodeID = place.node_id,
-        "gave up: the volume may still be attached though its VolumeAttachment is gone; detach it by hand"
+        "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand"
     );
     announce::vanished(attempt, snapshot, Vanished::Stays);
 }
@@ -167,7 +167,7 @@ async fn confirm(
                 warn,
                 attempt.span,
                 driver = &*attempt.work.facts.name, VolumeAttachment = &**name, %error,
-                next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment is gone"
+                next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment was deleted"
             ),
         }
         if tried + 1 >= TRIES_WHILE_BELIEVED && is_believed() {

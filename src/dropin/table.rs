@@ -113,7 +113,7 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "worker-threads",
         Kind::Value("uint"),
-        "Most ControllerPublishVolume calls in flight, and as many ControllerUnpublishVolume calls.",
+        "Maximum number of ControllerPublishVolume calls in flight, and of ControllerUnpublishVolume calls.",
         |flags| flags.worker_threads.to_string(),
         |flags, value| number(&mut flags.worker_threads, value)
     ),
@@ -127,21 +127,21 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "retry-interval-max",
         DURATION,
-        "Longest wait after a failure.",
+        "Maximum wait after a failure.",
         |flags| go(flags.retry_interval_max),
         |flags, value| span(&mut flags.retry_interval_max, value)
     ),
     sidecar!(
         "reconcile-sync",
         DURATION,
-        "Time between two comparisons of the attachments with what the driver lists.",
+        "Time between two comparisons of the attachments with ListVolumes.",
         |flags| go(flags.reconcile_sync),
         |flags, value| span(&mut flags.reconcile_sync, value)
     ),
     sidecar!(
         "max-entries",
         INT,
-        "Most entries of a page of ListVolumes; 0 means no limit.",
+        "Maximum number of entries in a page of ListVolumes; 0 means no limit.",
         |flags| flags.max_entries.to_string(),
         |flags, value| number(&mut flags.max_entries, value)
     ),
@@ -162,14 +162,14 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "kube-api-burst",
         INT,
-        "Requests that may exceed --kube-api-qps for a moment; means nothing without that flag.",
+        "Requests that may exceed --kube-api-qps for a moment; has no effect without that flag.",
         |flags| flags.kube_api_burst.to_string(),
         |flags, value| number(&mut flags.kube_api_burst, value)
     ),
     sidecar!(
         "leader-election",
         Kind::Boolean,
-        "Work only while holding the driver's Lease.",
+        "Serve the driver only while holding its Lease.",
         nothing,
         |flags, value| boolean(&mut flags.leader_election, value)
     ),
@@ -183,21 +183,21 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "leader-election-lease-duration",
         DURATION,
-        "How long others wait after the last renewal before they take the Lease.",
+        "How long other replicas wait after the last renewal before they acquire the Lease.",
         |flags| go(flags.lease_duration),
         |flags, value| span(&mut flags.lease_duration, value)
     ),
     sidecar!(
         "leader-election-renew-deadline",
         DURATION,
-        "How long the holder tries to renew the Lease before it stops working.",
+        "How long the holder tries to renew the Lease before it stops.",
         |flags| go(flags.renew_deadline),
         |flags, value| span(&mut flags.renew_deadline, value)
     ),
     sidecar!(
         "leader-election-retry-period",
         DURATION,
-        "Time between two tries to take or renew the Lease.",
+        "Interval between attempts to acquire or renew the Lease.",
         |flags| go(flags.retry_period),
         |flags, value| span(&mut flags.retry_period, value)
     ),
@@ -225,7 +225,7 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "logging-format",
         STRING,
-        "Form of the log lines: text or json.",
+        "Format of the log lines: text or json.",
         |_| "text".to_owned(),
         |flags, value| format(flags, value)
     ),
@@ -277,7 +277,7 @@ const FLAGS: &[Flag] = &[
         ..sidecar!(
             "log-level",
             STRING,
-            "Log level or filter; counts more than -v.",
+            "Log level or filter; overrides -v.",
             nothing,
             |flags, value| {
                 flags.log_level = Some(value.to_owned());
@@ -294,7 +294,7 @@ const FLAGS: &[Flag] = &[
         ..sidecar!(
             "kube-api-timeout",
             DURATION,
-            "How long a request to the API server may take.",
+            "Timeout of a request to the API server.",
             |flags| go(flags.kube_api_timeout),
             |flags, value| positive(&mut flags.kube_api_timeout, value)
         )
@@ -325,7 +325,7 @@ const FLAGS: &[Flag] = &[
     without_meaning!(
         "resync",
         DURATION,
-        "Accepted without effect: nothing has to be delivered again.",
+        "Accepted without effect: no object has to be delivered again.",
         |_, value| span(&mut Duration::default(), value)
     ),
     without_meaning!(
@@ -337,7 +337,7 @@ const FLAGS: &[Flag] = &[
     without_meaning!(
         "feature-gates",
         VALUE,
-        "Accepted without effect: what the sidecar's gates switch on is always on.",
+        "Accepted without effect: the features of the sidecar's gates are always on.",
         |_, value| gates(value)
     ),
     without_meaning!("vmodule", VALUE, "Accepted without effect: see -log-level.", |_, _| Ok(
@@ -346,7 +346,7 @@ const FLAGS: &[Flag] = &[
     without_meaning!(
         "log-flush-frequency",
         DURATION,
-        "Accepted without effect: log lines are not held back.",
+        "Accepted without effect: log lines are not buffered.",
         |_, value| span(&mut Duration::default(), value)
     ),
     without_meaning!(

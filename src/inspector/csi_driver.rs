@@ -83,7 +83,7 @@ impl Inspector {
                     ApiErrorKind::NotFound => {}
                     ApiErrorKind::Forbidden => info!(
                         driver = &**name, %error,
-                        "may not read CSIDrivers, so that a missing one is not told; allow get on csidrivers"
+                        "cannot read CSIDrivers: permission get csidrivers is missing; findings about CSIDrivers are off"
                     ),
                     _ => debug!(driver = &**name, %error, "cannot read the CSIDriver"),
                 }

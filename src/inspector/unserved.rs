@@ -108,7 +108,7 @@ impl Look<'_> {
         if self.unserved.told != self.names {
             let drivers = self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             if self.names.is_empty() {
-                info!("no object waits any more for an attacher that nobody runs");
+                info!("no object waits any more for a driver without AttacherConfig");
             } else {
                 warn!(
                     drivers,

@@ -149,7 +149,7 @@ where
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(self.inner.as_mut().poll_frame(context));
         if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
-            return Poll::Ready(Some(Err("the watch was cut off before its time".into())));
+            return Poll::Ready(Some(Err("the watch ended early".into())));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

@@ -256,7 +256,7 @@ impl Candidate {
         let rests = standing.wait_for(|standing| matches!(standing, Standing::Unknown | Standing::Observing { .. }));
         let rests = tokio::time::timeout(self.patience, rests).await;
         if rests.is_err() {
-            tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
+            tracing::warn!(lease = self.lease, "could not release the Lease; it will expire");
         }
         rests.is_ok()
     }
@@ -324,7 +324,7 @@ impl Candidate {
     pub async fn resign(self) {
         self.orders.send_replace(Order::Resign);
         if tokio::time::timeout(self.patience, self.task).await.is_err() {
-            tracing::warn!(lease = self.lease, "could not release the Lease; it runs out by itself");
+            tracing::warn!(lease = self.lease, "could not release the Lease; it will expire");
         }
     }
 }

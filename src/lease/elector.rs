@@ -195,7 +195,7 @@ impl Elector {
                 biased;
                 () = sleep_until(next_look) => {
                     if let Err(error) = self.read().await {
-                        debug!(lease = self.name, error, "cannot look at the Lease; trying again");
+                        debug!(lease = self.name, error, "cannot read the Lease; retrying");
                     }
                 }
                 Some(event) = watched.next() => match event {

@@ -191,7 +191,7 @@ pub(super) async fn follow<K: Reflected>(
                     store.inner.synced.write().broke(K::SLOT);
                 }
                 if !std::mem::replace(&mut broken, true) {
-                    warn!(resource = K::PLURAL, %error, "cannot watch; trying again with backoff");
+                    warn!(resource = K::PLURAL, %error, "cannot watch; retrying with backoff");
                 }
                 check.set_failing(format!("cannot watch {}: {error}", K::PLURAL));
                 continue;
@@ -270,7 +270,7 @@ impl Store {
         let version = version.and_then(|version| version.parse().ok()).map(ResourceVersion);
         // When a list has begun since, the doubt is answered already.
         if version.is_some_and(|version| version < known) && self.newest::<K>() >= known {
-            self.doubt("the API server is at an older version than it had told before");
+            self.doubt("the API server is at an older version than it had reported before");
         }
     }
 

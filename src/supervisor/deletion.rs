@@ -55,7 +55,7 @@ impl Remaining {
             )),
         }
         if parts.is_empty() {
-            "it is sure that nothing is left to detach".to_owned()
+            "the operator has verified that nothing is left to detach".to_owned()
         } else {
             parts.join(" and ")
         }

@@ -38,7 +38,7 @@ impl Supervisor {
                     // Another replica was faster, as often as not.
                     Err(error) => debug!(
                         config = name,
-                        error, "cannot write the metadata of the AttacherConfig; trying again"
+                        error, "cannot write the metadata of the AttacherConfig; retrying"
                     ),
                 }
             })

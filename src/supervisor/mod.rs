@@ -301,7 +301,7 @@ impl Supervisor {
                     Err(error) => {
                         warn!(
                             config = name,
-                            error, "cannot write the status of the AttacherConfig; trying again"
+                            error, "cannot write the status of the AttacherConfig; retrying"
                         );
                     }
                 }

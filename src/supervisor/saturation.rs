@@ -73,7 +73,7 @@ impl Saturation {
     pub fn condition(&self) -> ConditionUpdate {
         let kind = ConditionType::Saturated;
         let Some(reason) = self.reasons().next() else {
-            let message = "no limit of spec.concurrency makes work wait";
+            let message = "no limit of spec.concurrency delays attaches or detaches";
             return ConditionUpdate::new(kind, false, Reason::NotSaturated, message);
         };
         let messages: Vec<String> = self.shown.iter().map(Shortage::message).collect();
@@ -111,7 +111,7 @@ impl Shortage {
             ),
         };
         format!(
-            "{what}; waiting: {}, the longest for {}; raise spec.concurrency.{field} if the storage can do more at once",
+            "{what}; waiting: {}, the longest for {}; raise spec.concurrency.{field} if the storage can handle more in parallel",
             rounded(self.waiting),
             rounded_time(self.oldest)
         )

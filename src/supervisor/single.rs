@@ -55,7 +55,7 @@ fn show(phase: Option<&Phase>, check: &CheckHandle) {
     match phase {
         Some(Phase::Running | Phase::Standby { .. }) => check.set_ready(true),
         Some(Phase::Unreachable { reason, .. } | Phase::Stalled { reason, .. }) => {
-            check.set_failing(format!("cannot work with the driver: {}", reason.as_str()));
+            check.set_failing(format!("cannot serve the driver: {}", reason.as_str()));
         }
         _ => check.set_failing("not connected to the driver yet"),
     }

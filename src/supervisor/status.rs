@@ -177,7 +177,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             ConditionType::Reconciling,
             False,
             problem.reason,
-            "waits for the spec to be mended",
+            "waiting for the spec to be fixed",
         );
         if facts.driver.is_none() {
             replace(
@@ -198,7 +198,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
     }
     if let Some(remaining) = facts.leaving {
         let text = format!(
-            "is being deleted and attaches nothing new; waits until {} (spec.deletionPolicy)",
+            "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
             remaining.words()
         );
         let kind = ConditionType::Reconciling;
@@ -265,16 +265,16 @@ fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
         Phase::Standby { holder } => {
             let text = match holder {
                 Some(holder) => format!("{holder} holds the driver's Lease; this replica is ready to take over"),
-                None => "nobody is known to hold the driver's Lease; trying to take it".to_owned(),
+                None => "the driver's Lease has no known holder; trying to acquire it".to_owned(),
             };
             busy(Reason::Standby, &text, connected)
         }
         Phase::Queued { after } => {
-            let text = format!("the younger AttacherConfig {after} finishes its calls to the same driver");
+            let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
             busy(Reason::Draining, &text, connected)
         }
         Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
-        Phase::Draining => busy(Reason::Draining, "finishing the calls that run", connected),
+        Phase::Draining => busy(Reason::Draining, "finishing running calls", connected),
         Phase::Unreachable { reason, message } => four(
             (False, Reason::DriverUnreachable, message),
             (True, Reason::Connecting, "trying to reach the driver"),
@@ -312,7 +312,7 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
         let waiting = match withheld.attachments {
             1 => "1 attachment waits for it".to_owned(),
-            count => format!("{count} attachments wait for Secrets that the driver is not given"),
+            count => format!("{count} attachments wait for Secrets that the driver may not receive"),
         };
         let message = format!("{}; {waiting}", withheld.message);
         return ConditionUpdate::new(kind, false, withheld.reason, message);
@@ -337,7 +337,7 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
         )
     });
     let message = format!(
-        "{} failed and will be tried again{}",
+        "{} failed and will be retried{}",
         facts.failing,
         last.unwrap_or_default()
     );
@@ -349,7 +349,7 @@ fn consistent(insight: &Summary) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
     let Some(worst) = kinds.peek() else {
-        let text = "attachments fit to their volumes, nodes and the CSIDriver";
+        let text = "attachments agree with their volumes, nodes and the CSIDriver";
         return ConditionUpdate::new(kind, true, Reason::Consistent, text);
     };
     let reason = match worst {

@@ -39,7 +39,7 @@ impl Watched {
     pub(super) fn error(&mut self, error: &watcher::Error) {
         let again = self.broken.replace(Instant::now()).is_some();
         if !again {
-            warn!(%error, "cannot watch attacherconfigs; is the CustomResourceDefinition installed? trying again");
+            warn!(%error, "cannot watch attacherconfigs; is the CRD installed? retrying");
         }
         // An API server makes the storage of a custom resource when it is first asked for one. It may answer the first list
         // and refuse the watch after it (429, "storage is (re)initializing"); the next try, a second later, stands, but tells

@@ -108,7 +108,7 @@ impl Collector {
                     let collector = self.name();
                     let consequence = match self.exporter {
                         Some(_) => "what was read before stays in use",
-                        None => "no spans are sent until that is mended; attaching is not affected",
+                        None => "no spans are sent until that is fixed; attaching is not affected",
                     };
                     tracing::warn!(
                         collector,

@@ -50,7 +50,7 @@ impl TelemetryGuard {
                 (tracer, Self { pipeline, counters })
             }
             Err(error) => {
-                tracing::warn!("{error}; no traces are made");
+                tracing::warn!("{error}; tracing is off");
                 none(counters)
             }
         }

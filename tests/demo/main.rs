@@ -143,7 +143,7 @@ impl Running {
         let operator = Operator::start_with(&cluster.operator_kubeconfig().await?, options)?;
         operator.wait_ready().await?;
         say.line(
-            "csi-attacher-operator is ready, under its ServiceAccount and with the rights of config/rbac.yaml only",
+            "csi-attacher-operator is ready, with its ServiceAccount and only the permissions of config/rbac.yaml",
         );
         if cluster.is_traced() {
             say.line("It is also in group system:monitoring: the API server continues the traces of that group only");
@@ -161,7 +161,7 @@ impl Running {
                 "the operator did not end well on SIGTERM: {status}"
             )));
         }
-        say.line("The operator ended by itself on SIGTERM, with exit code 0.");
+        say.line("The operator exited on SIGTERM, with exit code 0.");
         Ok(())
     }
 }

@@ -4,11 +4,13 @@
 //! `docs/CONTRIBUTING.md` tells what to do when one of them complains.
 
 mod blocks;
+mod glossary;
 mod links;
 mod markdown;
 mod names;
 mod sources;
 mod tables;
+mod words;
 
 use std::collections::BTreeSet;
 

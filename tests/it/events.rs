@@ -64,7 +64,7 @@ async fn each_step_of_an_attach_is_told_on_attachment_volume_and_claim() -> Resu
             "code = ResourceExhausted desc = node is full",
             "Warning",
         ),
-        ("AttachFailed", "next try in 0.", "Warning"),
+        ("AttachFailed", "retrying in 0.", "Warning"),
         ("Attached", "attached to node told-node in attempt 4", "Normal"),
     ] {
         for (object, name) in [

@@ -117,7 +117,7 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
         .wait_for_call(|call| call.volume.as_deref() == Some("lease-3"));
     within("the call", called).await?;
     first.signal("TERM")?;
-    first.wait_for_log("told to stop").await?;
+    first.wait_for_log("stop signal received").await?;
     // This one is for the successor.
     scene.claim("lease-4").await?;
     let lease = scene.holder(Some("second")).await?;

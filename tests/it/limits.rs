@@ -94,7 +94,7 @@ async fn a_full_lane_shows_until_its_limit_is_raised(world: &World, operator: &O
     let driver = silent_driver(world, "full", json!({"attach": 1})).await?;
     assert_eq!(
         saturated(&driver, "False", "NotSaturated", "").await?,
-        "no limit of spec.concurrency makes work wait"
+        "no limit of spec.concurrency delays attaches or detaches"
     );
     claim_all(&driver, 3).await?;
     let message = saturated(&driver, "True", "LaneFull", "waiting: 2").await?;

@@ -154,8 +154,8 @@ fn each_alert_has_its_runbook_and_the_reverse() {
         for heading in [
             "## Symptom",
             "## Meaning",
-            "## What to look at",
-            "## Mend",
+            "## What to check",
+            "## Fix",
             "## When not to worry",
         ] {
             assert!(page.contains(&format!("\n{heading}\n")), "{name}.md has no {heading}");

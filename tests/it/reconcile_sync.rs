@@ -65,7 +65,7 @@ async fn a_volume_that_was_detached_by_hand_is_attached_again() -> Result<()> {
         "PersistentVolume",
         "resync-1",
         "AttachmentMismatch",
-        "it is attached once more",
+        "it is attached again",
     )
     .await?;
     event(

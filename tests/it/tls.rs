@@ -147,10 +147,10 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
     configure(&driver, SERVER).await?;
     let place = format!("{NAMESPACE}/tls-mend");
     let forbidden = [
-        "may not get",
+        "has no permission to get",
         &place,
         "Role in namespace default, apiGroups [\"\"], resources [secrets], resourceNames [tls-mend], verbs [get]",
-        "the chart makes it for the tls of an AttacherConfig",
+        "the chart creates it for the tls of an AttacherConfig",
     ];
     told(&driver, "Stalled", "True", "SecretForbidden", &forbidden).await?;
     told(&driver, "DriverReachable", "False", "SecretForbidden", &forbidden).await?;
@@ -233,14 +233,14 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
         .fixtures
         .delete_namespaced::<Secret>(NAMESPACE, "tls-keep")
         .await?;
-    let kept = ["the driver answers", "last good certificates", "is not there"];
+    let kept = ["the driver answers", "last valid certificates", "does not exist"];
     told(&driver, "DriverReachable", "True", "Connected", &kept).await?;
     driver.mock.drop_connections();
     asked(&driver, 2).await?;
     driver.attach("tls-keep-deleted").await?;
 
     put_secret(&world, "tls-keep", &material(&stranger)?).await?;
-    let refused = ["new certificates do not work", "no authority in ca.crt has signed"];
+    let refused = ["new certificates do not work", "no CA in ca.crt has signed"];
     told(&driver, "DriverReachable", "True", "Connected", &refused).await?;
     driver.attach("tls-keep-refused").await?;
     driver.wait("Ready", "True", None).await?;
@@ -280,7 +280,7 @@ async fn what_tls_fails_over_is_told_and_another_server_name_mends_it() -> Resul
     let mut mixed = material(&stranger)?;
     mixed[0].1 = authority.certificate().to_owned();
     put_secret(&world, "tls-fail", &mixed).await?;
-    reach(&[&place, "refused our client certificate"]).await?;
+    reach(&[&place, "rejected the client certificate of the operator"]).await?;
     told(&driver, "Ready", "False", "DriverUnreachable", &[]).await?;
     put_secret(&world, "tls-fail", &material(&authority)?).await?;
     driver.wait("Ready", "True", None).await?;

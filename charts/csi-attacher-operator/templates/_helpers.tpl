@@ -67,7 +67,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $configs := dict }}
 {{- $defaults := deepCopy .Values.attacherConfigDefaults }}
 {{- if $defaults.publishSecrets }}
-{{- fail "attacherConfigDefaults.publishSecrets: each driver has a list of its own, in drivers.NAME.config or attacherConfigs.NAME" }}
+{{- fail "attacherConfigDefaults.publishSecrets: set it for each driver, in drivers.NAME.config or attacherConfigs.NAME" }}
 {{- end }}
 {{- with .Values.leaderElection }}
 {{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
@@ -77,10 +77,10 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
-{{- fail "drivers.operator: a container of the pod has this name already, give the driver another one" }}
+{{- fail "drivers.operator: the pod already has a container of this name; give the driver another one" }}
 {{- end }}
 {{- if hasKey $configs $name }}
-{{- fail (printf "attacherConfigs.%s and drivers.%s would make one AttacherConfig: put the settings into drivers.%s.config" $name $name $name) }}
+{{- fail (printf "attacherConfigs.%s and drivers.%s would create the same AttacherConfig: put the settings into drivers.%s.config" $name $name $name) }}
 {{- end }}
 {{- $spec := dict "endpoint" (include "csi-attacher-operator.endpoint" (dict "name" $name "driver" $driver)) }}
 {{- with $driver.driverName }}
@@ -101,7 +101,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names, which are empty where it may read all. */}}
 {{- define "csi-attacher-operator.secrets" -}}
 {{- if get .Values "secretAccess" }}
-{{- fail "secretAccess is gone: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/UPGRADE.md)" }}
+{{- fail "secretAccess was removed: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/UPGRADE.md)" }}
 {{- end }}
 {{- $secrets := dict }}
 {{- $whole := list }}

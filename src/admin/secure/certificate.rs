@@ -122,10 +122,10 @@ impl Follower {
                 self.check.set_ready(true);
             }
             Err(error) if self.current.borrow().is_some() => {
-                warn!(%error, "the new certificate of the metrics cannot be used; that before it still is");
+                warn!(%error, "the new certificate of the metrics is invalid; the previous one stays in use");
             }
             Err(error) => {
-                error!(%error, "there is no certificate for the metrics: they are shown to nobody");
+                error!(%error, "there is no certificate for the metrics; rejecting all requests for them");
                 self.check.set_failing(error.to_string());
             }
         }

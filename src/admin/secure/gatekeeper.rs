@@ -85,7 +85,7 @@ impl Judge for ApiServer {
         info!(
             user = who.username,
             path = self.path,
-            "refused the metrics to somebody who may not get that nonResourceURL"
+            "rejected a request for the metrics: its user has no permission to get that nonResourceURL"
         );
         Ok(Verdict::Forbidden)
     }
@@ -93,13 +93,13 @@ impl Judge for ApiServer {
 
 /// The API server's words, in which nothing of the token is to be expected, and nothing of it is left.
 fn fault(resource: &str, error: &ApiError, token: &str) -> Fault {
-    let mend = if error.kind == ApiErrorKind::Forbidden {
+    let fix = if error.kind == ApiErrorKind::Forbidden {
         "; the ClusterRole of the operator needs the verb create on it (metrics.secure.enabled in the chart)"
     } else {
         ""
     };
     let said = error.message.replace(token, "...");
-    Fault(format!("cannot create {resource}: {said}{mend}"))
+    Fault(format!("cannot create {resource}: {said}{fix}"))
 }
 
 /// How a request is to be answered.
@@ -256,7 +256,7 @@ impl Memory {
         let now = Instant::now();
         let repeated = |(said, at): &(Fault, Instant)| *said == fault && now < *at + SAID_EVERY;
         if !self.said.as_ref().is_some_and(repeated) {
-            warn!(error = %fault, "metrics are shown to nobody whose token is not known yet");
+            warn!(error = %fault, "cannot review tokens; rejecting metrics requests with unknown tokens");
             self.said = Some((fault, now));
         }
     }

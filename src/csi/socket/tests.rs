@@ -140,7 +140,7 @@ async fn a_driver_that_accepts_nobody_any_more_is_told() {
     }
     let error = dial(&path).await;
     assert!(matches!(error, DialError::Busy { .. }), "{error}");
-    assert!(error.to_string().contains("does the driver hang?"), "{error}");
+    assert!(error.to_string().contains("is the driver hanging?"), "{error}");
 }
 
 /// User, group, and further groups.
@@ -214,7 +214,7 @@ const DENIED: [Denied; 11] = [
         false,
         file(65532, 65532, 0o500),
         POD,
-        &["mode 0660 (its umask takes the right away)"],
+        &["mode 0660 (its umask removes the permission)"],
     ),
     (
         "a mode that allows it",

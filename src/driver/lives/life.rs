@@ -19,7 +19,7 @@ use crate::telemetry::trace::{Opening, Span, Tracer};
 use crate::telemetry::{Identity, SpanContext, SpanKind};
 
 pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its volume was attached";
-pub(super) const VANISHED: &str = "the VolumeAttachment vanished before the driver said that its volume is detached";
+pub(super) const VANISHED: &str = "the VolumeAttachment was deleted before the driver confirmed the detach";
 pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
 
 /// How an attempt ended.

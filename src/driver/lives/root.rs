@@ -80,7 +80,7 @@ impl Life {
         match outcome {
             Outcome::Succeeded => {}
             Outcome::Aborted(why) => span.fail(kind, why),
-            Outcome::Continued => span.fail(kind, "not done yet; goes on in the trace that this one is linked to"),
+            Outcome::Continued => span.fail(kind, "not complete yet; continues in the linked trace"),
         }
     }
 }

@@ -278,7 +278,7 @@ fn help_names_every_flag_with_its_default() {
     for line in [
         "  -csi-address string\n",
         "The driver's socket: an absolute path or unix:///path. (default /run/csi/socket)\n",
-        "Longest wait after a failure. (default 5m0s)\n",
+        "Maximum wait after a failure. (default 5m0s)\n",
         "  -leader-election\n",
         "  -v int\n",
     ] {

@@ -131,7 +131,7 @@ impl Elector {
                 Some(Term::new(self.campaign.clock.clone(), timing, taken))
             }
             Err(error) => {
-                warn!(lease = self.name, error, "cannot take the Lease; trying again");
+                warn!(lease = self.name, error, "cannot take the Lease; retrying");
                 self.wait_for();
                 None
             }

@@ -73,7 +73,7 @@ impl Elector {
         match renewed {
             Ok(renewed) => Renewal::Done(renewed),
             Err(error) => {
-                warn!(lease = self.name, error, "cannot renew the Lease; trying again");
+                warn!(lease = self.name, error, "cannot renew the Lease; retrying");
                 Renewal::Failed
             }
         }

@@ -114,7 +114,7 @@ impl Elector {
         let text = format!(
             "the operator may not work with Lease {namespace}/{name}: {answer}; its ServiceAccount needs, by a Role in \
              namespace {namespace}, apiGroups [coordination.k8s.io], resources [leases], verbs [get, list, watch, create, \
-             update]; the chart makes it for its own namespace and for each that leaderElection.namespace of an entry of \
+             update]; the chart creates it for its own namespace and for each that leaderElection.namespace of an entry of \
              attacherConfigs, or of the config of one of drivers, names"
         );
         self.refusal.send_if_modified(|known| {

@@ -83,7 +83,7 @@ impl PlaceChange {
                 Err(error) => {
                     warn!(
                         lease = self.lease,
-                        error, "cannot find out whether a former place of the Lease is in use; trying again"
+                        error, "cannot find out whether a former place of the Lease is in use; retrying"
                     );
                     (None, None)
                 }

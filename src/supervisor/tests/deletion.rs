@@ -67,7 +67,7 @@ fn the_finalizer_is_there_while_it_is_needed() {
 #[test]
 fn what_is_waited_for_is_told() {
     for (attachments, volumes, told) in [
-        (0, vec![], "it is sure that nothing is left to detach"),
+        (0, vec![], "the operator has verified that nothing is left to detach"),
         (1, vec![], "1 VolumeAttachment is detached"),
         (7, vec![], "7 VolumeAttachments are detached"),
         (0, vec!["a"], "1 PersistentVolume that is being deleted (a) is released"),
@@ -80,7 +80,7 @@ fn what_is_waited_for_is_told() {
         let volumes = volumes.into_iter().map(Into::into).collect();
         let remaining = Remaining { attachments, volumes };
         assert_eq!(remaining.words(), told);
-        assert_eq!(remaining.is_empty(), told.starts_with("it is sure"));
+        assert_eq!(remaining.is_empty(), told.starts_with("the operator has verified"));
     }
 }
 

@@ -18,15 +18,15 @@ const HEAD: &str = "\
 
 <!-- Made from the types under crates/model/src/api by `make generate`; do not edit. -->
 
-Every field of `attacherconfigs.attacher.csi.dev`, version `v1alpha1`, cluster-scoped, short name `atc`. `kubectl explain
-attacherconfig.spec --recursive` tells the same on a cluster; [ATTACHERCONFIG](ATTACHERCONFIG.md) shows the object at work.
+This page lists every field of `attacherconfigs.attacher.csi.dev`, version `v1alpha1`, cluster-scoped, short name `atc`. `kubectl explain
+attacherconfig.spec --recursive` prints the same on a cluster; [ATTACHERCONFIG](ATTACHERCONFIG.md) shows the object in use.
 
-* **Default** is what the API server fills in. A field without one is left out of what is stored.
-* **Rules**: what the API server refuses is named with the field and these words. The operator checks the same once more, for
-  objects that came around the API server's checks.
-* **Change**: `hot` is taken over without a reconnect, `new start` lets the calls of this driver end, releases its Lease and
-  connects anew. No change touches another driver. [When a change is used](ATTACHERCONFIG.md#when-a-change-is-used) says from
-  when on.
+* **Default** is the value that the API server sets. A field without one is not stored.
+* **Rules**: the API server rejects an invalid value with the name of the field and this message. The operator checks the same again, for
+  objects that bypassed the checks of the API server.
+* **Change**: `hot` is applied without a reconnect, `restart` lets the calls of this driver end, releases its Lease and
+  reconnects. No change affects another driver. [When a change is used](ATTACHERCONFIG.md#when-a-change-is-used) has the details
+  for each field.
 
 ";
 
@@ -218,7 +218,7 @@ fn change(spec: &Value, field: &Field<'_>) -> &'static str {
     let steps = steps(&running, &wishes([&after]));
     match steps.as_slice() {
         [] | [(_, Step::Reload(_))] => "hot",
-        [(_, Step::Restart(_))] => "new start",
+        [(_, Step::Restart(_))] => "restart",
         other => panic!("{}: {other:?}", field.path),
     }
 }
@@ -251,8 +251,8 @@ fn document() -> Result<String, std::fmt::Error> {
     }
     writeln!(
         text,
-        "\n## status\n\nWritten by the operator alone, by server-side apply in the name `csi-attacher-operator`, by the replica that \
-         leads the driver.\n\n| Field | Type | Meaning |\n|---|---|---|"
+        "\n## status\n\nOnly the operator writes it: the leader of the driver, by server-side apply with the field manager \
+         `csi-attacher-operator`.\n\n| Field | Type | Meaning |\n|---|---|---|"
     )?;
     for field in of_part(&version, "status") {
         let description = field.schema["description"].as_str().unwrap_or_default();
@@ -302,7 +302,7 @@ fn changes_are_told_apart() {
         row.unwrap_or_else(|| panic!("{field} has no row")).to_owned()
     };
     for cold in ["endpoint", "driverName", "tls.serverName", "leaderElection.retryPeriod"] {
-        assert!(row(cold).contains("| new start |"), "{}", row(cold));
+        assert!(row(cold).contains("| restart |"), "{}", row(cold));
     }
     for hot in [
         "publishSecrets",

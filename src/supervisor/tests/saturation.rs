@@ -84,17 +84,17 @@ async fn each_limit_has_its_reason() {
 /// Figures of twelve seconds after `start`, with the reason and the message for them.
 fn rows(start: Instant) -> [(Stats<AttacherKey>, &'static str, String); 7] {
     let none = || lane(0, 0, start);
-    let raise = "if the storage can do more at once";
+    let raise = "if the storage can handle more in parallel";
     [
         (
             stats(none(), none()),
             "NotSaturated",
-            "no limit of spec.concurrency makes work wait".to_owned(),
+            "no limit of spec.concurrency delays attaches or detaches".to_owned(),
         ),
         (
             stats(lane(5, 0, start), none()),
             "NotSaturated",
-            "no limit of spec.concurrency makes work wait".to_owned(),
+            "no limit of spec.concurrency delays attaches or detaches".to_owned(),
         ),
         (
             stats(lane(5, 3, start), none()),

@@ -246,7 +246,7 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     );
     assert_eq!(
         healthy.message,
-        "3 failed and will be tried again; the last one: detach of csi-1: disk is busy"
+        "3 failed and will be retried; the last one: detach of csi-1: disk is busy"
     );
     let counts = status.attachments.unwrap();
     assert_eq!((counts.attached, counts.pending, counts.failing), (4, 3, 3));

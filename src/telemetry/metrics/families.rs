@@ -54,7 +54,7 @@ impl OperationFamilies {
             "csi_attacher_operation_e2e_seconds",
             "Time from the request of an attach or detach to its end, all attempts included",
         );
-        let help = "Attempts an attach or detach took to its end";
+        let help = "Number of attempts of an attach or detach";
         let attempts = per_driver(registry, "csi_attacher_operation_attempts", help, || {
             Histogram::new(ATTEMPTS)
         });
@@ -120,7 +120,7 @@ impl ReconcileFamilies {
         });
         let name = "csi_attacher_reconcile_sync_mismatches_total";
         let help =
-            "VolumeAttachments of which the driver listed otherwise, in all comparisons, by what would put them right";
+            "VolumeAttachments that contradicted ListVolumes, in all comparisons, by the operation that repairs them";
         let all_mismatches = per_driver(registry, name, help, SuffixedCounter::default);
         let mut counter = |name, help| {
             per_driver(
@@ -131,7 +131,8 @@ impl ReconcileFamilies {
             )
         };
         let passes = counter("passes", "Comparisons of the attachments with what the driver lists");
-        let help = "Attaches and detaches that were made once more because the driver listed the volume otherwise twice in a row";
+        let help =
+            "Attaches and detaches that were repeated because ListVolumes contradicted the attachment twice in a row";
         let forced = counter("forced", help);
         let help =
             "Comparisons that did not come to their end, by gRPC status code or by what was wrong with the pages";
@@ -146,7 +147,7 @@ impl ReconcileFamilies {
         };
         let volumes = gauge("volumes", "Volumes that the driver listed in the last comparison");
         let pages = gauge("pages", "Pages of ListVolumes that the last comparison took");
-        let help = "VolumeAttachments of which the driver listed otherwise in the last comparison";
+        let help = "VolumeAttachments that contradicted ListVolumes in the last comparison";
         let mismatches = gauge("mismatches", help);
         let help = "Volumes that the driver listed at nodes of this cluster in the last two comparisons and no VolumeAttachment names";
         let without_attachment = gauge("without_attachment", help);

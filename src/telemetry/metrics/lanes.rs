@@ -11,7 +11,7 @@ use super::family::DriverFamily;
 /// What waits and what runs in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneGauges {
-    /// Attachments that are ready and wait for their turn.
+    /// Attachments that are ready and queued.
     pub waiting: usize,
     /// How long the first of them waits.
     pub oldest_waiting: Option<Duration>,
@@ -32,24 +32,21 @@ pub(super) struct LaneFamilies {
 
 impl LaneFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let help = "Seconds that the first of the attachments waits that are ready and wait for their turn";
+        let help = "Seconds that the oldest ready attachment has been queued";
         let name = "csi_attacher_lane_oldest_waiting_seconds";
         let oldest_waiting = per_driver(registry, name, help, FloatGauge::default);
         let mut gauge = |name, help| per_driver(registry, name, help, Gauge::default);
         Self {
             oldest_waiting,
-            waiting: gauge(
-                "csi_attacher_lane_waiting",
-                "Attachments that are ready and wait for their turn",
-            ),
+            waiting: gauge("csi_attacher_lane_waiting", "Attachments that are ready and queued"),
             in_flight: gauge("csi_attacher_lane_in_flight", "Attachments that are worked on"),
             limit: gauge(
                 "csi_attacher_lane_limit",
-                "Attachments that may be worked on at once; 0 is no limit",
+                "Maximum number of attachments in progress in parallel; 0 is no limit",
             ),
             saturated: gauge(
                 "csi_attacher_saturated",
-                "Whether a limit of spec.concurrency makes work wait, by the reason of the condition Saturated",
+                "1 while a limit of spec.concurrency delays attaches or detaches, by the reason of the condition Saturated",
             ),
         }
     }

@@ -31,7 +31,7 @@ impl RestFamilies {
         let help = "Number of HTTP requests to the API server by status code, method and host";
         registry.register("rest_client_requests", help, requests.clone());
         let retries = Family::<Labels, Counter>::default();
-        let help = "Number of requests made once more as the API server asked, by its status code, verb and host";
+        let help = "Number of requests retried as the API server asked, by its status code, verb and host";
         registry.register("rest_client_request_retries", help, retries.clone());
         let new: fn() -> Exemplified = || Exemplified::new(REST_SECONDS.into_iter());
         let duration = Family::new_with_constructor(new);
@@ -61,7 +61,7 @@ pub(super) struct LeaseFamilies {
 impl LeaseFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let status = Family::<Labels, Gauge>::default();
-        let help = "Whether the lease of this name is held: 1 by this process, 0 not";
+        let help = "1 when this process holds the Lease of this name, else 0";
         registry.register("leader_election_master_status", help, status.clone());
         let slow_path = Family::<Labels, Counter>::default();
         let help = "Total number of renewals of a lease that had to read it first";

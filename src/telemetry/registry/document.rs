@@ -7,14 +7,14 @@ use super::model::{Level, Registry, Source, SpanKind, Use, ValueType};
 const HEAD: &str = "\
 # Spans and attributes
 
-<!-- Made from src/telemetry/registry.yaml by `make generate`; do not edit. -->
+<!-- Generated from src/telemetry/registry.yaml by `make generate`; do not edit. -->
 
-Everything that the operator sends as traces. A test receives all of it from a real operator and holds it against the same
-registry. How traces are switched on, and how to find one, is told elsewhere; here is what they are made of.
+This page lists all spans and attributes that the operator sends. A test receives them from a real operator and compares them with the
+same registry. [TRACING](TRACING.md) explains how to enable traces and how to find one.
 
 Strings are free of control characters and at most 4096 bytes long (`OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` and
 `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT` change that). Secrets, their key names, volume contexts and the values of publish
-contexts are on no span. The status of a span is Error with `error.type` and the driver's words, or unset.
+contexts are on no span. The status of a span is Error with `error.type` and the driver's message, or unset.
 
 ";
 

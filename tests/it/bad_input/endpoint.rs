@@ -69,7 +69,7 @@ async fn each_kind_of_wrong_endpoint_is_told_and_the_others_work_meanwhile() -> 
         apply_config(&world.client, short, spec).await?;
         let config = wait_condition(&world.client, short, "DriverReachable", "False", Some(reason)).await?;
         let text = message(&config, "DriverReachable");
-        assert!(text.ends_with("; trying again every 1 s"), "{short}: {text}");
+        assert!(text.ends_with("; retrying every 1 s"), "{short}: {text}");
         if reason != "Timeout" {
             let path = world.socket(short).display().to_string();
             assert!(text.contains(&path), "{short}: {text}");

@@ -178,7 +178,7 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
             false,
         ),
         (
-            "no gRPC",
+            "does not speak gRPC",
             || {
                 Answer::Http(answer(
                     "text/html",

@@ -235,7 +235,7 @@ async fn what_is_no_grpc_server_is_told() -> Result<()> {
     apply_config(&world.client, "nogrpc-old", world.spec("nogrpc-old", &hasty())).await?;
     for short in ["nogrpc-page", "nogrpc-old"] {
         let text = message(&world, short, "DriverReachable", "False", "NoGrpc").await?;
-        assert!(text.contains("speaks no gRPC"), "{short}: {text}");
+        assert!(text.contains("does not speak gRPC"), "{short}: {text}");
     }
     let good = world.driver("nogrpc-good", json!({})).await?;
     good.attach("nogrpc-beside").await.map(drop)

@@ -42,7 +42,7 @@ fn documented() -> Families {
                 "controller-runtime",
                 "Go client",
                 "KEP-5915",
-                "ours"
+                "csi-attacher-operator"
             ]
             .contains(&cells[4]),
             "{line}"

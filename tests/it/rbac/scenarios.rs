@@ -80,49 +80,49 @@ macro_rules! rows {
 
 /// A row for each right that the chart renders, whatever the values.
 pub const ROWS: &[Row] = rows! {
-    "ClusterRole /events:create", "tell on attachments, volumes, claims and AttacherConfigs what happened"
+    "ClusterRole /events:create", "record Events on VolumeAttachments, PVs, PVCs and AttacherConfigs"
         => what_happens_is_told_as_an_event;
-    "ClusterRole /events:patch", "count what happens again on the event that is there"
+    "ClusterRole /events:patch", "count repeated Events on the existing Event"
         => what_happens_again_is_counted, long = true;
-    "ClusterRole /persistentvolumes:get", "attach a volume that the watch is late with; look again after a write from a stale copy"
+    "ClusterRole /persistentvolumes:get", "attach a volume that the watch has not delivered yet; read it again after a write from a stale copy"
         => a_volume_is_attached_that_the_watch_is_late_with, deaf_for = Some("/persistentvolumes");
-    "ClusterRole /persistentvolumes:list", "know the volumes at the start" => a_driver_becomes_ready;
-    "ClusterRole /persistentvolumes:patch", "put the finalizer on a volume that is attached, and take it off" => a_volume_is_attached;
-    "ClusterRole /persistentvolumes:watch", "try again when a missing volume comes; release a volume that is deleted"
+    "ClusterRole /persistentvolumes:list", "read the volumes at the start" => a_driver_becomes_ready;
+    "ClusterRole /persistentvolumes:patch", "add the finalizer to a volume that is attached, and remove it" => a_volume_is_attached;
+    "ClusterRole /persistentvolumes:watch", "retry when a missing volume appears; release a volume that is deleted"
         => volumes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
-    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "show in the status how a driver is, and record where its Lease is" => a_driver_becomes_ready;
-    "ClusterRole attacher.csi.dev/attacherconfigs:list", "know the AttacherConfigs at the start; read where a Lease is, before work begins" => a_driver_becomes_ready;
-    "ClusterRole attacher.csi.dev/attacherconfigs:patch", "put the finalizer of spec.deletionPolicy WaitForDetach on an AttacherConfig, and take it off; take off a confirmation that is used up"
+    "ClusterRole attacher.csi.dev/attacherconfigs/status:patch", "report the state of a driver in the status, and record where its Lease is" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:list", "read the AttacherConfigs at the start; read where a Lease is, before a driver is served" => a_driver_becomes_ready;
+    "ClusterRole attacher.csi.dev/attacherconfigs:patch", "add the finalizer of spec.deletionPolicy WaitForDetach to an AttacherConfig, and remove it; remove a confirmation that was used"
         => a_config_waits_for_its_volumes;
-    "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are made or changed later"
+    "ClusterRole attacher.csi.dev/attacherconfigs:watch", "serve AttacherConfigs that are created or changed later"
         => a_config_that_is_made_and_changed_later_is_served, grace = GRACE_IN_TURN;
-    "ClusterRole authentication.k8s.io/tokenreviews:create", "ask whose a token is; only with metrics.secure.enabled"
+    "ClusterRole authentication.k8s.io/tokenreviews:create", "find the owner of a token; only with metrics.secure.enabled"
         => only_who_may_read_the_metrics_does, long = true;
-    "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "ask whether its owner may read the metrics; only with metrics.secure.enabled"
+    "ClusterRole authorization.k8s.io/subjectaccessreviews:create", "check that its owner may read the metrics; only with metrics.secure.enabled"
         => only_who_may_read_the_metrics_does, long = true;
-    "ClusterRole storage.k8s.io/csidrivers:get", "tell that a CSIDriver is missing, or says that attaching is not required, also of a driver that lost PUBLISH_UNPUBLISH_VOLUME"
+    "ClusterRole storage.k8s.io/csidrivers:get", "report that a CSIDriver is missing, or says that attaching is not required, also for a driver that lost PUBLISH_UNPUBLISH_VOLUME"
         => a_missing_csi_driver_is_told, grace = Duration::from_secs(4);
-    "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch is late with"
+    "ClusterRole storage.k8s.io/csinodes:get", "attach to a node that the watch has not delivered yet"
         => a_node_is_used_that_the_watch_is_late_with, deaf_for = Some("/csinodes");
-    "ClusterRole storage.k8s.io/csinodes:list", "know the nodes' IDs at the start" => a_driver_becomes_ready;
-    "ClusterRole storage.k8s.io/csinodes:watch", "try again when a missing node comes"
+    "ClusterRole storage.k8s.io/csinodes:list", "read the IDs of the nodes at the start" => a_driver_becomes_ready;
+    "ClusterRole storage.k8s.io/csinodes:watch", "retry when a missing node appears"
         => nodes_that_come_late_end_the_wait, grace = GRACE_IN_TURN;
-    "ClusterRole storage.k8s.io/volumeattachments/status:patch", "say that a volume is attached, or why not" => a_volume_is_attached;
-    "ClusterRole storage.k8s.io/volumeattachments:get", "look again after a write from a stale copy"
+    "ClusterRole storage.k8s.io/volumeattachments/status:patch", "report that a volume is attached, or why not" => a_volume_is_attached;
+    "ClusterRole storage.k8s.io/volumeattachments:get", "read it again after a write from a stale copy"
         => an_attachment_that_changed_unseen_is_attached, deaf_for = Some("/volumeattachments");
-    "ClusterRole storage.k8s.io/volumeattachments:list", "know the attachments at the start" => a_driver_becomes_ready;
-    "ClusterRole storage.k8s.io/volumeattachments:patch", "put the finalizer and the node's ID on an attachment, and take the finalizer off"
+    "ClusterRole storage.k8s.io/volumeattachments:list", "read the attachments at the start" => a_driver_becomes_ready;
+    "ClusterRole storage.k8s.io/volumeattachments:patch", "add the finalizer and the node ID to an attachment, and remove the finalizer"
         => a_volume_is_attached;
-    "ClusterRole storage.k8s.io/volumeattachments:watch", "attach and detach what is asked for later"
+    "ClusterRole storage.k8s.io/volumeattachments:watch", "attach and detach volumes that are requested later"
         => attachments_that_are_made_later_are_served, grace = GRACE_IN_TURN;
-    "Role /secrets:get", "read the publish secret of a volume, or the certificates of an endpoint; for the Secrets named, and no others"
+    "Role /secrets:get", "read the publish secret of a volume, or the certificates of an endpoint; only for the named Secrets"
         => a_volume_with_a_secret_is_attached;
-    "Role coordination.k8s.io/leases:create", "make the Lease of a driver that has none" => a_driver_becomes_ready;
-    "Role coordination.k8s.io/leases:get", "look at a Lease that somebody else has written, before it is renewed"
+    "Role coordination.k8s.io/leases:create", "create the Lease of a driver that has none" => a_driver_becomes_ready;
+    "Role coordination.k8s.io/leases:get", "read a Lease that another client has written, before it is renewed"
         => a_lease_that_another_wrote_on_is_kept;
-    "Role coordination.k8s.io/leases:list", "find out whether a Lease is free" => a_lease_that_becomes_free_is_taken_at_once;
-    "Role coordination.k8s.io/leases:update", "take a Lease that is free, renew it, release it" => a_free_lease_is_taken;
-    "Role coordination.k8s.io/leases:watch", "take over at the moment that another replica releases a Lease"
+    "Role coordination.k8s.io/leases:list", "check whether a Lease is free" => a_lease_that_becomes_free_is_taken_at_once;
+    "Role coordination.k8s.io/leases:update", "acquire a free Lease, renew it, release it" => a_free_lease_is_taken;
+    "Role coordination.k8s.io/leases:watch", "take over as soon as another replica releases a Lease"
         => a_lease_that_becomes_free_is_taken_at_once;
 };
 

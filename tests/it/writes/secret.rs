@@ -183,7 +183,12 @@ async fn the_right_that_is_missing_for_a_secret_is_named_and_ends_the_wait_when_
             && message.contains(value),
         "{message}"
     );
-    let parts = ["may not get Secret default/denied", rule, value, "1 attachment waits"];
+    let parts = [
+        "has no permission to get Secret default/denied",
+        rule,
+        value,
+        "1 attachment waits",
+    ];
     told(&driver, "AttachmentsHealthy", "False", "SecretForbidden", &parts).await?;
     event(&world, "VolumeAttachment", "denied-va", "AttachFailed", rule).await?;
     event(&world, "PersistentVolume", "denied-pv", "AttachFailed", value).await?;
@@ -229,7 +234,7 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
         .message
         .unwrap_or_default();
     let text = "the volume names Secret unlisted-ns/publish-secret, which spec.publishSecrets of AttacherConfig unlisted-b does \
-                not list; if driver unlisted-b.csi.test may be given this Secret, add {namespace: unlisted-ns, names: \
+                not list; if driver unlisted-b.csi.test may receive this Secret, add {namespace: unlisted-ns, names: \
                 [publish-secret]}";
     assert_eq!(message, text);
     let parts = [text, "1 attachment waits"];

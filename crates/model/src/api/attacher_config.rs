@@ -44,19 +44,19 @@ pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
         name = "Driver",
         type_ = "string",
         json_path = ".status.driver.name",
-        description = "Name that the driver answers to GetPluginInfo"
+        description = "Name that the driver reports in GetPluginInfo"
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether volumes are being attached and detached"
+        description = "True when volumes are being attached and detached"
     ),
     printcolumn(
         name = "Mode",
         type_ = "string",
         json_path = ".status.driver.mode",
-        description = "Attach: the driver publishes volumes; Trivial: it needs no publishing"
+        description = "Attach: the driver publishes volumes; Trivial: volumes are marked attached without a call"
     ),
     printcolumn(
         name = "Attached",
@@ -89,14 +89,14 @@ pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
         type_ = "string",
         json_path = ".spec.endpoint",
         priority = 1,
-        description = "Where the driver listens"
+        description = "Address of the driver"
     ),
     printcolumn(
         name = "Version",
         type_ = "string",
         json_path = ".status.driver.vendorVersion",
         priority = 1,
-        description = "Version that the driver answers to GetPluginInfo"
+        description = "Version that the driver reports in GetPluginInfo"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -106,98 +106,98 @@ pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
     reason = "several printer columns have the same type and priority"
 )]
 pub struct AttacherConfigSpec {
-    /// Name of the CSI driver, such as ebs.csi.aws.com. When it is set, the driver must answer this name to
-    /// GetPluginInfo; otherwise nothing is attached and the condition Stalled says DriverNameMismatch. When it is left
-    /// out, the name that the driver answers is used.
+    /// Name of the CSI driver, such as ebs.csi.aws.com. If it is set, the driver must report this name in
+    /// GetPluginInfo; otherwise no volume is attached and the condition Stalled says DriverNameMismatch. If it is
+    /// omitted, the operator uses the name that the driver reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = rules::MAX_DRIVER_NAME), extend("x-kubernetes-validations" = [rules::driver_name()]))]
     pub driver_name: Option<String>,
 
-    /// Where the driver's controller plugin listens: unix:///absolute/path/to/csi.sock (the path has at most 107
+    /// Address of the driver's controller plugin: unix:///absolute/path/to/csi.sock (the path has at most 107
     /// bytes), https://HOST:PORT with the certificates of tls, or http://HOST:PORT where HOST is `127.0.0.1`, `[::1]` or
     /// `localhost`.
     #[schemars(length(max = rules::MAX_ENDPOINT), extend("x-kubernetes-validations" = rules::endpoint()))]
     pub endpoint: String,
 
-    /// The certificates for an https endpoint; required there, and refused with any other endpoint.
+    /// Certificates for an https endpoint; required for https, and rejected for any other endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
 
-    /// Set it to true to stop attaching and detaching the volumes of this driver: what is running is finished,
-    /// nothing more is started, the driver's Lease is released, and the condition Ready says Suspended.
+    /// Set it to true to stop attaching and detaching the volumes of this driver: running calls are finished,
+    /// no new calls start, the driver's Lease is released, and the condition Ready says Suspended.
     #[serde(default)]
     pub suspend: bool,
 
-    /// How long one call to the driver may take. A change is used from the next call on.
+    /// Deadlines of the calls to the driver. A change applies from the next call on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub timeouts: TimeoutsSpec,
 
-    /// How long a failed attach or detach waits before the next attempt. A change is used from the next failure on.
+    /// How long a failed attach or detach waits before the next attempt. A change applies from the next failure on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub backoff: BackoffSpec,
 
-    /// How many calls may run at the same time. A change is used from the next call on.
+    /// Limits of the calls that run in parallel. A change applies from the next call on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub concurrency: ConcurrencySpec,
 
-    /// The comparison of what is attached with what the driver lists, which puts right what was changed behind the
-    /// operator's back. A change is used from the next comparison on.
+    /// Periodic comparison of VolumeAttachments with ListVolumes; repairs changes made outside Kubernetes. A change applies
+    /// from the next comparison on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub reconcile_sync: ReconcileSyncSpec,
 
-    /// File system type sent to the driver for a volume whose PersistentVolume names none, such as ext4. Empty: none is
-    /// sent and the driver chooses.
+    /// File system type that is sent to the driver for a volume whose PersistentVolume has none, such as ext4. Empty: none
+    /// is sent and the driver chooses.
     #[serde(default)]
     #[schemars(length(max = rules::MAX_FS_TYPE), extend("x-kubernetes-validations" = [rules::fs_type()]))]
     pub default_fs_type: String,
 
-    /// What it means when the driver answers NOT_FOUND to ControllerUnpublishVolume. Retry: an error like any other,
-    /// because the CSI specification wants OK for a volume that is safely detached. TreatNotFoundAsDetached: the volume
-    /// or the node is gone for good, and the attachment is let go; each time an event says so. Use it only for a driver
-    /// that is known to answer so.
+    /// Meaning of NOT_FOUND from ControllerUnpublishVolume. Retry: an error like any other, because the CSI specification
+    /// requires OK for a volume that is safely detached. TreatNotFoundAsDetached: the volume or the node is permanently
+    /// gone, and the attachment is released; each time an event records it. Use it only for a driver that is known to
+    /// answer so.
     #[serde(default)]
     #[schemars(extend("default" = "Retry"))]
     pub orphan_policy: OrphanPolicy,
 
-    /// The Secrets that the driver may be given: those that volumes name in spec.csi.controllerPublishSecretRef. Entries of
-    /// one namespace add up. A volume that names another Secret is not attached, and the condition AttachmentsHealthy says
-    /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount must be
-    /// allowed to get the Secrets as well. Left out or empty: none.
+    /// Secrets that the driver may receive: those that volumes name in spec.csi.controllerPublishSecretRef. Entries of one
+    /// namespace are combined. A volume that names another Secret is not attached, and the condition AttachmentsHealthy says
+    /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount needs the
+    /// permission to get the Secrets as well. Omitted or empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = rules::MAX_PUBLISH_SECRETS))]
     pub publish_secrets: Vec<PublishSecretsSpec>,
 
-    /// Limit of the requests that are made to the API server for this driver. By default there is none: the API server
-    /// shares its capacity fairly by itself (API Priority and Fairness). A change is used from the next request on.
+    /// Limit of the requests to the API server for this driver. By default there is none: the API server shares its
+    /// capacity fairly (API Priority and Fairness). A change applies from the next request on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub kubernetes_api: KubernetesApiSpec,
 
-    /// How the replicas of the operator agree on the one that works for this driver. On a change the driver's running
-    /// calls are finished and its Lease is released before the new settings are used.
+    /// Election of the replica that serves this driver. On a change the driver's running calls are finished and its Lease
+    /// is released before the new settings are used.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub leader_election: LeaderElectionSpec,
 
-    /// What happens when this object is deleted while volumes of the driver are attached. Orphan: it goes at once;
-    /// volumes stay attached, and their finalizers stay for whoever takes the driver over. WaitForDetach: it stays,
-    /// goes on detaching and attaches nothing new, until no VolumeAttachment of the driver carries the operator's
-    /// finalizer, and no PersistentVolume that is being deleted.
+    /// What happens if this object is deleted while volumes of the driver are attached. Orphan: the object is deleted
+    /// immediately; volumes stay attached, and their finalizers stay for the next attacher of the driver. WaitForDetach:
+    /// the object stays, continues to detach and attaches no further volumes, until no VolumeAttachment of the driver has
+    /// the operator's finalizer, and no PersistentVolume that is being deleted has it.
     #[serde(default)]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: DeletionPolicy,
 
-    /// Traces of this driver's attachments. A change is used from the next attachment on.
+    /// Traces of this driver's attachments. A change applies from the next attachment on.
     #[serde(default)]
     #[schemars(extend("default" = json!({})))]
     pub tracing: TracingSpec,
 
-    /// Least important lines of this driver that are logged. Left out: those that --log-level of the operator names. A
-    /// change is used from the next line on.
+    /// Minimum level of the log lines of this driver. Omitted: the level of --log-level of the operator. A change applies
+    /// from the next line on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_level: Option<LogLevel>,
 }
@@ -206,21 +206,21 @@ pub struct AttacherConfigSpec {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum DeletionPolicy {
-    /// It goes at once.
+    /// The object is deleted immediately.
     #[default]
     Orphan,
-    /// It goes when the last volume is detached.
+    /// The object is deleted when the last volume is detached.
     WaitForDetach,
 }
 
-/// What NOT_FOUND from ControllerUnpublishVolume means.
+/// Meaning of NOT_FOUND from ControllerUnpublishVolume.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum OrphanPolicy {
     /// An error like any other.
     #[default]
     Retry,
-    /// The volume or the node is gone for good, hence detached.
+    /// The volume or the node is permanently gone, hence detached.
     TreatNotFoundAsDetached,
 }
 

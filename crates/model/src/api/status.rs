@@ -10,19 +10,19 @@ use std::time::Duration;
 /// A day, the longest call; in seconds.
 const MAX_RUNS_OUT_AFTER: u64 = 24 * 60 * 60;
 
-/// What the operator found out about the driver. The operator writes it; changes by others are overwritten.
+/// What the operator reports about the driver. Only the operator writes it; changes by other clients are overwritten.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttacherConfigStatus {
-    /// The metadata.generation that this status describes. When it is lower than metadata.generation, the last change
-    /// of the spec has not been looked at yet.
+    /// metadata.generation that this status describes. If it is lower than metadata.generation, the operator has not yet
+    /// processed the last change of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The state in the form that kubectl wait and GitOps tools read. Ready: volumes are attached and detached.
-    /// Reconciling: a change is being taken over. Stalled: only a person can mend it. DriverReachable: the driver
-    /// answers. Saturated: a limit of spec.concurrency makes work wait. AttachmentsHealthy: no attach or detach is stuck or keeps failing. AttachmentsConsistent: attachments
-    /// fit to their volumes, nodes and the CSIDriver.
+    /// Conditions for kubectl wait and GitOps tools. Ready: volumes are attached and detached. Reconciling: a change is being
+    /// applied. Stalled: only a person can fix it. DriverReachable: the driver answers. Saturated: a limit of
+    /// spec.concurrency delays attaches or detaches. AttachmentsHealthy: no attach or detach is stuck or keeps failing.
+    /// AttachmentsConsistent: attachments agree with their volumes, nodes and the CSIDriver.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
@@ -30,7 +30,7 @@ pub struct AttacherConfigStatus {
     )]
     pub conditions: Vec<Condition>,
 
-    /// What the driver answered about itself.
+    /// What the driver reports about itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<DriverStatus>,
 
@@ -38,8 +38,8 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
 
-    /// Under which Lease replicas work for this driver. A replica writes it before it begins, so that after a change of
-    /// spec.leaderElection every other one knows which Lease must be released, or run out, first.
+    /// The Lease of the replicas that serve this driver. A replica writes it before it starts, so that after a change of
+    /// spec.leaderElection the others know which Lease must be released, or expire, first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_election: Option<LeaderElectionStatus>,
 
@@ -47,7 +47,7 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachments: Option<AttachmentsStatus>,
 
-    /// The most recent comparison with what the driver lists.
+    /// The most recent comparison with ListVolumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_sync: Option<LastReconcileSync>,
 
@@ -56,27 +56,27 @@ pub struct AttacherConfigStatus {
     pub last_failure: Option<LastFailure>,
 }
 
-/// Under which Lease replicas work for a driver.
+/// The Lease of the replicas that serve a driver.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderElectionStatus {
-    /// Namespace of the Lease; absent when replicas work without one (spec.leaderElection.enabled is false).
+    /// Namespace of the Lease; absent if replicas run without one (spec.leaderElection.enabled is false).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 
-    /// How long it counts as in use when nothing more is heard of it: the duration of the Lease, or the longest call
+    /// How long it counts as in use without any further sign: the duration of the Lease, or the longest call
     /// without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_out_after_seconds: Option<i64>,
 
-    /// Replicas that work without a Lease.
+    /// Replicas that run without a Lease.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub without_lease: Vec<String>,
 }
 
 impl LeaderElectionStatus {
-    /// How long it counts as in use when nothing more is heard of it.
+    /// How long it counts as in use without any further sign.
     pub fn runs_out_after(&self) -> Option<Duration> {
         // Nothing that the operator writes lasts longer; a person may have written anything.
         let seconds = u64::try_from(self.runs_out_after_seconds?).ok()?;
@@ -84,7 +84,7 @@ impl LeaderElectionStatus {
     }
 }
 
-/// What the driver answered about itself.
+/// What the driver reports about itself.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverStatus {
@@ -95,7 +95,7 @@ pub struct DriverStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub vendor_version: String,
 
-    /// Attach when the driver can publish volumes; Trivial when it cannot, so that volumes are marked attached without
+    /// Attach if the driver can publish volumes; Trivial if it cannot, and volumes are marked attached without
     /// a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<DriverMode>,
@@ -119,13 +119,13 @@ pub enum DriverMode {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttachmentsStatus {
-    /// Attached volumes that are to stay attached.
+    /// Attached volumes that should stay attached.
     pub attached: i64,
 
-    /// Volumes that are to be attached and are not yet.
+    /// Volumes that should be attached and are not yet.
     pub attaching: i64,
 
-    /// Volumes that are to be detached and are not yet.
+    /// Volumes that should be detached and are not yet.
     pub detaching: i64,
 
     /// The sum of attaching and detaching.
@@ -161,7 +161,7 @@ impl AttachmentsStatus {
     }
 }
 
-/// A comparison of what is attached with what the driver lists.
+/// A comparison of VolumeAttachments with ListVolumes.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastReconcileSync {
@@ -172,7 +172,7 @@ pub struct LastReconcileSync {
     #[serde(default)]
     pub volumes: i64,
 
-    /// VolumeAttachments that say otherwise than the driver.
+    /// VolumeAttachments that contradict the listing.
     #[serde(default)]
     pub mismatches: i64,
 
@@ -182,7 +182,7 @@ pub struct LastReconcileSync {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_attachment: Option<WithoutAttachment>,
 
-    /// Why it could not be made; absent when it could.
+    /// Why it failed; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -219,7 +219,7 @@ pub struct OldestPending {
     /// Name of the VolumeAttachment.
     pub name: String,
 
-    /// Since when it has been pending.
+    /// Time since which it has been pending.
     pub since: Time,
 }
 
@@ -233,17 +233,17 @@ pub struct LastFailure {
     /// Name of the VolumeAttachment.
     pub volume_attachment: String,
 
-    /// What failed: attach or detach.
+    /// Failed operation: attach or detach.
     pub operation: String,
 
     /// gRPC status code by name, such as DEADLINE_EXCEEDED.
     pub code: String,
 
-    /// What the driver said, without secrets and shortened.
+    /// Message of the driver, without secrets and shortened.
     #[serde(default)]
     pub message: String,
 
-    /// Trace in which the failure can be looked up; absent when the call was not traced.
+    /// Trace of the failure; absent if the attempt was not traced.
     #[serde(default, rename = "traceID", skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
 }

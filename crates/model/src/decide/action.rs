@@ -180,7 +180,7 @@ pub enum Refusal {
     Untranslated(TranslationError),
     /// Another attachment wants the same volume on the same node.
     #[error(
-        "VolumeAttachment {attachment} has the same volume on node {node} attached; to detach it now would take it away there"
+        "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
     )]
     SharedOnNode {
         /// The other attachment.
@@ -196,7 +196,7 @@ pub enum Refusal {
     CapabilityLost(Arc<str>),
     /// Nobody would be left to detach it.
     #[error(
-        "the AttacherConfig of driver {0} is being deleted (spec.deletionPolicy: WaitForDetach) and attaches nothing new; create \
+        "the AttacherConfig of driver {0} is being deleted (spec.deletionPolicy: WaitForDetach) and attaches no further volumes; create \
          an AttacherConfig for the driver once it is gone"
     )]
     Leaving(Arc<str>),
@@ -204,7 +204,7 @@ pub enum Refusal {
     /// driver, and this operator with those of all.
     #[error(
         "the volume names Secret {}/{}, which spec.publishSecrets of AttacherConfig {config} does not list; if driver \
-         {driver} may be given this Secret, add {{namespace: {}, names: [{}]}}",
+         {driver} may receive this Secret, add {{namespace: {}, names: [{}]}}",
         secret.namespace, secret.name, secret.namespace, secret.name
     )]
     SecretNotAllowed {

@@ -17,19 +17,19 @@ pub fn words(kind: Kind, looked: &Looked<'_>) -> String {
         ),
         Kind::AttachStuck | Kind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
         Kind::VolumeGone => format!(
-            "VolumeAttachment {name}: PersistentVolume {volume} is gone, so that the attach/detach controller ignores the \
-             attachment to node {node} for ever; delete the VolumeAttachment once no pod on the node uses the volume"
+            "VolumeAttachment {name}: PersistentVolume {volume} was deleted, and the attach/detach controller permanently \
+             ignores the attachment to node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
         ),
         Kind::NodeGone => format!(
-            "VolumeAttachment {name}: node {node} has no CSINode; if the node is gone for good, delete its Node object or \
+            "VolumeAttachment {name}: node {node} has no CSINode; if the node is permanently gone, delete its Node object or \
              this VolumeAttachment"
         ),
         Kind::DriverNotOnNode => format!(
-            "VolumeAttachment {name}: driver {driver} is not registered on node {node} (see CSINode {node}); look at \
+            "VolumeAttachment {name}: driver {driver} is not registered on node {node} (see CSINode {node}); check \
              the driver's pod on that node"
         ),
         Kind::InlineLeftOver => format!(
-            "VolumeAttachment {name}: the in-line volume is left over on node {node}: {}; delete the VolumeAttachment once \
+            "VolumeAttachment {name}: the inline volume is left over on node {node}: {}; delete the VolumeAttachment once \
              no pod on the node uses the volume",
             match looked.wanted_at {
                 Some(other) => format!("a later attachment wants it on node {other}"),
@@ -37,7 +37,7 @@ pub fn words(kind: Kind, looked: &Looked<'_>) -> String {
             }
         ),
         Kind::LeftOver | Kind::AttachNotRequired => format!(
-            "VolumeAttachment {name}: CSIDriver {driver} has attachRequired false, so that nobody will ask to detach the \
+            "VolumeAttachment {name}: CSIDriver {driver} has attachRequired false, so no controller will request to detach the \
              volume from node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
         ),
         Kind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),

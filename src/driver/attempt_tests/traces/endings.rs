@@ -111,7 +111,7 @@ async fn a_detach_whose_finalizer_somebody_took_is_aborted() {
         .await;
     removed(&stage, "va");
     let spans = told.until(|spans| !named(spans, DETACH).is_empty()).await;
-    assert_aborted(only(&spans, DETACH), "INTERNAL", "vanished before");
+    assert_aborted(only(&spans, DETACH), "INTERNAL", "was deleted before");
 }
 
 #[tokio::test]

@@ -54,16 +54,16 @@ pub struct BackoffSpec {
     #[schemars(extend("default" = "1s", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub initial: GoDuration,
 
-    /// Longest wait, from 1ms to 24h.
+    /// Maximum wait, from 1ms to 24h.
     #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub max: GoDuration,
 
-    /// How many times longer each wait is than the one before, from 1 (always the same) to 10.
+    /// Factor by which each wait is longer than the previous one, from 1 (always the same) to 10.
     #[schemars(range(min = 1, max = 10), extend("default" = 2))]
     pub factor: f64,
 
-    /// Each wait is made longer by a random share of up to this many percent, from 0 to 100, so that many failures do
-    /// not come back at the same moment.
+    /// Each wait is extended by a random share of up to this many percent, from 0 to 100, so that many failures are not
+    /// retried at the same moment.
     #[schemars(range(min = 0, max = 100))]
     pub jitter_percent: i64,
 }
@@ -83,20 +83,20 @@ impl Default for BackoffSpec {
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConcurrencySpec {
-    /// Most ControllerPublishVolume calls in flight, from 1 to 10000; 0 means no limit.
+    /// Maximum number of ControllerPublishVolume calls in flight, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub attach: i64,
 
-    /// Most ControllerUnpublishVolume calls in flight, from 1 to 10000; 0 means no limit. Attaching and detaching have
-    /// lanes of their own, so a burst of one never holds up the other.
+    /// Maximum number of ControllerUnpublishVolume calls in flight, from 1 to 10000; 0 means no limit. Attaches and
+    /// detaches have separate lanes, so a burst of one never delays the other.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub detach: i64,
 
-    /// Most calls in flight for one node, attaching and detaching together, from 1 to 10000; 0 means no limit.
+    /// Maximum number of calls in flight for one node, attaches and detaches together, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub per_node: i64,
 
-    /// Most calls started in one second, attaching and detaching together, from 1 to 10000; 0 means no limit.
+    /// Maximum number of calls started in one second, attaches and detaches together, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub calls_per_second: i64,
 }
@@ -112,15 +112,15 @@ impl Default for ConcurrencySpec {
     }
 }
 
-/// A limit of the requests to the API server for one driver.
+/// Limit of the requests to the API server for one driver.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesApiSpec {
-    /// Most requests in one second in the long run, from 1 to 10000; 0 means no limit.
+    /// Maximum number of requests in one second, on average, from 1 to 10000; 0 means no limit.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub qps: i64,
 
-    /// Most requests at once after a pause, from 1 to 10000; 0 means as many as qps. It has no meaning while qps is 0.
+    /// Maximum burst of requests after a pause, from 1 to 10000; 0 means as many as qps. It has no effect while qps is 0.
     #[schemars(range(min = 0, max = rules::MAX_CALLS))]
     pub burst: i64,
 }

@@ -6,31 +6,30 @@ use serde::{Deserialize, Serialize};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
-/// The election of the replica that works for a driver. It is held over the Lease external-attacher-leader-DRIVER, the
-/// same as that of the sidecar kubernetes-csi/external-attacher, so that the two never work at the same time.
+/// Election of the replica that serves a driver. It uses the Lease external-attacher-leader-DRIVER, the same as the
+/// sidecar kubernetes-csi/external-attacher, so that the two are never active at the same time.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = rules::election_order()))]
 pub struct LeaderElectionSpec {
-    /// Set it to false only when there is one replica and no sidecar for the driver: nothing else keeps two of them from
-    /// working at the same time.
+    /// Set it to false only if there is one replica and no sidecar for the driver: otherwise two of them can be active at
+    /// the same time.
     pub enabled: bool,
 
-    /// Namespace of the Lease. Empty: that of the operator's pod. A sidecar must use the same one to be excluded.
+    /// Namespace of the Lease. Empty: the namespace of the operator's pod. A sidecar must use the same one to be excluded.
     #[schemars(length(max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace_or_empty()]))]
     pub namespace: String,
 
-    /// How long other replicas leave the Lease alone after it was renewed last: whole seconds from 1s to 24h, such as
-    /// 15s. After a crash nothing is attached for so long.
+    /// How long other replicas wait after the last renewal before they acquire the Lease: whole seconds from 1s to 24h,
+    /// such as 15s. After a crash no volume is attached for this time.
     #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range(), rules::whole_seconds()]))]
     pub lease_duration: GoDuration,
 
-    /// How long the leader goes on without renewing the Lease before it stops working; shorter than leaseDuration.
+    /// How long the leader continues without renewing the Lease before it stops; shorter than leaseDuration.
     #[schemars(extend("default" = "10s", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub renew_deadline: GoDuration,
 
-    /// Time between two renewals, or two looks at the Lease of another replica; renewDeadline must be longer than 1.2
-    /// times this.
+    /// Interval between attempts to acquire or renew the Lease; renewDeadline must be longer than 1.2 times this.
     #[schemars(extend("default" = "2s", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub retry_period: GoDuration,
 }

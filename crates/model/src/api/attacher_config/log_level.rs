@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 // What `kubectl explain` shows of a field that may be left out is the description of its type.
 #[schemars(
     inline,
-    description = "Least important lines of this driver that are logged. Left out: those that --log-level of the \
-                   operator names. A change is used from the next line on."
+    description = "Minimum level of the log lines of this driver. Omitted: the level of --log-level of the \
+                   operator. A change applies from the next line on."
 )]
 pub enum LogLevel {
     /// What must be looked at.

@@ -14,7 +14,7 @@ pub struct PublishSecretsSpec {
     #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]
     pub namespace: String,
 
-    /// Names of the Secrets. Left out: all Secrets of the namespace.
+    /// Names of the Secrets. Omitted: all Secrets of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend("items" = rules::secret_name()))]
     pub names: Option<Vec<String>>,

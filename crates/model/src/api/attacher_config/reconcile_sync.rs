@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
-/// The comparison of what is attached with what the driver lists (ListVolumes). A volume that a VolumeAttachment says is
-/// attached, but the driver says is not, is attached again once two comparisons in a row found it so. Volumes without a
+/// Periodic comparison of VolumeAttachments with the volumes that the driver lists (ListVolumes). If two comparisons in a
+/// row find that a VolumeAttachment is attached and its volume is not, the volume is attached again. Volumes without a
 /// VolumeAttachment are never touched.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReconcileSyncSpec {
-    /// Auto: compare when the driver has the capabilities LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES. Disabled: never.
+    /// Auto: compare if the driver has the capabilities LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES. Disabled: never.
     #[schemars(extend("default" = "Auto"))]
     pub mode: ReconcileSyncMode,
 
@@ -21,8 +21,8 @@ pub struct ReconcileSyncSpec {
     #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub interval: GoDuration,
 
-    /// Most volumes in one answer of the driver, from 1 to 1000000; 0 lets the driver choose. All answers are read to
-    /// the end either way; set it when one answer would exceed 32 MiB.
+    /// Maximum number of volumes in one page of ListVolumes, from 1 to 1000000; 0 lets the driver choose. All pages are read
+    /// in any case; set it if one page would exceed 32 MiB.
     #[schemars(range(min = 0, max = rules::MAX_ENTRIES))]
     pub max_entries: i64,
 }
@@ -31,7 +31,7 @@ pub struct ReconcileSyncSpec {
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum ReconcileSyncMode {
-    /// When the driver can list where its volumes are.
+    /// If the driver can list where its volumes are attached.
     #[default]
     Auto,
     /// Never.

@@ -9,18 +9,18 @@ use crate::api::rules;
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsSpec {
-    /// The Secret with ca.crt, the certificates of the authorities that may have signed the driver's certificate (no
-    /// others are trusted), and, if the driver asks for a client certificate, tls.crt and tls.key. It is read again when
-    /// it changes; the operator must be allowed to get, list and watch it.
+    /// Secret with ca.crt, the CAs that may have signed the driver's certificate (no others are trusted), and, if the driver
+    /// requires a client certificate, tls.crt and tls.key. It is read again when it changes; the operator needs the
+    /// permission to get it.
     pub secret_ref: SecretReference,
 
-    /// Name that the driver's certificate must be for, such as csi.example.com. Left out: the host of the endpoint.
+    /// Name in the driver's certificate, such as csi.example.com. Omitted: the host of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = rules::MAX_HOST), extend("x-kubernetes-validations" = [rules::server_name()]))]
     pub server_name: Option<String>,
 }
 
-/// Where a Secret is.
+/// Namespace and name of a Secret.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]

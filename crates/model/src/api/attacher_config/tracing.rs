@@ -6,46 +6,46 @@ use serde::{Deserialize, Serialize};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
-/// Traces of one driver's attachments. Where spans go is not for an AttacherConfig to say, but for whoever runs the operator.
+/// Traces of one driver's attachments. The environment of the operator sets where spans go, not an AttacherConfig.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingSpec {
-    /// How many of a million attachments are traced, from 0 to 1000000. Left out: what the operator's environment says
+    /// How many of a million attachments are traced, from 0 to 1000000. Omitted: the sampler of the operator's environment
     /// (OTEL_TRACES_SAMPLER).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = rules::MILLION))]
     pub samples_per_million: Option<i64>,
 
-    /// What is done with a trace context found in the annotations of a VolumeAttachment or its PersistentVolume. Link:
-    /// the trace is linked with it. Ignore: nothing.
+    /// Use of a trace context in the annotations of a VolumeAttachment or its PersistentVolume. Link: the trace is linked
+    /// with it. Ignore: it is ignored.
     #[schemars(extend("default" = "Link"))]
     pub annotation_mode: AnnotationMode,
 
-    /// Annotations that are looked at for a trace context (W3C traceparent), the first that is there counts; each must
-    /// end in `traceparent`. The same key with `tracestate` at its end is read along with it.
+    /// Annotations that may contain a trace context (W3C traceparent); the first existing one is used. Each must end in
+    /// `traceparent`. The same key with `tracestate` at its end is read as well.
     #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
         "default" = rules::TRACE_ANNOTATIONS,
         "items" = rules::trace_annotation(),
     ))]
     pub annotations: Vec<String>,
 
-    /// Whether the annotation `attacher.csi.dev/traceparent` is put on VolumeAttachments. It costs no request of its own.
+    /// Set the annotation `attacher.csi.dev/traceparent` on VolumeAttachments. It costs no request of its own.
     #[schemars(extend("default" = true))]
     pub outgoing_annotation: bool,
 
-    /// Most attempts in one trace, from 1 to 1000. An attach or detach that goes on goes on in a new trace, linked with
-    /// the one before.
+    /// Maximum number of attempts in one trace, from 1 to 1000. An attach or detach with more attempts continues in a new
+    /// trace, linked with the previous one.
     #[schemars(range(min = 1, max = rules::MAX_ATTEMPTS))]
     pub max_attempts_per_trace: i64,
 
-    /// Longest time that one trace covers, from 1m to 24h, such as 1h.
+    /// Maximum duration of one trace, from 1m to 24h, such as 1h.
     #[schemars(extend("default" = "1h", "x-kubernetes-validations" = [rules::trace_age()]))]
     pub max_trace_age: GoDuration,
 
-    /// What is told of volumes and objects in spans.
+    /// Redaction of volumes and objects in spans.
     pub redact: RedactSpec,
 
-    /// Whether the error on a VolumeAttachment ends in the ID of its trace, as in `[trace 0af7651916cd43dd8448eb211c80319c]`.
+    /// Append the ID of the trace to errors on the VolumeAttachment, as in `[trace 0af7651916cd43dd8448eb211c80319c]`.
     #[schemars(extend("default" = false))]
     pub error_suffix: bool,
 }
@@ -78,7 +78,7 @@ pub enum AnnotationMode {
     Ignore,
 }
 
-/// What is told of volumes and objects in the spans of one driver.
+/// Redaction of volumes and objects in the spans of one driver.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedactSpec {
@@ -93,7 +93,7 @@ pub struct RedactSpec {
     pub names: Redaction,
 }
 
-/// How a text is told.
+/// How a text appears.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 pub enum Redaction {

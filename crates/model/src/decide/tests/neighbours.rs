@@ -93,7 +93,7 @@ fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
         row(
             "attached there",
             ready().here(&attachment().claimed().attached()),
-            "DERR(VolumeAttachment other has the same volume on node node1 attached; to detach it now would take it away \
+            "DERR(VolumeAttachment other has the same volume on node node1 attached; a detach now would remove it \
              there)",
             "R",
         ),

@@ -131,6 +131,6 @@ fn the_refusal_names_object_field_and_entry() {
     assert_eq!(
         refusal.to_string(),
         "the volume names Secret storage/credentials, which spec.publishSecrets of AttacherConfig config does not list; if \
-         driver csi/test may be given this Secret, add {namespace: storage, names: [credentials]}"
+         driver csi/test may receive this Secret, add {namespace: storage, names: [credentials]}"
     );
 }
