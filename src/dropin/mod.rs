@@ -74,7 +74,8 @@ pub fn read(arguments: &[OsString]) -> Result<Reading, ReadError> {
 /// All flags, in the manner of Go programs.
 pub fn usage() -> String {
     let defaults = Flags::default();
-    let mut text = String::from("Usage of csi-attacher-operator in drop-in mode (instead of the external-attacher sidecar):\n");
+    let mut text =
+        String::from("Usage of csi-attacher-operator in drop-in mode (instead of the external-attacher sidecar):\n");
     for flag in table::sorted() {
         text.push_str(&flag.usage(&defaults));
     }
