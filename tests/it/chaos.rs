@@ -124,11 +124,6 @@ fn nothing_is_found_in_a_clean_history() {
 fn who_held_a_lease_before_a_restore_does_not_count_after_it() {
     let taken_back = |history: &mut History| {
         // Process 2 took the Lease after the copy, which says that process 1 has it.
-        history.terms[1].acquired = at(100);
-        history.terms.push(Term {
-            seen: at(7500),
-            ..term("two", 600)
-        });
         history.terms.push(Term {
             seen: at(7900),
             ..term("one", 500)
