@@ -106,7 +106,19 @@ fn wrong_finding(history: &History, finding: &Finding) -> Option<Violation> {
         .filter(|call| call.publish && call.place.volume == object);
     let mut recent = of_volume.filter(|call| call.started < at && at < call.started + LEFT_LASTS);
     let left = kind == Kind::TwoNodes && recent.any(|call| was_left_by_a_stop(history, call));
-    let explained = left || kind == Kind::TwoNodes && history.restored(at, at);
+    // The former release does not wait until what vanished is taken back.
+    let by_former = |call: &Call| {
+        let process = history.process(call.pid, call.started);
+        process.is_some_and(|process| process.version == "former")
+    };
+    let mut recent = history
+        .calls
+        .iter()
+        .filter(|call| call.publish && call.place.volume == object)
+        .filter(|call| call.started < at && at < call.started + LEFT_LASTS)
+        .peekable();
+    let former = kind == Kind::TwoNodes && recent.peek().is_some() && recent.all(by_former);
+    let explained = left || former || kind == Kind::TwoNodes && history.restored(at, at);
     (!explained).then_some(Violation { at, kind, object, text })
 }
 
@@ -252,12 +264,19 @@ fn calls_without_lease(history: &History) -> Vec<Violation> {
 /// Who held the Leases of a driver at a time, in each namespace.
 fn holders(history: &History, driver: &str, at: Timestamp) -> Vec<Option<String>> {
     let mut last: BTreeMap<&str, &Term> = BTreeMap::new();
+    // What was seen before the last restore of etcd may never have been.
+    let restored = history
+        .restores
+        .iter()
+        .map(|(begun, _)| *begun)
+        .filter(|begun| *begun < at);
+    let restored = restored.max().unwrap_or(Timestamp::MIN);
     for term in history
         .terms
         .iter()
-        .filter(|term| term.driver == driver && term.acquired < at)
+        .filter(|term| term.driver == driver && term.acquired < at && term.seen > restored)
     {
-        // By their own times: after a restore of etcd an old one is seen again.
+        // By their own times: they may be seen in another order.
         let known = last.entry(&term.namespace).or_insert(term);
         if known.acquired <= term.acquired {
             *known = term;

@@ -357,6 +357,7 @@ async fn delete_leases(world: &World, driver: &Driver) -> Result<()> {
             namespace: namespace.to_owned(),
             holder: None,
             acquired: Timestamp::now(),
+            seen: Timestamp::now(),
         });
         let api: Api<Lease> = Api::namespaced(world.client.clone(), namespace);
         // It may not be there, or the API server may be away.

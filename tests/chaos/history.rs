@@ -79,6 +79,8 @@ pub struct Term {
     pub holder: Option<String>,
     /// The time that the holder wrote into it; when it was seen if there is no holder.
     pub acquired: Timestamp,
+    /// When it was seen. After a restore of etcd an older one counts again.
+    pub seen: Timestamp,
 }
 
 /// A time in which the holder of a Lease did not renew it in time, so that it stopped to work for the driver for a while.

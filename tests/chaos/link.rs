@@ -437,6 +437,7 @@ impl LinkInner {
         self.recorder.term(Term {
             driver: driver.clone(),
             namespace: lease.namespace().unwrap_or_default(),
+            seen: Timestamp::now(),
             acquired: acquired.filter(|_| holder.is_some()).unwrap_or_else(Timestamp::now),
             holder,
         });

@@ -65,6 +65,7 @@ fn term(holder: &str, acquired: i64) -> Term {
         namespace: "n".to_owned(),
         holder: Some(holder.to_owned()),
         acquired: at(acquired),
+        seen: at(acquired),
     }
 }
 
@@ -117,6 +118,24 @@ fn stopped(history: &mut History, from: i64, to: i64) {
 #[test]
 fn nothing_is_found_in_a_clean_history() {
     assert_eq!(found(|_| {}), []);
+}
+
+#[test]
+fn who_held_a_lease_before_a_restore_does_not_count_after_it() {
+    let taken_back = |history: &mut History| {
+        // Process 2 took the Lease after the copy, which says that process 1 has it.
+        history.terms.push(Term {
+            seen: at(7900),
+            ..term("one", 500)
+        });
+        history.calls[2].pid = 1;
+    };
+    assert_eq!(found(taken_back), [Kind::CallWithoutLease]);
+    let restored = |history: &mut History| {
+        taken_back(history);
+        history.restores = vec![(at(7600), at(7700))];
+    };
+    assert_eq!(found(restored), []);
 }
 
 #[test]
@@ -265,6 +284,15 @@ fn what_is_overdue_or_was_found_by_others_is_told() {
         });
     };
     assert_eq!(found(two_nodes), [Kind::TwoNodes]);
+    // Only what this version does is looked for.
+    let by_the_former = |history: &mut History| {
+        two_nodes(history);
+        history
+            .processes
+            .iter_mut()
+            .for_each(|process| process.version = "former");
+    };
+    assert_eq!(found(by_the_former), []);
     let by_a_left_call = |history: &mut History| {
         two_nodes(history);
         history.calls.insert(2, call(1, true, "a", 3210, 8240));
