@@ -9,7 +9,6 @@ use super::links::OfDriver;
 use super::neighbours::Handles;
 use super::sharing::{Names, OfVolume};
 use super::table::{Applied, Origin, Table};
-use crate::decide::patch::Target;
 use crate::decide::{self, DriverFacts, Snapshot};
 use crate::objects::{Attachment, CsiNode, Source, Volume};
 

@@ -9,10 +9,9 @@ use super::*;
 use crate::telemetry::names::{attr, span};
 
 mod hold;
-#[path = "../../tests/support/otlp.rs"]
-pub(crate) mod otlp;
 mod share;
 
+pub(crate) use csi_attacher_testbed::otlp;
 use otlp::{OtlpReceiver, ReceivedSpan};
 
 const LIMIT: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
+use csi_mock_driver::{CallRecord, Method, Outcome};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 

@@ -10,8 +10,7 @@
 //! suite. `CONFORMANCE_LOGS` names a folder for the attachers' logs. Arguments are parts of names: only scenarios whose
 //! setup, group or name has one of them are played. `--list` only lists, `--mode=flags` plays only the mode of that name.
 
-#[path = "../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod attacher;
 mod command;

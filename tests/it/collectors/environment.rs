@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use csi_attacher_operator::mock::Method;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
