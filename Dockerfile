@@ -13,6 +13,8 @@ COPY Cargo.toml Cargo.lock build.rs ./
 COPY image/compile image/authorities image/
 COPY proto proto
 COPY crates crates
+COPY tests/mock-driver tests/mock-driver
+COPY tests/testbed/Cargo.toml tests/testbed/Cargo.toml
 COPY src src
 
 FROM build AS build-csi-attacher-operator

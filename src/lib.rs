@@ -25,7 +25,6 @@ pub mod events;
 pub mod inspector;
 pub mod kubernetes;
 pub mod lease;
-pub mod mock;
 mod open_files;
 mod pem;
 mod schedule;
@@ -40,3 +39,5 @@ mod sources_tests;
 
 use csi_attacher_model::{api, decide, insight, objects};
 use csi_attacher_workqueue as queue;
+#[cfg(test)]
+use csi_mock_driver as mock;

@@ -8,10 +8,9 @@ use http::HeaderMap;
 use super::*;
 use crate::telemetry::names::{attr, span};
 
-#[path = "../../tests/support/otlp.rs"]
-pub(crate) mod otlp;
 mod share;
 
+pub(crate) use csi_attacher_testbed::otlp;
 use otlp::{OtlpReceiver, ReceivedSpan};
 
 const LIMIT: Duration = Duration::from_secs(20);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockHandle};
+use csi_mock_driver::{Method, MockDriver, MockHandle};
 
 use crate::cluster::{Bench, DRIVER};
 use crate::process::{self, Memory};

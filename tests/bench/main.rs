@@ -8,8 +8,7 @@
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
-#[path = "../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod ceiling;
 mod cluster;

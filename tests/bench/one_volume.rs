@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use serde_json::json;
 
-use csi_attacher_operator::mock::{MockDriver, MockHandle};
+use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::cluster::{Bench, NOBODYS_DRIVER};
 use crate::isolation::load::{self, Load};

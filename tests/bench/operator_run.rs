@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockHandle};
+use csi_mock_driver::{Method, MockDriver, MockHandle};
 
 use super::cluster::{Bench, Counts, DRIVER};
 use super::process::{self, Memory};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::{Action, ControllerCapability, Failure, Method, Rule};
+use csi_mock_driver::{Action, ControllerCapability, Failure, Method, Rule};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;

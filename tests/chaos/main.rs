@@ -8,8 +8,7 @@
 //! `CHAOS_PARTS` parts of the run; `CHAOS_ROUND` plays one round of the seed again and again; `CHAOS_KEEP_GOING=1` goes on after a
 //! violation; `CHAOS_LOGS` names a folder for the logs of the operator, `CHAOS_JSON` a file for the report. `--list` lists faults and parts.
 
-#[path = "../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod checker;
 mod effect;

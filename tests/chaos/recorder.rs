@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
+use csi_mock_driver::{CallRecord, Method, Outcome};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 

@@ -1,6 +1,6 @@
 //! The publish Secrets of the drivers: they vanish, have other values, come back; and what is in them is to be seen nowhere.
 
-use csi_attacher_operator::mock::Credentials;
+use csi_mock_driver::Credentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle};
+use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};

@@ -7,8 +7,7 @@
 //! Environment: `ONCE=1` ends after the last step instead of staying up; `KUBECONFIG_TARGET` names the kubeconfig of a
 //! cluster to use instead of starting one; `JAEGER=1` sends all traces to a Jaeger of its own.
 
-#[path = "../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod attachments;
 mod cluster;
@@ -31,9 +30,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use attachments::Attachments;
 use cluster::Cluster;
-use processes::{MockDriver, program};
+use processes::MockDriver;
 use say::Say;
-use support::{Error, Operator, OperatorOptions, Result};
+use support::{Error, Operator, OperatorOptions, Result, built_program};
 use traces::Traces;
 
 /// How long the operator may take to end after SIGTERM.
@@ -137,7 +136,7 @@ impl Running {
             drivers.push(MockDriver::start(driver, cluster.folder()).await?);
             say.line(format!("{} attaches and detaches in {}", driver.name, driver.delay));
         }
-        let mut options = traces.of(OperatorOptions::new(program("csi-attacher-operator")?));
+        let mut options = traces.of(OperatorOptions::new(built_program("csi-attacher-operator")?));
         // Whoever opens the log here is a person.
         options.arguments = vec!["--log-format=text".to_owned()];
         let operator = Operator::start_with(&cluster.operator_kubeconfig().await?, options)?;

@@ -10,24 +10,10 @@ use tokio::time::{Instant, interval};
 
 use crate::plan::{self, Driver};
 use crate::support::controlplane::watchdog::{Output, Watched};
-use crate::support::{Error, Result};
+use crate::support::{Error, Result, built_program};
 
 /// How long a driver may take until it listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(20);
-
-/// A program that cargo built beside this one.
-pub fn program(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().map_err(|error| Error::Other(format!("cannot find this program: {error}")))?;
-    // Cargo puts examples into a folder beside the programs.
-    let path = own.ancestors().nth(2).unwrap_or(Path::new("")).join(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(Error::Other(format!(
-        "there is no program {}; `make demo` builds it before it starts this one",
-        path.display()
-    )))
-}
 
 /// A running `csi-mock-driver`.
 pub struct MockDriver {
@@ -58,7 +44,7 @@ impl MockDriver {
             format!("--call-log={}", calls.display()),
             format!("--control-socket={}", control.display()),
         ];
-        let program = program("csi-mock-driver")?;
+        let program = built_program("csi-mock-driver")?;
         let process = Watched::spawn("csi-mock-driver", &program, &arguments, &file("log"), Output::Log)?;
         let mut started = Self {
             driver,

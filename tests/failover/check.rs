@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use csi_attacher_operator::mock::{CallRecord, Method, Outcome};
+use csi_mock_driver::{CallRecord, Method, Outcome};
 use jiff::Timestamp;
 
 /// A replica that was killed.

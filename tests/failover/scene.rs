@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockHandle, Rule};
+use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle, Rule};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
@@ -234,7 +234,7 @@ impl Scene {
     }
 }
 
-fn driver(plan: &Plan) -> csi_attacher_operator::mock::MockDriverBuilder {
+fn driver(plan: &Plan) -> csi_mock_driver::MockDriverBuilder {
     // More than any run makes: a call that is forgotten is not checked.
     let mut builder = MockDriver::builder(DRIVER).accept_any_volume().keep_calls(1_000_000);
     for number in 0..plan.volumes {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Action, Failure, Method, MockDriver, MockDriverBuilder, Rule};
+use csi_mock_driver::{Action, Failure, Method, MockDriver, MockDriverBuilder, Rule};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;

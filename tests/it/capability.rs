@@ -2,7 +2,7 @@
 //! former node ID.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{ControllerCapability, Method, Rule};
+use csi_mock_driver::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -203,7 +203,7 @@ async fn in_the_place_of_a_sidecar_a_driver_that_lost_publish_releases_nothing()
     scene.attach("drop-in-kept").await?;
     let capability = ControllerCapability::PublishUnpublishVolume;
     scene.mock.set_capability(capability, false);
-    let again = |error: csi_attacher_operator::mock::ListenError| Error::Other(error.to_string());
+    let again = |error: csi_mock_driver::ListenError| Error::Other(error.to_string());
     scene.mock.start_again().await.map_err(again)?;
     // Attached is what the sidecar would mark so, and nothing is released.
     scene.attach("drop-in-marked").await?;

@@ -6,7 +6,7 @@ mod environment;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, MockDriver, Outcome, Rule};
+use csi_mock_driver::{Method, MockDriver, Outcome, Rule};
 use serde_json::json;
 
 use crate::rig::{World, within};

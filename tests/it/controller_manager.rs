@@ -5,7 +5,7 @@ mod losses;
 mod migrated;
 mod modes;
 
-use csi_attacher_operator::mock::{CallRecord, Method};
+use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

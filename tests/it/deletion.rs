@@ -1,7 +1,7 @@
 //! AttacherConfigs that are deleted while volumes are attached.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

@@ -5,7 +5,7 @@ mod table;
 #[path = "../demo/tree.rs"]
 mod tree;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
@@ -18,27 +18,14 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use crate::support::fixtures::Object;
-use crate::support::{ControlPlane, Fixtures, Options, Result, Volume};
+use crate::support::{ControlPlane, Fixtures, Options, Result, Volume, built_program};
 
 /// Longer than any wait of the demonstration that is to succeed here.
 const LIMIT: Duration = Duration::from_mins(4);
 
-/// Cargo builds examples before it runs tests, but gives no path to them.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().expect("the test knows its own path");
-    let folder = own.ancestors().nth(2).expect("it lies in a folder of target/");
-    let path = folder.join("examples/demo");
-    assert!(
-        path.is_file(),
-        "{} is missing: cargo build --bins --example demo",
-        path.display()
-    );
-    path
-}
-
 /// Runs the demonstration once against a cluster.
 async fn run(kubeconfig: &Path) -> Output {
-    let run = tokio::process::Command::new(program())
+    let run = tokio::process::Command::new(built_program("examples/demo").expect("built"))
         .env("KUBECONFIG_TARGET", kubeconfig)
         .env("ONCE", "1")
         .kill_on_drop(true)

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockHandle};
+use csi_mock_driver::{Method, MockDriver, MockHandle};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;

@@ -1,6 +1,6 @@
 //! What people read with `kubectl describe`: events on the VolumeAttachment, the PersistentVolume and the claim.
 
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::mock::MockDriver;
+use csi_mock_driver::MockDriver;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::runtime::WatchStreamExt;

@@ -7,7 +7,7 @@ mod writes;
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;

@@ -12,7 +12,7 @@ mod secret;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockDriverBuilder, Rule};
+use csi_mock_driver::{Method, MockDriver, MockDriverBuilder, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::condition::{ConditionType, Reason};
 use csi_attacher_operator::events;
-use csi_attacher_operator::mock::{ControllerCapability, Method, MockDriverBuilder, Rule};
+use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
 use tonic::Code;

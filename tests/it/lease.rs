@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::mock::{Method, MockDriver, Outcome, Rule};
+use csi_mock_driver::{Method, MockDriver, Outcome, Rule};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;

@@ -1,7 +1,7 @@
 //! The limits of a driver: work that waits for one shows in status and metrics, and the requests to the API server.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use serde_json::{Value, json};
@@ -64,9 +64,8 @@ fn settings(concurrency: &Value) -> Value {
 
 /// A driver that answers no call of these methods.
 async fn silent_driver<'w>(world: &'w World, short: &str, concurrency: Value) -> Result<Driver<'w>> {
-    let build = |mock: csi_attacher_operator::mock::MockDriverBuilder| {
-        mock.rule(Rule::on(PUBLISH).hang()).rule(Rule::on(UNPUBLISH).hang())
-    };
+    let build =
+        |mock: csi_mock_driver::MockDriverBuilder| mock.rule(Rule::on(PUBLISH).hang()).rule(Rule::on(UNPUBLISH).hang());
     world.driver_with(short, settings(&concurrency), build).await
 }
 

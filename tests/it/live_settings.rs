@@ -1,6 +1,6 @@
 //! What is told of one driver, its log and its traces, changes while it works, for it alone and without a restart.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use serde_json::{Value, json};
 
 use crate::rig::{Driver, World, operator_options, wait_until};

@@ -7,8 +7,7 @@
     reason = "a test that cannot go on fails, and its figures are printed; clippy knows only functions marked as tests"
 )]
 
-#[path = "../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod bad_input;
 #[allow(
@@ -47,6 +46,7 @@ mod prometheus_rules;
 mod rbac;
 mod readme;
 mod reconcile_sync;
+mod registry;
 mod reload;
 mod replicas;
 mod rig;

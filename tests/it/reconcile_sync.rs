@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{CallRecord, Method, MockHandle, Outcome, Rule};
+use csi_mock_driver::{CallRecord, Method, MockHandle, Outcome, Rule};
 use kube::Api;
 use serde_json::{Value, json};
 use tonic::Code;

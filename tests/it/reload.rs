@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{CallRecord, ControllerCapability, Method, MockDriver, MockHandle, Outcome, Rule};
+use csi_mock_driver::{CallRecord, ControllerCapability, Method, MockDriver, MockHandle, Outcome, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
@@ -308,10 +308,10 @@ async fn settings_change_under_load() -> Result<()> {
     let world = World::own().await?;
     let kubectl = Kubectl::of(&world.cluster).await?;
     let operator = world.operator(operator_options()).await?;
-    let build = |mock: csi_attacher_operator::mock::MockDriverBuilder| mock.delay(PUBLISH, CALL).keep_calls(100_000);
+    let build = |mock: csi_mock_driver::MockDriverBuilder| mock.delay(PUBLISH, CALL).keep_calls(100_000);
     let driver = world.unconfigured_driver("reload", build).await?;
     let bystander = world.unconfigured_driver("bystander", build).await?;
-    assert!(csi_attacher_operator::mock::ALL_CAPABILITIES.contains(&ControllerCapability::ListVolumesPublishedNodes));
+    assert!(csi_mock_driver::ALL_CAPABILITIES.contains(&ControllerCapability::ListVolumesPublishedNodes));
     // The older one of the two keeps its endpoint.
     apply(&kubectl, &bystander, &hot()).await?;
     apply(&kubectl, &driver, &hot()).await?;

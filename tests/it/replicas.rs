@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::{CallRecord, Method, MockHandle};
+use csi_mock_driver::{CallRecord, Method, MockHandle};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::mock::{Method, Outcome, Rule};
+use csi_mock_driver::{Method, Outcome, Rule};
 use serde_json::json;
 
 use crate::rig::{LIMIT, World, operator_options};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Endpoint, Method, MockDriver, Outcome, Rule, ServerTls};
+use csi_mock_driver::{Endpoint, Method, MockDriver, Outcome, Rule, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

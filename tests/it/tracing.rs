@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::finalizer_name;
-use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, Rule};
+use csi_mock_driver::{CallRecord, Method, MockDriver, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Api;
 use tonic::Code;

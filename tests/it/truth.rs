@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};
@@ -87,10 +87,10 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     let (proxy, _operator) = behind_proxy(&world).await?;
     let driver = driver(&world, "forced").await?;
     let fixtures = &world.fixtures;
-    let slow = csi_attacher_operator::mock::Rule::on(Method::ControllerPublishVolume);
+    let slow = csi_mock_driver::Rule::on(Method::ControllerPublishVolume);
     driver.mock.script(slow.times(1).delay(Duration::from_secs(2)));
     driver.claim("forced-va").await?;
-    let publish = |call: &csi_attacher_operator::mock::CallRecord| call.method == Method::ControllerPublishVolume;
+    let publish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerPublishVolume;
     within("the call", driver.mock.wait_for_call(publish)).await?;
     let api = fixtures.cluster::<VolumeAttachment>();
     let none = json!({"metadata": {"finalizers": null}});
@@ -100,7 +100,7 @@ async fn a_volume_whose_attachment_is_removed_by_force_is_taken_back_after_a_liv
     fixtures.delete::<VolumeAttachment>("forced-va").await?;
     let reads = |seen: &Seen| !seen.is_write() && seen.path.ends_with("/volumeattachments/forced-va");
     proxy.wait_for("a live read", 1, reads).await?;
-    let unpublish = |call: &csi_attacher_operator::mock::CallRecord| call.method == Method::ControllerUnpublishVolume;
+    let unpublish = |call: &csi_mock_driver::CallRecord| call.method == Method::ControllerUnpublishVolume;
     within("the volume is taken back", driver.mock.wait_for_call(unpublish)).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use csi_attacher_operator::mock::{Action, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Rule};
+use csi_mock_driver::{Action, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Rule};
 
 use crate::cluster::Bench;
 use crate::requests;

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
 use csi_attacher_operator::kubernetes::connect;
-use csi_attacher_operator::mock::{MockDriver, MockHandle};
+use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::cluster::{Bench, NOBODYS_DRIVER};
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};

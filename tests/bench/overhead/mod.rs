@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-use csi_attacher_operator::mock::{MockDriver, MockHandle};
+use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::cluster::{Bench, DRIVER};
 use crate::isolation::sum_of;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockHandle};
+use csi_mock_driver::{Method, MockDriver, MockHandle};
 
 use crate::cluster::Bench;
 use crate::operator_run::options;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 
-use csi_attacher_operator::mock::{MockDriver, MockHandle};
+use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::attacher::Attacher;
 use crate::command::Template;

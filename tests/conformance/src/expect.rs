@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeError};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use csi_attacher_operator::mock::{CallRecord, Method, Outcome as CallOutcome};
+use csi_mock_driver::{CallRecord, Method, Outcome as CallOutcome};
 
 use crate::scenario::{Outcome, Stop, demand};
 use crate::support::Error;

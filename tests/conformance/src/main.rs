@@ -6,8 +6,7 @@
 //! not as failed, when the criterion that the scenario names says so. `--help` says what can be selected,
 //! docs/CONFORMANCE.md how to put an attacher of one's own to it.
 
-#[path = "../../support/mod.rs"]
-mod support;
+use csi_attacher_testbed as support;
 
 mod arguments;
 mod attacher;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use csi_attacher_operator::mock::MockDriverBuilder;
+use csi_mock_driver::MockDriverBuilder;
 
 use crate::support;
 use crate::test::Test;

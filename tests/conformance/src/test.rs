@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use csi_attacher_operator::mock::{Credentials, Method, Rule};
+use csi_mock_driver::{Credentials, Method, Rule};
 
 use crate::env::Env;
 use crate::scenario::Outcome;

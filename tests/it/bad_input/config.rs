@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Outcome, Rule};
+use csi_mock_driver::{Method, Outcome, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use futures::future::try_join_all;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;

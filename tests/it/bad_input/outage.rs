@@ -1,6 +1,6 @@
 //! An API server that is not there, or not there for a while.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use futures::future::try_join_all;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use csi_attacher_operator::mock::Method;
 use csi_attacher_operator::telemetry::otel_env::VARIABLES;
+use csi_mock_driver::Method;
 use serde_json::json;
 
 use super::{arrives, has, records, until_spans};

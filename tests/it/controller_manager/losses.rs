@@ -160,7 +160,7 @@ async fn a_volume_is_removed_by_force() -> Result<()> {
 /// A driver that cannot detach is told of until it can.
 #[tokio::test]
 async fn a_detach_fails_for_a_while() -> Result<()> {
-    use csi_attacher_operator::mock::{Method, Rule};
+    use csi_mock_driver::{Method, Rule};
     let world = World::managed().await?;
     let driver = world.managed_driver("busy").await?;
     let node = driver.node();

@@ -1,6 +1,6 @@
 //! Pods with volumes of every access mode, on one node and on two.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 
 use crate::rig::{Driver, World};
 use crate::support::Result;

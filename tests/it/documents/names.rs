@@ -69,7 +69,7 @@ fn flags_of(text: &str) -> BTreeSet<String> {
 }
 
 fn mock_flags() -> BTreeSet<String> {
-    let ended = std::process::Command::new(env!("CARGO_BIN_EXE_csi-mock-driver"))
+    let ended = std::process::Command::new(crate::support::built_program("csi-mock-driver").expect("built"))
         .arg("--help")
         .output();
     let help = String::from_utf8(ended.expect("the program starts").stdout).expect("text");

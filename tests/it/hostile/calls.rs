@@ -277,7 +277,7 @@ async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<(
 /// Nothing is sent over a connection on which nothing happens, and it stays; whoever was silent for long is called at once.
 #[tokio::test]
 async fn an_idle_connection_stays() -> Result<()> {
-    use csi_attacher_operator::mock::MockDriver;
+    use csi_mock_driver::MockDriver;
     let scratch = scratch();
     let driver = MockDriver::builder("idle").start(&scratch.socket).await.unwrap();
     let client = client(&scratch.socket);

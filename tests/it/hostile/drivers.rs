@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Rule};
 use csi_attacher_proto::v1::GetPluginInfoResponse;
+use csi_mock_driver::{Method, Rule};
 use futures::future::try_join_all;
 use futures::stream;
 use hyper::body::{Bytes, Frame};
@@ -393,7 +393,7 @@ async fn words_and_contexts_without_measure_are_cut_and_refused() -> Result<()> 
         ("stuffed-large", 5 << 20, "cannot be read"),
     ] {
         let context = BTreeMap::from([("stuffing".to_owned(), "x".repeat(bytes))]);
-        let stuff = |settings: &mut csi_attacher_operator::mock::Settings| {
+        let stuff = |settings: &mut csi_mock_driver::Settings| {
             settings.publish_contexts.insert(name.to_owned(), context);
         };
         let driver = world.driver_with(name, json!({}), |mock| mock.settings(stuff)).await?;

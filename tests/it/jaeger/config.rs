@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use csi_attacher_operator::mock::MockDriver;
+use csi_mock_driver::MockDriver;
 use serde_json::Value;
 
 use super::{ATTEMPT, LIMIT, Names, SERVICE, Scene};

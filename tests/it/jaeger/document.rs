@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, MockDriver, Rule};
+use csi_mock_driver::{Method, MockDriver, Rule};
 use serde_json::json;
 use tonic::Code;
 

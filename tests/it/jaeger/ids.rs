@@ -1,7 +1,7 @@
 //! One id leads from each place where an attachment is told of to its trace, and from the API server's trace to ours.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::MockDriver;
+use csi_mock_driver::MockDriver;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use serde_json::Value;

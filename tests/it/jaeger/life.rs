@@ -47,9 +47,7 @@ async fn t2_one_trace_per_attachment_in_jaeger_within_10_s() -> Result<()> {
     }
     assert_eq!(trace.roots()[0].text("attacher.attempts"), "3");
     // The mock driver was sent the context of the call that is in the trace.
-    let calls = driver
-        .handle
-        .calls_of(csi_attacher_operator::mock::Method::ControllerPublishVolume);
+    let calls = driver.handle.calls_of(csi_mock_driver::Method::ControllerPublishVolume);
     let sent: Vec<String> = calls.into_iter().filter_map(|call| call.traceparent).collect();
     let spans = trace.named(PUBLISH);
     let wanted: Vec<String> = spans

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, MockDriver, MockHandle, Rule};
+use csi_mock_driver::{Method, MockDriver, MockHandle, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;

@@ -2,7 +2,7 @@
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use std::time::Duration;
 
 use futures::FutureExt as _;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::mock::{Method, Outcome, Rule};
+use csi_mock_driver::{Method, Outcome, Rule};
 use jiff::Timestamp;
 
 use super::{LEASE_DURATION, TAKEN_WITHIN, end, lasting, leads, moves, short};

@@ -1,7 +1,7 @@
 //! A replica that loses its driver or its Lease.
 
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::MockDriver;
+use csi_mock_driver::MockDriver;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -100,7 +100,7 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result
         .await?;
     world.fixtures.wait_for_attached("taken-2").await?;
     world.reported_holder("taken", Some("ours")).await?;
-    assert_eq!(kept.mock.calls_of(csi_attacher_operator::mock::Method::Probe).len(), 1);
+    assert_eq!(kept.mock.calls_of(csi_mock_driver::Method::Probe).len(), 1);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use serde_json::json;
 
 use super::{end, lasting, moves, other};

@@ -1,7 +1,7 @@
 //! Free Leases spread over several replicas, and then stay where they are.
 
 use csi_attacher_model::api::names::lease_name;
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use kube::api::ListParams;
 
 use super::{end, lasting, moves, other};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{CallRecord, Method, Rule};
+use csi_mock_driver::{CallRecord, Method, Rule};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;

@@ -1,6 +1,6 @@
 //! One trace for one life, whoever works on it.
 
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use serde_json::{Value, json};
 use tonic::Code;
 

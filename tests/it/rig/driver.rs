@@ -1,7 +1,7 @@
 //! A mock driver with its AttacherConfig, its node and its volumes, all named after it.
 
 use csi_attacher_model::api::names::finalizer_name;
-use csi_attacher_operator::mock::{CallRecord, Method, MockDriver, MockDriverBuilder, MockHandle};
+use csi_mock_driver::{CallRecord, Method, MockDriver, MockDriverBuilder, MockHandle};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 

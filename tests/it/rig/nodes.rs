@@ -1,6 +1,6 @@
 //! Tests that change a CSINode and then an attachment: the two come by different watches.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;

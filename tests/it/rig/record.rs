@@ -1,6 +1,6 @@
 //! What the operator did about a volume: its requests to the API server and its calls of the driver, in one order.
 
-use csi_attacher_operator::mock::CallRecord;
+use csi_mock_driver::CallRecord;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! A rolling change from the sidecar to the operator and back: both run at the same time, and the driver's Lease says who
 //! works.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 
 use crate::drop_in::{Scene, end};
 use crate::support::{Operator, Result, Sidecar};

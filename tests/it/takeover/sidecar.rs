@@ -1,6 +1,6 @@
 //! The real sidecar and the operator by turns, each killed at the worst moment.
 
-use csi_attacher_operator::mock::{ControllerCapability, Method, Rule};
+use csi_mock_driver::{ControllerCapability, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

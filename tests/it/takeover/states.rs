@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use csi_attacher_operator::mock::{CallRecord, Method};
+use csi_mock_driver::{CallRecord, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use csi_attacher_model::objects::{InTreePlugin, MIGRATED_TO_ANNOTATION};
-use csi_attacher_operator::mock::{CallRecord, CapabilityFacts, Method};
+use csi_mock_driver::{CallRecord, CapabilityFacts, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Endpoint, MockDriver, MockHandle, ServerTls};
+use csi_mock_driver::{Endpoint, MockDriver, MockHandle, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

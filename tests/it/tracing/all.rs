@@ -1,14 +1,14 @@
 //! T1: everything that the registry declares is really sent, and nothing else.
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Names, live, traced};
+use crate::registry::{assert_conform, unseen};
 use crate::support::operator::apply_config;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::registry::{assert_conform, unseen};
 use crate::support::stage::{PUBLISH_SECRET, Stage, stop};
 use crate::support::{Result, Volume};
 

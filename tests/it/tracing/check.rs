@@ -1,10 +1,10 @@
 //! What the spans of one life of a volume look like.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 
 use super::{Life, PUBLISH, UNPUBLISH, tree};
+use crate::registry;
 use crate::support::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
-use crate::support::registry;
 use crate::support::stage::PUBLISH_SECRET;
 
 const PATCH_VOLUME: &str = "/api/v1/persistentvolumes/{:name}";

@@ -1,6 +1,6 @@
 //! Attaching: three writes for a volume that was never attached, two for one that was, one for a driver without the call.
 
-use csi_attacher_operator::mock::{ControllerCapability, Method};
+use csi_mock_driver::{ControllerCapability, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

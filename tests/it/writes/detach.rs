@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, Outcome, Rule};
+use csi_mock_driver::{Method, Outcome, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};

@@ -1,6 +1,6 @@
 //! Calls that fail: what is written about them, and that nothing but the backoff decides about the next try.
 
-use csi_attacher_operator::mock::{CallRecord, Method, Rule};
+use csi_mock_driver::{CallRecord, Method, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tonic::Code;

@@ -1,6 +1,6 @@
 //! Settled attachments cost nothing, however often they are looked at.
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use serde_json::json;

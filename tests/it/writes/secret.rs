@@ -1,6 +1,6 @@
 //! Publish secrets, read under a Role that lets the operator get that one secret, and nothing else.
 
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tonic::Code;
 
-use csi_attacher_operator::mock::{CallRecord, Method};
+use csi_mock_driver::{CallRecord, Method};
 
 use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand};

@@ -2,7 +2,7 @@
 
 use tonic::Code;
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 
 use crate::scenario::{Group, Outcome, Scenario, demand, same};
 use crate::test::Test;

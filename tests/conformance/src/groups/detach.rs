@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use tonic::Code;
 
-use csi_attacher_operator::mock::Method;
+use csi_mock_driver::Method;
 
 use crate::expect::{LIMIT, NODE_ID, detach_error_of, is_attached};
 use crate::scenario::{Group, Scenario, Stop, demand, offered, optional};

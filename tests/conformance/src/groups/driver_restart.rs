@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use csi_attacher_operator::mock::{Action, ControllerCapability, Method};
+use csi_mock_driver::{Action, ControllerCapability, Method};
 
 use crate::expect::LIMIT;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Action, Failure};
+use csi_mock_driver::{Action, Failure};
 use serde_json::json;
 use tonic::Code;
 

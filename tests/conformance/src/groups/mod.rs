@@ -30,7 +30,7 @@ mod trivial;
 mod volumes;
 mod wake;
 
-use csi_attacher_operator::mock::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder};
+use csi_mock_driver::{ALL_CAPABILITIES, ControllerCapability, MockDriverBuilder};
 
 use crate::env::RETRY;
 use crate::scenario::{Scenario, Setup};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use csi_attacher_operator::mock::{ControllerCapability, Method, MockDriverBuilder};
+use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder};
 
 use super::{access_modes, events};
 use crate::env::RETRY;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use csi_attacher_operator::mock::{Method, MockDriverBuilder};
+use csi_mock_driver::{Method, MockDriverBuilder};
 
 use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Scenario, Setup, Stop, demand, offered};
@@ -91,7 +91,7 @@ fn scenarios() -> Vec<Scenario> {
             |t| async move {
                 reconciles(&t).await?;
                 t.given_attached().await?;
-                let rule = csi_attacher_operator::mock::Rule::on(Method::ListVolumes).times(2);
+                let rule = csi_mock_driver::Rule::on(Method::ListVolumes).times(2);
                 t.script(rule.fail(tonic::Code::Internal, "no list today"));
                 passes(&t, 4).await?;
                 t.published()?;
@@ -113,7 +113,7 @@ pub(super) async fn reconciles(t: &Test) -> Outcome {
 pub(super) async fn passes(t: &Test, count: usize) -> Outcome {
     for _ in 0..count {
         let seen = t.env.driver.calls().last().map(|call| call.id);
-        let first_page = move |call: &csi_attacher_operator::mock::CallRecord| {
+        let first_page = move |call: &csi_mock_driver::CallRecord| {
             let from_the_start = call.starting_token.as_deref().unwrap_or_default().is_empty();
             call.method == Method::ListVolumes && from_the_start && Some(call.id) > seen && call.finished.is_some()
         };

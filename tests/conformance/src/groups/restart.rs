@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
-use csi_attacher_operator::mock::{Method, Rule};
+use csi_mock_driver::{Method, Rule};
 
 use crate::expect::LIMIT;
 use crate::scenario::{Group, Outcome, Scenario, demand};

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use csi_attacher_operator::mock::{Action, Failure};
+use csi_mock_driver::{Action, Failure};
 
 use crate::expect::text;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered};

@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tonic::Code;
 
-use csi_attacher_operator::mock::CallRecord;
+use csi_mock_driver::CallRecord;
 
 use crate::env::SLOW;
 use crate::expect::{LIMIT, detach_error_of};

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use csi_attacher_operator::mock::MockDriverBuilder;
+use csi_mock_driver::MockDriverBuilder;
 
 use crate::env::RETRY;
 use crate::scenario::{Group, Outcome, Setup, demand, optional, same};

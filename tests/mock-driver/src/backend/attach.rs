@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
 use super::{Attachment, Backend, DEFAULT_VOLUME_BYTES, check_capability, required, same_use};
-use crate::mock::settings::{ControllerCapability, Settings};
+use crate::settings::{ControllerCapability, Settings};
 use csi_attacher_proto::v1;
 use v1::volume_capability::access_mode::Mode;
 

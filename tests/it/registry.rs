@@ -6,7 +6,7 @@ use csi_attacher_operator::telemetry::registry::model::{Kind, Level, Registry, S
 use csi_attacher_operator::telemetry::registry::registry;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use super::otlp::{Attribute, ReceivedSpan};
+use crate::support::otlp::{Attribute, ReceivedSpan};
 
 /// Longest text that a span carries unless the environment sets another limit.
 const LONGEST: usize = 4096;

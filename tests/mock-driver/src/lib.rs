@@ -3,7 +3,7 @@
 //! Tests use it in their own process through [`MockDriver`] and [`MockHandle`]; the program `csi-mock-driver` offers the same with flags,
 //! a script file and a control socket (see [`cli`] and [`control`]). Answers follow the specification unless a [`Rule`] says otherwise.
 //!
-//! Must not be used by the operator itself: nothing outside tests and that program may depend on this module.
+//! Must not be used by the operator itself: only tests depend on this crate.
 
 mod backend;
 mod calls;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tonic::Code;
 
 use super::*;
-use crate::mock::ControllerCapability;
+use crate::ControllerCapability;
 
 #[tokio::test]
 async fn publish_is_idempotent_and_refuses_another_use() {

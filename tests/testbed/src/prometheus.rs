@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output as Ended, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,12 @@ use super::controlplane::ports;
 use super::controlplane::watchdog::{Output, Watched};
 use super::error::{Error, Result};
 use super::http::encode;
+pub use crate::of_repository;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
 fn other(error: impl std::fmt::Display) -> Error {
     Error::Other(error.to_string())
-}
-
-/// A path of the repository.
-pub fn of_repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The folder with the two programs. The first call on a machine downloads them.

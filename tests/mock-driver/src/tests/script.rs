@@ -6,8 +6,8 @@ use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
-use crate::mock::Outcome::{Answered, ConnectionDropped, Running};
-use crate::mock::{Action, Credentials, Failure, InFlight, Method, Outcome, Rule};
+use crate::Outcome::{Answered, ConnectionDropped, Running};
+use crate::{Action, Credentials, Failure, InFlight, Method, Outcome, Rule};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const SECRET: &str = "hunter2-canary";
@@ -112,7 +112,7 @@ async fn secrets_are_echoed_on_purpose_but_recorded_by_key_only() {
         format!("{record:?}"),
         fixture
             .mock
-            .apply(crate::mock::control::Command::Calls)
+            .apply(crate::control::Command::Calls)
             .unwrap()
             .unwrap()
             .to_string(),

@@ -3,7 +3,7 @@
 use tonic::Status;
 
 use super::{Backend, DEFAULT_VOLUME_BYTES, Volume, check_capabilities, page, required};
-use crate::mock::settings::{ControllerCapability, Settings};
+use crate::settings::{ControllerCapability, Settings};
 use csi_attacher_proto::v1;
 use v1::volume_content_source::Type as Source;
 

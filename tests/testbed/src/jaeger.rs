@@ -19,7 +19,7 @@ use types::Answer;
 pub use types::{Reference, Span, Trace};
 
 /// The configuration that ships; the ports are given apart.
-pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/jaeger/jaeger.yaml");
+pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/jaeger/jaeger.yaml");
 /// How often a start is tried when a port that was free is taken by then.
 const START_ATTEMPTS: u32 = 5;
 const READY_WITHIN: Duration = Duration::from_secs(90);

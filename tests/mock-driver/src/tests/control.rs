@@ -7,9 +7,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::mock::control::{Command, parse_command, parse_script};
-use crate::mock::control_socket::ControlSocket;
-use crate::mock::{Action, ControllerCapability, Method, Rule};
+use crate::control::{Command, parse_command, parse_script};
+use crate::control_socket::ControlSocket;
+use crate::{Action, ControllerCapability, Method, Rule};
 
 #[test]
 fn a_script_is_a_list_of_commands() {

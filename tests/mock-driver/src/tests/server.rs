@@ -1,7 +1,7 @@
 //! Sockets: stale files, restarts, refused places; and the records that are kept.
 
 use super::*;
-use crate::mock::{Endpoint, ListenError, Method, MockDriver, Outcome, Rule, StartError};
+use crate::{Endpoint, ListenError, Method, MockDriver, Outcome, Rule, StartError};
 
 #[tokio::test]
 async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
@@ -41,7 +41,7 @@ async fn a_restart_keeps_the_volumes_and_cuts_the_calls() {
 
     bounded(fixture.mock.stop()).await;
     assert!(bounded(listing).await.unwrap().is_err());
-    let cut = |call: &crate::mock::CallRecord| call.method == Method::ListVolumes && call.outcome == Outcome::Cancelled;
+    let cut = |call: &crate::CallRecord| call.method == Method::ListVolumes && call.outcome == Outcome::Cancelled;
     bounded(fixture.mock.wait_for_call(cut)).await;
     assert!(
         bounded(client.list_volumes(v1::ListVolumesRequest::default()))

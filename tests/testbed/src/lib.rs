@@ -4,14 +4,11 @@
 //! Nothing started here outlives the test process, however that process ends: see [`controlplane::watchdog`].
 
 #![allow(
-    dead_code,
-    unused_imports,
-    reason = "each target that includes this module uses a part of it"
-)]
-#![allow(
+    missing_docs,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "this is test code, also where a bench or a demo includes it"
+    clippy::missing_panics_doc,
+    reason = "this is test code, also where a bench or a demo uses it"
 )]
 
 pub mod apply;
@@ -27,7 +24,6 @@ pub mod otlp;
 pub mod prometheus;
 pub mod proxy;
 pub mod rbac;
-pub mod registry;
 pub mod sidecar;
 pub mod stage;
 pub mod tunnel;
@@ -44,7 +40,29 @@ pub use operator::{Operator, OperatorOptions};
 pub use sidecar::Sidecar;
 pub use stage::Stage;
 
+use std::path::{Path, PathBuf};
+
 use tokio::sync::OnceCell;
+
+/// A file of this repository, by its path from the root.
+pub fn of_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A program that cargo built beside the one that asks: `name`, or `examples/name`. Cargo builds the programs of the operator's own crate
+/// before its tests, and others only when it is asked to.
+pub fn built_program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().map_err(|error| Error::Other(format!("cannot find this program: {error}")))?;
+    // Cargo puts tests and examples into folders beside the programs.
+    let path = own.ancestors().nth(2).unwrap_or(Path::new("")).join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Other(format!(
+        "there is no program {}: cargo build --bins --example demo",
+        path.display()
+    )))
+}
 
 /// The control plane which all tests of one process share: with kube-controller-manager and with the audit log.
 ///

@@ -1,6 +1,6 @@
 //! Finds the programs of the control plane by `tests/controlplane/build`, which builds what is missing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use super::super::error::{Context, Error, Result};
@@ -16,7 +16,7 @@ pub async fn locate<const N: usize>(components: [&'static str; N]) -> Result<[Pa
 }
 
 fn run_build<const N: usize>(components: &[&str; N]) -> Result<[PathBuf; N]> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build");
+    let script = crate::of_repository("tests/controlplane/build");
     let mut child = under_watchdog(&script)
         .arg("--path")
         .args(components)

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use csi_attacher_operator::kubernetes::{connect, load_config};
 use futures::stream;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -15,8 +14,9 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use kube::Client;
 use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -148,10 +148,13 @@ fn other(error: impl ToString) -> Error {
 impl Proxy {
     /// A proxy for whom this kubeconfig is.
     pub async fn start(kubeconfig: &Path) -> Result<Self> {
-        let mut config = load_config(Some(kubeconfig)).await.map_err(other)?;
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(other)?;
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let mut config = config.map_err(other)?;
         config.proxy_url = None;
         let state = Arc::new(State {
-            client: connect(&config).map_err(other)?,
+            client: Client::try_from(config).map_err(other)?,
             rules: Mutex::default(),
             log: Mutex::default(),
             count: watch::Sender::default(),

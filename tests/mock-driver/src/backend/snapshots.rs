@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tonic::Status;
 
 use super::{Backend, page, required};
-use crate::mock::settings::Settings;
+use crate::settings::Settings;
 use csi_attacher_proto::v1;
 
 impl Backend {

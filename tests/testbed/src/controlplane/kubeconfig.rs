@@ -1,6 +1,6 @@
 //! Kubeconfig files, and clients made from them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};

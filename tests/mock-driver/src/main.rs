@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    csi_attacher_operator::mock::cli::main().await
+    csi_mock_driver::cli::main().await
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_operator::mock::{MockDriverBuilder, MockHandle};
+use csi_mock_driver::{MockDriverBuilder, MockHandle};
 
 use super::error::{Context, Error, Result};
 use super::operator::{self, Operator, OperatorOptions, apply_config, wait_condition};
