@@ -42,7 +42,9 @@ mod waits;
 
 pub use config_trace::{Change, ConfigTrace, Seen};
 pub use engine::RELEASES_AT_ONCE;
-pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
+#[cfg(test)]
+pub use status::LastFailure;
+pub use status::{DriverStatus, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 
 use crate::events::Events;
