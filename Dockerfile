@@ -14,6 +14,7 @@ COPY image/compile image/authorities image/
 COPY proto proto
 COPY crates crates
 COPY tests/mock-driver tests/mock-driver
+COPY tests/conformance/Cargo.toml tests/conformance/Cargo.toml
 COPY tests/testbed/Cargo.toml tests/testbed/Cargo.toml
 COPY src src
 

@@ -14,22 +14,22 @@
 pub mod admin;
 pub mod app;
 mod budget;
-pub mod claims;
+mod claims;
 pub mod cli;
-pub mod clock;
+mod clock;
 pub mod csi;
-pub mod driver;
+mod driver;
 pub mod dropin;
-pub mod error_chain;
+mod error_chain;
 pub mod events;
-pub mod inspector;
+mod inspector;
 pub mod kubernetes;
 pub mod lease;
 mod open_files;
 mod pem;
 mod schedule;
 pub mod store;
-pub mod supervisor;
+mod supervisor;
 pub mod telemetry;
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ mod turn;
 mod undo;
 mod waits;
 
-pub use status::{DriverStatus, LastFailure, LastReconcile, Phase, Plugin};
+#[cfg(test)]
+pub use status::LastFailure;
+pub use status::{DriverStatus, LastReconcile, Phase, Plugin};
 pub use task::DriverTask;
 
 use crate::events::Events;
