@@ -11,7 +11,7 @@ use super::announce::{self, Vanished};
 use super::attempt::Attempt;
 use super::fence::CallFailure;
 use crate::decide::patch::Target;
-use crate::decide::{self, Place};
+use crate::decide::{self, DriverFacts, Place};
 use crate::kubernetes::{ApiErrorKind, Returned};
 use crate::objects::Attachment;
 use crate::store::Snapshot;
@@ -20,8 +20,8 @@ const TRIES: u32 = 6;
 const TRIES_WHILE_BELIEVED: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes the volume back from the node when the attachment is gone, or is not claimed for that place any more, unless another
-/// one is claimed for it. One that came back under the same name is not: it waits for this attempt to end, and may never get
+/// Takes the volume back from the node when the attachment is gone, or was brought back to before its claim, unless another
+/// one is claimed for the place. One that came back under the same name is not: it waits for this attempt to end, and may never get
 /// as far as its claim.
 ///
 /// `is_known` says whether the API server has taken in what the call came to. If not, the attachment may have ended without
@@ -30,7 +30,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
     let name = &*snapshot.attachment.name;
     let uid = &snapshot.attachment.uid;
     let (store, facts) = (&attempt.work.context.store, &*attempt.work.facts);
-    let is_claimed = |known: &Attachment| *known.uid == **uid && decide::is_claimed_for(known, facts, place);
+    let is_claimed = |known: &Attachment| *known.uid == **uid && may_be_in_use(known, facts, place);
     let is_believed = || {
         store
             .attachment(name)
@@ -72,6 +72,13 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
         }
     }
     take_back(attempt, snapshot, place).await;
+}
+
+/// Whether a pod may use the volume by this attachment, or its detach will ask for the place. Only one that a restore of the
+/// API server brought back to before its claim is neither: what is recorded as attached is never taken back, and what carries
+/// our finalizer is detached in its turn.
+fn may_be_in_use(known: &Attachment, facts: &DriverFacts, place: Place<'_>) -> bool {
+    known.attached || known.finalizers.contains(&facts.finalizer) || decide::is_claimed_for(known, facts, place)
 }
 
 /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
@@ -133,7 +140,7 @@ async fn take_back(attempt: &Attempt<'_>, snapshot: &Snapshot, place: Place<'_>)
 
 /// What a live read says of an attachment.
 enum Confirmed {
-    /// It is gone, or not claimed for the place any more.
+    /// It is gone, or back at the state before its claim.
     Gone,
     Claimed,
     /// There was no answer that says so.

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use super::api_server::{apply, is_gone};
 use super::builders::{DRIVER, GCE_DRIVER, Pv, Va, csi_node_of};
 use crate::api::validated::SecretNames;
-use crate::decide::Snapshot;
-use crate::decide::patch::Target;
 use crate::decide::{
     self, Action, Capabilities, Credentials, DriverFacts, Failure, Neighbours, Observed, Outcome, Patience, Place,
-    Policy, PublishRequest, UnpublishRequest, Write,
+    Policy, PublishRequest, Snapshot, UnpublishRequest, Write, patch::Target,
 };
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
