@@ -52,7 +52,10 @@ impl Known {
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
         Self {
-            flags: flags_of(&read("docs/FLAGS.md")).union(&mock_flags()).cloned().collect(),
+            flags: flags_of(&read("docs/FLAGS.md"))
+                .union(&flags_of_test_programs())
+                .cloned()
+                .collect(),
             targets: targets(&read("Makefile")),
             metrics: rows.map(|(name, _)| name.to_owned()).collect(),
             sources: sources::text(),
@@ -68,12 +71,17 @@ fn flags_of(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn mock_flags() -> BTreeSet<String> {
-    let ended = std::process::Command::new(crate::support::built_program("csi-mock-driver").expect("built"))
-        .arg("--help")
-        .output();
-    let help = String::from_utf8(ended.expect("the program starts").stdout).expect("text");
-    let words = help.split(|letter: char| letter.is_whitespace() || "=,".contains(letter));
+/// The flags of the programs that are there for tests.
+fn flags_of_test_programs() -> BTreeSet<String> {
+    let help = |program: &str| {
+        let path = crate::support::built_program(program).expect("built");
+        let ended = std::process::Command::new(path).arg("--help").output();
+        String::from_utf8(ended.expect("the program starts").stdout).expect("text")
+    };
+    let helps = ["csi-mock-driver", "csi-attacher-conformance"].map(help);
+    let words = helps
+        .iter()
+        .flat_map(|help| help.split(|letter: char| letter.is_whitespace() || "=,".contains(letter)));
     words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
 }
 
