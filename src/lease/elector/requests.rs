@@ -65,6 +65,10 @@ impl Elector {
         self.in_doubt = true;
         self.election.attempts(&record);
         let stored = if self.known.is_some() {
+            // It was there, and whoever held it has given it up or had its time. One that names us may be what we made.
+            if !self.election.is_ours() {
+                self.made = None;
+            }
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
         } else {
             if self.election.knows_nobody() {
