@@ -31,6 +31,7 @@ pub(super) const LIST_REST: Duration = Duration::from_millis(200);
 pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
 
 /// Everything of one attempt.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
 pub(super) struct Attempt<'w> {
     pub work: &'w Work,
     pub run: &'w Run<AttacherKey>,

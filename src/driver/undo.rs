@@ -42,7 +42,8 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
     let driver = &*facts.name;
     match confirm(attempt, snapshot, is_claimed, is_believed).await {
         Confirmed::Gone => {}
-        Confirmed::Claimed if is_believed() => return,
+        // Or nothing says that it is gone.
+        Confirmed::Claimed | Confirmed::Unknown if is_believed() => return,
         Confirmed::Claimed => {
             traced!(
                 info,
@@ -54,8 +55,6 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
             store.doubt("a VolumeAttachment that was believed to be gone is there");
             return;
         }
-        // Nothing says that it is gone.
-        Confirmed::Unknown if is_believed() => return,
         Confirmed::Unknown => {
             traced!(
                 error,

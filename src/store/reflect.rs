@@ -100,8 +100,7 @@ where
         match &event {
             Ok(watcher::Event::InitDone) => self.is_listed = true,
             Err(error) if breaks(error) => self.running = None,
-            Err(_) => {}
-            Ok(_) => {}
+            Err(_) | Ok(_) => {}
         }
         Some(event)
     }

@@ -80,16 +80,16 @@ impl Telemetry {
         for warning in &parsed.warnings {
             tracing::warn!("{warning}");
         }
-        let (tracer, metrics, guard) = start(parsed.settings);
+        let (tracer, metrics, guard) = start(&parsed.settings);
         Ok((Self { tracer, metrics, logs }, guard))
     }
 }
 
 /// Everything but the logs, which are global.
-fn start(settings: otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
+fn start(settings: &otel_env::TraceSettings) -> (Tracer, Metrics, TelemetryGuard) {
     let counters = Arc::new(SpanCounters::default());
     let metrics = Metrics::new(Arc::clone(&counters), settings.exemplars);
-    let (tracer, guard) = TelemetryGuard::start(&settings, counters);
+    let (tracer, guard) = TelemetryGuard::start(settings, counters);
     (tracer, metrics, guard)
 }
 
@@ -99,6 +99,6 @@ pub(crate) fn pipeline(variables: &[(&str, &str)]) -> (Tracer, TelemetryGuard) {
     let pairs = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let (tracer, _metrics, guard) = start(otel_env::parse(&pairs.collect(), "0").settings);
+    let (tracer, _metrics, guard) = start(&otel_env::parse(&pairs.collect(), "0").settings);
     (tracer, guard)
 }

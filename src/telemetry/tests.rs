@@ -25,7 +25,7 @@ fn environment(pairs: &[(&str, &str)]) -> Environment {
 fn pipeline(pairs: &[(&str, &str)]) -> (Tracer, Metrics, TelemetryGuard) {
     let parsed = otel_env::parse(&environment(pairs), "1.2.3");
     assert_eq!(parsed.warnings, Vec::<String>::new());
-    start(parsed.settings)
+    start(&parsed.settings)
 }
 
 fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {

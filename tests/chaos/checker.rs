@@ -165,14 +165,14 @@ fn caller_ended(history: &History, place: &Place, before: Timestamp) -> bool {
         let same = lapse.driver == place.driver && lapse.holder == caller.identity;
         same && call.started < lapse.to && lapse.from < before
     };
-    let lost = |term: &&Term| {
+    let taken = |term: &&Term| {
         let other = term.driver == place.driver && term.holder.as_ref() != Some(&caller.identity);
         other && call.started < term.acquired && term.acquired < before
     };
     caller.ended.is_some_and(|ended| ended < before)
         || caller.stops.iter().any(|stop| stop.from < before)
         || history.lapses.iter().any(|lapse| lapsed(&lapse))
-        || history.terms.iter().any(|term| lost(&term))
+        || history.terms.iter().any(|term| taken(&term))
 }
 
 /// When a call was over: a process that is gone is in no call.

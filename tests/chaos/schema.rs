@@ -66,20 +66,7 @@ fn values(schema: &Value) -> Vec<Value> {
     }
     match schema["type"].as_str() {
         Some("boolean") => vec![json!(true), json!(false), json!("yes")],
-        Some("integer" | "number") => {
-            let least = schema["minimum"].as_f64().unwrap_or_default();
-            let most = schema["maximum"].as_f64().unwrap_or(1e6);
-            // Whole numbers all of them: the schema of numbers takes those too.
-            let mut values: Vec<Value> = [least, least + 1.0, least + 2.0, most, least - 1.0, most + 1.0]
-                .map(|number| {
-                    format!("{number}")
-                        .parse::<i64>()
-                        .map_or(Value::Null, |number| json!(number))
-                })
-                .to_vec();
-            values.push(json!("7"));
-            values
-        }
+        Some("integer" | "number") => numbers(schema),
         Some("string") if schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms")) => {
             ["1ms", "1s", "7s", "1m30s", "24h", "0s", "24h1ms", "-1s", "soon", ""]
                 .map(|text| json!(text))
@@ -122,6 +109,22 @@ fn values(schema: &Value) -> Vec<Value> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The bounds of a number, and what is beside them.
+fn numbers(schema: &Value) -> Vec<Value> {
+    let least = schema["minimum"].as_f64().unwrap_or_default();
+    let most = schema["maximum"].as_f64().unwrap_or(1e6);
+    // Whole numbers all of them: the schema of numbers takes those too.
+    let mut values: Vec<Value> = [least, least + 1.0, least + 2.0, most, least - 1.0, most + 1.0]
+        .map(|number| {
+            format!("{number}")
+                .parse::<i64>()
+                .map_or(Value::Null, |number| json!(number))
+        })
+        .to_vec();
+    values.push(json!("7"));
+    values
 }
 
 /// Items of a list with one field each that has another value than the valid one.

@@ -57,13 +57,7 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
         .into_iter()
         .partition(|it| GIVE_UP.contains(&it.field().as_str()));
     fastrand::Rng::with_seed(seed).shuffle(&mut rest);
-    // A value of each field first, so that a short walk sees as many fields as it can.
-    let mut before: BTreeMap<String, usize> = BTreeMap::new();
-    rest.sort_by_cached_key(|it| {
-        let count = before.entry(it.field()).or_default();
-        *count += 1;
-        *count
-    });
+    each_field_first(&mut rest);
     let scale = Scale {
         drivers: 1,
         volumes: 6,
@@ -73,17 +67,7 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
     let world = Arc::new(World::set(scale, Recorder::new(true)).await?);
     world.start_replicas(&this_version()).await?;
     let _watched = watch_drivers(&world);
-    for number in 0..CANARIES {
-        let volume = Volume::new(&canary(number), &world.drivers[0].name, &canary(number));
-        // One of them cannot be attached where `spec.publishSecrets` does not list its Secret.
-        let volume = if number == WITH_SECRET {
-            volume.publish_secret(secrets::NAMESPACE, &world.drivers[0].config)
-        } else {
-            volume
-        };
-        world.drivers[0].mock.create_volume(&canary(number));
-        world.fixtures.persistent_volume(&volume).await?;
-    }
+    make_canaries(&world).await?;
     let workers = Workers::start(&world, seed);
     let mut walk = Walk {
         configs: Api::all(world.client.clone()),
@@ -123,6 +107,32 @@ pub async fn walk(seed: u64, lasts: Duration) -> Result<Part> {
     world.keep_logs().await;
     part.took = started.elapsed();
     Ok(part)
+}
+
+/// A value of each field first, so that a short walk sees as many fields as it can.
+fn each_field_first(candidates: &mut [Candidate]) {
+    let mut before: BTreeMap<String, usize> = BTreeMap::new();
+    candidates.sort_by_cached_key(|it| {
+        let count = before.entry(it.field()).or_default();
+        *count += 1;
+        *count
+    });
+}
+
+/// The volumes that are attached and detached after each change.
+async fn make_canaries(world: &World) -> Result<()> {
+    for number in 0..CANARIES {
+        let volume = Volume::new(&canary(number), &world.drivers[0].name, &canary(number));
+        // One of them cannot be attached where `spec.publishSecrets` does not list its Secret.
+        let volume = if number == WITH_SECRET {
+            volume.publish_secret(secrets::NAMESPACE, &world.drivers[0].config)
+        } else {
+            volume
+        };
+        world.drivers[0].mock.create_volume(&canary(number));
+        world.fixtures.persistent_volume(&volume).await?;
+    }
+    Ok(())
 }
 
 /// All values for all fields of the present definition, but those that take the driver's place.

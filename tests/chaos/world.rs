@@ -141,14 +141,8 @@ impl World {
         let original = cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
         let mut replicas = Vec::new();
         for number in 0..scale.replicas {
-            let link = Link::start(
-                &original,
-                &format!("link-{number}"),
-                number % 2 == 0,
-                recorder.clone(),
-                leases.clone(),
-            )
-            .await?;
+            let (name, http2) = (format!("link-{number}"), number % 2 == 0);
+            let link = Link::start(&original, &name, http2, recorder.clone(), leases.clone()).await?;
             replicas.push(Replica {
                 number,
                 link,

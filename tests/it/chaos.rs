@@ -361,7 +361,7 @@ fn the_settings_to_be_walked_are_all_that_the_definition_has() {
     let mut left_out = Vec::new();
     let mut rest = vec![(vec![], schema)];
     while let Some((path, schema)) = rest.pop() {
-        let below = |name: &String| [path.as_slice(), &[name.clone()]].concat();
+        let below = |name: &String| [path.as_slice(), std::slice::from_ref(name)].concat();
         match schema["properties"].as_object() {
             Some(properties) => rest.extend(properties.iter().map(|(name, property)| (below(name), property))),
             None if candidates.iter().any(|candidate| candidate.path == path) => {}

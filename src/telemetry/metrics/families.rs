@@ -122,14 +122,8 @@ impl ReconcileFamilies {
         let help =
             "VolumeAttachments that contradicted ListVolumes, in all comparisons, by the operation that repairs them";
         let all_mismatches = per_driver(registry, name, help, SuffixedCounter::default);
-        let mut counter = |name, help| {
-            per_driver(
-                registry,
-                &format!("csi_attacher_reconcile_sync_{name}"),
-                help,
-                Counter::default,
-            )
-        };
+        let named = |name| format!("csi_attacher_reconcile_sync_{name}");
+        let mut counter = |name, help| per_driver(registry, &named(name), help, Counter::default);
         let passes = counter("passes", "Comparisons of the attachments with what the driver lists");
         let help =
             "Attaches and detaches that were repeated because ListVolumes contradicted the attachment twice in a row";
@@ -137,28 +131,14 @@ impl ReconcileFamilies {
         let help =
             "Comparisons that did not come to their end, by gRPC status code or by what was wrong with the pages";
         let errors = counter("errors", help);
-        let mut gauge = |name, help| {
-            per_driver(
-                registry,
-                &format!("csi_attacher_reconcile_sync_{name}"),
-                help,
-                Gauge::default,
-            )
-        };
+        let mut gauge = |name, help| per_driver(registry, &named(name), help, Gauge::default);
         let volumes = gauge("volumes", "Volumes that the driver listed in the last comparison");
         let pages = gauge("pages", "Pages of ListVolumes that the last comparison took");
         let help = "VolumeAttachments that contradicted ListVolumes in the last comparison";
         let mismatches = gauge("mismatches", help);
         let help = "Volumes that the driver listed at nodes of this cluster in the last two comparisons and no VolumeAttachment names";
         let without_attachment = gauge("without_attachment", help);
-        let mut seconds_gauge = |name, help| {
-            per_driver(
-                registry,
-                &format!("csi_attacher_reconcile_sync_{name}"),
-                help,
-                FloatGauge::default,
-            )
-        };
+        let mut seconds_gauge = |name, help| per_driver(registry, &named(name), help, FloatGauge::default);
         let help = "When the last comparison came to its end";
         let last_success = seconds_gauge("last_success_timestamp_seconds", help);
         let help = "How often comparisons are made, from the end of one to the next";

@@ -46,7 +46,6 @@ pub async fn measure() -> Result<Micro> {
             level: "off".to_owned(),
             ..LogOptions::default()
         },
-        ..Options::default()
     };
     let (telemetry, guard) = Telemetry::init(&options).map_err(|error| Error::Other(error.to_string()))?;
     let tracer = telemetry.tracer.clone();

@@ -11,6 +11,7 @@ pub struct Edge {
 
 impl Edge {
     /// That of a span below this one.
+    #[must_use]
     pub fn child(&self, is_last: bool) -> Self {
         let (own, below) = if is_last {
             ("└─ ", "   ")

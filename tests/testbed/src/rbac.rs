@@ -239,6 +239,7 @@ impl Grants {
     }
 
     /// Takes away what [`WITHOUT`] names.
+    #[must_use]
     pub fn without_what_is_asked(self) -> Self {
         let asked = std::env::var(WITHOUT).unwrap_or_default();
         let asked: Vec<&str> = asked.split(',').filter(|name| !name.is_empty()).collect();
