@@ -219,12 +219,12 @@ fn each_driver_has_its_own_level_while_running() {
     for (number, (change, expected)) in steps.into_iter().enumerate() {
         let text = logged(LogFormat::Text, "info", None, |logs| {
             for (change, _) in &steps[..number] {
-                change(&logs);
+                change(logs);
             }
             // What was said before a change tells nothing about what is said after it.
             chatter!();
             tracing::info!("nobody-changes");
-            change(&logs);
+            change(logs);
             chatter!();
         });
         let after = text.split_once("nobody-changes").unwrap().1;

@@ -92,7 +92,9 @@ impl Terms {
         let terms = self.terms.entry(key.to_owned()).or_default();
         terms.retain(|term| !term.is_over());
         if made {
-            terms.iter_mut().for_each(|term| term.shown = false);
+            for term in terms.iter_mut() {
+                term.shown = false;
+            }
         }
         let holder = text(lease, "/spec/holderIdentity");
         let process = process.filter(|process| process.name() == holder).map(Process::number);

@@ -212,7 +212,7 @@ enum Read {
 }
 
 #[test]
-#[allow(clippy::type_complexity, reason = "a table")]
+#[allow(clippy::type_complexity, clippy::too_many_lines, reason = "a table")]
 fn when_a_former_lease_is_over() {
     use Read::{Forbidden, Held, Nothing};
     // What is read at which second, the last one; how long it is in use from then on.

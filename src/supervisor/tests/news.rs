@@ -33,7 +33,7 @@ fn what_lasts_is_told_once() {
         let (cause, _) = text.split_once(':').unwrap();
         Some((reason, cause.into(), text.to_owned()))
     };
-    let rows = [
+    let rows = vec![
         (nothing.clone(), of(Phase::Connecting), None),
         (nothing.clone(), of(Phase::Syncing), None),
         (nothing.clone(), of(Phase::Draining), None),
