@@ -110,15 +110,8 @@ impl PlaceChange {
         let Some(live) = self.record.read(self.request_deadline).await? else {
             return Ok(Look::Outdated);
         };
-        if live
-            .wanted
-            .as_ref()
-            .is_some_and(|wanted| wanted.0 != self.place.namespace)
-        {
-            return Ok(Look::Outdated);
-        }
+        // Also for who goes by an older spec: it gives the Lease up next.
         let seen = self.seen.of(&self.lease);
-        let former = self.place.former(&live.recorded, &seen);
         let mut in_use = None;
         if let Some((made, former_holder)) = &self.made {
             let runs_out_after = self.place.former_holder(&live.recorded, &seen);
@@ -127,6 +120,14 @@ impl PlaceChange {
             former_holder.store(may_work, Ordering::Relaxed);
             in_use = may_work.then_some((None, until));
         }
+        if live
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| wanted.0 != self.place.namespace)
+        {
+            return Ok(Look::Outdated);
+        }
+        let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
             let found = match former {
                 FormerPlace::Lease(namespace) => {
