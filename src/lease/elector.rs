@@ -166,9 +166,11 @@ impl Elector {
 
     /// Leads as soon as the former places of the Lease are over, and never returns.
     fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
-        self.former_holder.store(false, Ordering::Relaxed);
         let made = self.made.map(|made| (made, self.former_holder.clone()));
         let change = self.campaign.place_change(&self.name, made);
+        // It may, until the place was looked at.
+        let unknown = self.made.is_some() && change.is_some();
+        self.former_holder.store(unknown, Ordering::Relaxed);
         let display = self.display.clone();
         let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
         async move {

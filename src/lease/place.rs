@@ -147,10 +147,11 @@ enum Unseen {
 }
 
 impl FormerLease {
-    /// One of which nothing is known but how long it counts as in use.
-    pub fn new(identity: &str, runs_out_after: Duration) -> Self {
+    /// One of which nothing is known but how long it counts as in use. It is watched under no name: that it names us does not
+    /// say that nobody else works under it, as we may have made it after somebody deleted the one of another.
+    pub fn new(runs_out_after: Duration) -> Self {
         Self {
-            election: Election::new(identity.to_owned(), runs_out_after),
+            election: Election::new(String::new(), runs_out_after),
             out_of_sight: None,
             runs_out_after,
         }

@@ -43,6 +43,8 @@ enum Look {
     Again,
     /// A former place is still in use.
     InUse { holder: Option<Holder>, until: Instant },
+    /// The place cannot be recorded for now.
+    Refused,
     /// The AttacherConfig is gone, or its spec names another place by now: this replica is about to hear of it.
     Outdated,
 }
@@ -54,6 +56,8 @@ struct Progress {
     watched: BTreeSet<String>,
     watches: SelectAll<BoxStream<'static, ()>>,
     replicas: Option<Instant>,
+    /// Whether a write of the record was refused.
+    refused: bool,
 }
 
 impl PlaceChange {
@@ -69,7 +73,7 @@ impl PlaceChange {
             let (holder, until) = match self.look(&mut progress).await {
                 Ok(Look::Ours) => return,
                 Ok(Look::Again) => continue,
-                Ok(Look::Outdated) => (None, None),
+                Ok(Look::Outdated | Look::Refused) => (None, None),
                 Ok(Look::InUse { holder, until }) => {
                     if !std::mem::replace(&mut told, true) {
                         let holder = holder.as_ref().map(|holder| &*holder.identity);
@@ -106,15 +110,8 @@ impl PlaceChange {
         let Some(live) = self.record.read(self.request_deadline).await? else {
             return Ok(Look::Outdated);
         };
-        if live
-            .wanted
-            .as_ref()
-            .is_some_and(|wanted| wanted.0 != self.place.namespace)
-        {
-            return Ok(Look::Outdated);
-        }
+        // Also for who goes by an older spec: it gives the Lease up next.
         let seen = self.seen.of(&self.lease);
-        let former = self.place.former(&live.recorded, &seen);
         let mut in_use = None;
         if let Some((made, former_holder)) = &self.made {
             let runs_out_after = self.place.former_holder(&live.recorded, &seen);
@@ -123,6 +120,14 @@ impl PlaceChange {
             former_holder.store(may_work, Ordering::Relaxed);
             in_use = may_work.then_some((None, until));
         }
+        if live
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| wanted.0 != self.place.namespace)
+        {
+            return Ok(Look::Outdated);
+        }
+        let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
             let found = match former {
                 FormerPlace::Lease(namespace) => {
@@ -146,17 +151,26 @@ impl PlaceChange {
         }
         match in_use {
             Some((holder, until)) if until > Instant::now() => Ok(Look::InUse { holder, until }),
-            _ => self.write(&live).await,
+            _ => self.write(progress, &live).await,
         }
     }
 
-    async fn write(&self, live: &Live) -> Result<Look, String> {
+    async fn write(&self, progress: &mut Progress, live: &Live) -> Result<Look, String> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
             match self.record.write(live, &record, self.request_deadline).await? {
                 Written::Recorded => {}
                 Written::Conflict => return Ok(Look::Again),
-                Written::Refused(error) => warn!(
+                // An API server that does not know all permissions yet refuses for a moment.
+                Written::Refused(error) if !std::mem::replace(&mut progress.refused, true) => {
+                    warn!(
+                        lease = self.lease,
+                        error,
+                        "cannot record where the Lease is in status.leaderElection of the AttacherConfig; retrying once"
+                    );
+                    return Ok(Look::Refused);
+                }
+                Written::Refused(error) | Written::NotKept(error) => warn!(
                     lease = self.lease,
                     error,
                     "cannot record where the Lease is in status.leaderElection of the AttacherConfig; a replica that \
@@ -186,7 +200,7 @@ impl PlaceChange {
         let former = progress
             .leases
             .entry(namespace.to_owned())
-            .or_insert_with(|| FormerLease::new(&self.place.identity, runs_out_after));
+            .or_insert_with(|| FormerLease::new(runs_out_after));
         let read = read_lease(&api, &self.lease, self.request_deadline).await;
         let now = Instant::now();
         let mut notes = None;
@@ -199,7 +213,8 @@ impl PlaceChange {
             Err(Unread::Failed(error)) => return Err(error),
         }
         Ok(former.in_use_until(now).map(|until| {
-            let holder = former.holder().map(|identity| Holder {
+            let other = former.holder().filter(|holder| *holder != self.place.identity);
+            let holder = other.map(|identity| Holder {
                 identity: identity.to_owned(),
                 namesake: false,
                 reports: notes.is_some_and(|notes| {
@@ -226,7 +241,7 @@ impl PlaceChange {
                 self.record.write(&live, &record, self.request_deadline).await
             };
             match left.await {
-                Ok(Written::Recorded | Written::Refused(_)) => return,
+                Ok(Written::Recorded | Written::Refused(_) | Written::NotKept(_)) => return,
                 Ok(Written::Conflict) => {}
                 Err::<_, String>(error) => {
                     warn!(

@@ -40,8 +40,10 @@ pub(super) enum Written {
     Recorded,
     /// The object changed since it was read.
     Conflict,
-    /// It is refused or not kept, which waiting does not change; the reason.
+    /// It is refused, which waiting seldom changes; the reason.
     Refused(String),
+    /// The API server does not keep it, which waiting does not change; the reason.
+    NotKept(String),
 }
 
 impl PlaceRecord {
@@ -104,7 +106,7 @@ impl PlaceRecord {
         let answer = bounded(limit, self.api.patch_status(&self.name, &params, &patch)).await?;
         match answer {
             Ok(object) if object.status.leader_election.as_ref() == Some(record) => Ok(Written::Recorded),
-            Ok(_) => Ok(Written::Refused(
+            Ok(_) => Ok(Written::NotKept(
                 "the API server does not keep status.leaderElection; its CustomResourceDefinition is older than the \
                  operator"
                     .to_owned(),

@@ -373,3 +373,19 @@ async fn a_status_that_may_not_be_written_keeps_nobody_from_work() {
     a.end().await;
     b.comes_to_work().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_may_not_be_written_for_a_moment_is_written_before_work_begins() {
+    let server = ApiServer::default();
+    server.0.lock().status_forbidden = true;
+    server.configure(&spec(X));
+    let mut a = Replica::new(&server, "a");
+    let began = Instant::now();
+    a.start(X);
+    sleep(seconds(1)).await;
+    assert!(!a.works(), "no other would know");
+    server.0.lock().status_forbidden = false;
+    a.comes_to_work().await;
+    assert!(began.elapsed() <= seconds(3), "{:?}", began.elapsed());
+    assert_eq!(server.recorded(), json!({"namespace": "x", "runsOutAfterSeconds": 15}));
+}

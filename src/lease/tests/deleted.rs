@@ -84,6 +84,33 @@ async fn who_made_a_lease_and_did_not_work_yet_leaves_it_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_made_a_lease_and_did_not_work_yet_waits_at_a_new_place_too() {
+    for goes_by_an_older_spec in [false, true] {
+        let (server, mut a, mut b) = two(X).await;
+        b.end().await;
+        server.0.lock().leases.remove("x");
+        let deleted = Instant::now();
+        if goes_by_an_older_spec {
+            server.configure(&spec(Y));
+        }
+        let mut c = Replica::new(&server, "c");
+        c.start(X);
+        sleep(Duration::from_millis(10)).await;
+        server.configure(&spec(Y));
+        c.end().await;
+        assert_eq!(server.holder_in("x").as_deref(), Some("c"), "it is left to run out");
+        c.start(Y);
+        sleep(Duration::from_millis(10)).await;
+        assert!(a.works() && !c.works(), "its holder did not look yet");
+        a.candidate.as_ref().unwrap().term().unwrap().over().await;
+        a.kill();
+        c.comes_to_work().await;
+        let took = deleted.elapsed();
+        assert!(took >= seconds(15) && took <= seconds(18), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn several_former_leases_that_are_gone_are_waited_for_at_the_same_time() {
     let (server, mut a, mut b) = two(X).await;
     for place in [Y, X] {

@@ -216,7 +216,7 @@ enum Read {
 fn when_a_former_lease_is_over() {
     use Read::{Forbidden, Held, Nothing};
     // What is read at which second, the last one; how long it is in use from then on.
-    let rows: [(&str, Vec<(u64, Read)>, Option<u64>); 17] = [
+    let rows: [(&str, Vec<(u64, Read)>, Option<u64>); 18] = [
         // Somebody deleted it, and who held it finds out at its next renewal only. A release leaves it without a holder.
         ("there is none", vec![(0, Nothing)], Some(20)),
         ("there is none any more", vec![(0, Nothing), (19, Nothing)], Some(1)),
@@ -243,8 +243,13 @@ fn when_a_former_lease_is_over() {
         ),
         ("released", vec![(0, Held(held_by("", 1, 1)))], None),
         (
-            "our own, of an earlier life",
+            "our own, maybe made where that of another was deleted",
             vec![(0, Held(held_by("me", 15, 1)))],
+            Some(15),
+        ),
+        (
+            "our own, released",
+            vec![(0, Held(held_by("me", 15, 1))), (1, Held(held_by("", 1, 2)))],
             None,
         ),
         ("held by another", vec![(0, Held(held_by("they", 15, 1)))], Some(15)),
@@ -282,7 +287,7 @@ fn when_a_former_lease_is_over() {
     ];
     for (name, reads, expected) in rows {
         let start = Instant::now();
-        let mut former = FormerLease::new("me", seconds(20));
+        let mut former = FormerLease::new(seconds(20));
         let mut now = start;
         for (second, read) in reads {
             now = start + seconds(second);
