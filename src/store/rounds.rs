@@ -15,22 +15,27 @@ pub(crate) struct Synced {
     pub(super) attachments: Listed,
     pub(super) volumes: Listed,
     pub(super) nodes: Listed,
-    /// How many lists have begun.
-    begun: u64,
+    /// Numbers, in their order: lists that begin, lists that end, watches that break, rounds that are asked for.
+    last: u64,
+    /// When the newest round was asked for.
+    asked: u64,
 }
 
-/// When one kind was listed. Lists of all kinds are numbered in the order in which they begin.
+/// When one kind was listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// In which round it was last listed completely; none before the first time.
     pub(super) round: Option<u64>,
-    /// The list that comes in or came in last.
+    /// When the list began that comes in or came in last.
     coming_in: u64,
-    /// The last complete list.
+    /// When the last complete list began.
     complete: u64,
-    /// The last list that had begun when this kind was listed again because its watch had broken; until then, greater than all
-    /// numbers. None when its watch has not broken in this round.
-    broken_until: Option<u64>,
+    /// When its watch broke last.
+    broke: u64,
+    /// From when on a list of another kind shows all that belongs to what is known of this one: from the end of its own list, when
+    /// that followed a watch that broke; from when the round was asked for, in which it was listed with the others; and greater than
+    /// all numbers before a list that follows a break is complete.
+    known_from: u64,
 }
 
 /// Picks one kind.
@@ -44,31 +49,43 @@ impl Synced {
             .all(|listed| listed.round >= Some(round))
     }
 
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A round of lists is asked for.
+    fn ask(&mut self) {
+        self.asked = self.next();
+    }
+
     /// A list begins that is made in a round.
     pub(super) fn begin(&mut self, kind: Slot, round: u64) {
-        self.begun += 1;
-        let begun = self.begun;
+        let (now, asked) = (self.next(), self.asked);
         let listed = kind(self);
-        listed.coming_in = begun;
-        listed.broken_until = (listed.round >= Some(round)).then_some(u64::MAX);
+        listed.coming_in = now;
+        let follows_a_break = listed.round >= Some(round) || listed.broke > asked;
+        listed.known_from = if follows_a_break { u64::MAX } else { asked };
     }
 
     /// The watch of a kind broke.
     pub(super) fn broke(&mut self, kind: Slot) {
-        kind(self).broken_until = Some(u64::MAX);
+        let now = self.next();
+        let listed = kind(self);
+        (listed.broke, listed.known_from) = (now, u64::MAX);
     }
 
     /// It is complete.
     pub(super) fn finish(&mut self, kind: Slot, round: u64) {
-        let begun = self.begun;
+        let now = self.next();
         let listed = kind(self);
         (listed.round, listed.complete) = (Some(round), listed.coming_in);
-        listed.broken_until = listed.broken_until.map(|until| until.min(begun));
+        listed.known_from = listed.known_from.min(now);
     }
 
     /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.
     fn attachments_are_as_new(self) -> bool {
-        self.volumes.broken_until < Some(self.attachments.complete)
+        self.volumes.known_from <= self.attachments.complete
     }
 }
 
@@ -88,12 +105,20 @@ impl Store {
         if self.inner.trusting.load(std::sync::atomic::Ordering::Relaxed) {
             return self.wait_synced().await;
         }
+        let round = self.ask(|_| {});
+        self.listed_since(round).await;
+    }
+
+    /// Asks for a round of lists of all kinds; `before` is told its number before anybody begins.
+    fn ask(&self, before: impl FnOnce(u64)) -> u64 {
         let mut round = 0;
         self.inner.rounds.send_modify(|rounds| {
+            self.inner.synced.write().ask();
             *rounds += 1;
             round = *rounds;
+            before(round);
         });
-        self.listed_since(round).await;
+        round
     }
 
     /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
@@ -110,16 +135,13 @@ impl Store {
             why,
             "listing everything again, as the cache may not be what the API server has"
         );
-        self.inner.rounds.send_modify(|rounds| *rounds += 1);
+        self.ask(|_| {});
     }
 
     /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
     /// a PersistentVolume with a finalizer that it has lost: everything is listed again before anything is attached.
     pub(super) fn distrust(&self) {
-        self.inner.rounds.send_modify(|rounds| {
-            *rounds += 1;
-            self.inner.trusted_from.store(*rounds, Ordering::SeqCst);
-        });
+        self.ask(|round| self.inner.trusted_from.store(round, Ordering::SeqCst));
         tracing::warn!(
             "the API server went back to an older state; listing everything again before anything is attached"
         );

@@ -191,3 +191,44 @@ fn who_names_a_volume_is_known_once_attachments_are_listed_after_volumes() {
     list_in(1, &store, vec![volume()]);
     assert!(store.knows_who_names_volumes());
 }
+
+/// The list after a break shows that the API server went back, and so a round is asked for. PersistentVolumes that come first in it
+/// say nothing of attachments, which are still as they were before.
+#[test]
+fn volumes_that_are_listed_first_in_a_round_wait_for_the_attachments() {
+    let volume = || volume_wire(&json!({"name": "pv1", "uid": "p", "resourceVersion": "5"}));
+    let asked = |store: &Store| {
+        store.distrust();
+        *store.inner.rounds.borrow()
+    };
+    let breaks = |store: &Store| store.inner.synced.write().broke(PersistentVolumeWire::SLOT);
+    let store = Store::default();
+    list(&store, vec![attached(5)]);
+    list(&store, vec![volume()]);
+    breaks(&store);
+    list(&store, vec![volume()]);
+    let round = asked(&store);
+    list_in(round, &store, vec![volume()]);
+    assert!(!store.knows_who_names_volumes(), "the attachments are those of before");
+    list_in(round, &store, vec![attached(5)]);
+    assert!(store.knows_who_names_volumes());
+    // The other order.
+    let round = asked(&store);
+    list_in(round, &store, vec![attached(5)]);
+    list_in(round, &store, vec![volume()]);
+    assert!(
+        store.knows_who_names_volumes(),
+        "both began after the round was asked for"
+    );
+    // The API server may have gone back between the two lists.
+    let round = asked(&store);
+    list_in(round, &store, vec![attached(5)]);
+    breaks(&store);
+    list_in(round, &store, vec![volume()]);
+    assert!(
+        !store.knows_who_names_volumes(),
+        "the attachments were listed before the break"
+    );
+    list_in(round, &store, vec![attached(5)]);
+    assert!(store.knows_who_names_volumes());
+}
