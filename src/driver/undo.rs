@@ -11,7 +11,7 @@ use super::announce::{self, Vanished};
 use super::attempt::Attempt;
 use super::fence::CallFailure;
 use crate::decide::patch::Target;
-use crate::decide::{self, DriverFacts, Place};
+use crate::decide::{DriverFacts, Place};
 use crate::kubernetes::{ApiErrorKind, Returned};
 use crate::objects::Attachment;
 use crate::store::Snapshot;
@@ -30,7 +30,7 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
     let name = &*snapshot.attachment.name;
     let uid = &snapshot.attachment.uid;
     let (store, facts) = (&attempt.work.context.store, &*attempt.work.facts);
-    let is_claimed = |known: &Attachment| *known.uid == **uid && may_be_in_use(known, facts, place);
+    let is_claimed = |known: &Attachment| *known.uid == **uid && may_be_in_use(known, facts);
     let is_believed = || {
         store
             .attachment(name)
@@ -76,8 +76,8 @@ pub(super) async fn if_vanished(attempt: &Attempt<'_>, snapshot: &Snapshot, plac
 /// Whether a pod may use the volume by this attachment, or its detach will ask for the place. Only one that a restore of the
 /// API server brought back to before its claim is neither: what is recorded as attached is never taken back, and what carries
 /// our finalizer is detached in its turn.
-fn may_be_in_use(known: &Attachment, facts: &DriverFacts, place: Place<'_>) -> bool {
-    known.attached || known.finalizers.contains(&facts.finalizer) || decide::is_claimed_for(known, facts, place)
+fn may_be_in_use(known: &Attachment, facts: &DriverFacts) -> bool {
+    known.attached || known.finalizers.contains(&facts.finalizer)
 }
 
 /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.

@@ -45,7 +45,7 @@ pub use observed::{
 };
 pub use patch::Write;
 pub use protect::{VolumeAction, VolumeKept, may_release, volume};
-pub use publication::{Publication, is_claimed, is_claimed_for, is_final, publication};
+pub use publication::{Publication, is_claimed, is_final, publication};
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};

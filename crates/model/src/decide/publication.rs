@@ -1,6 +1,5 @@
 //! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
 
-use super::action::Place;
 use super::grpc_code;
 use super::observed::DriverFacts;
 use crate::objects::Attachment;
@@ -71,18 +70,4 @@ pub fn is_final(code: i32) -> bool {
             | grpc_code::RESOURCE_EXHAUSTED
             | grpc_code::ABORTED
     )
-}
-
-/// Whether an attachment is claimed for a place, or notes it as one where its volume may be from before: who detaches it asks
-/// for that place.
-pub fn is_claimed_for(attachment: &Attachment, driver: &DriverFacts, place: Place<'_>) -> bool {
-    let Some(note) = &attachment.volume_note else {
-        return false;
-    };
-    let now = attachment.node_id.as_deref().map(|node_id| Place {
-        volume_id: &note.handle,
-        node_id,
-    });
-    let mut places = now.into_iter().chain(note.former.iter().map(Place::from));
-    attachment.finalizers.contains(&driver.finalizer) && places.any(|known| known == place)
 }
