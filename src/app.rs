@@ -18,27 +18,28 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::{CheckHandle, Health};
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
-use crate::driver::Context;
-use crate::events::Events;
-use crate::inspector::{self, Inspector};
-use crate::kubernetes::{
-    ConnectError, PlaceLimits, Places, RateLimit, Requests, Throttle, connect_counted, load_config, load_pod_config,
+use crate::apiserver::{
+    ConnectError, PlaceLimits, RateLimit, RequestSlots, Requests, Throttle, connect_counted, load_config,
+    load_pod_config,
 };
-use crate::lease::{Clock, LeaseHealth, LeaseShares, Office, SeenPlaces, Timing};
+use crate::cache::{Store, reflect};
+use crate::driver::SharedContext;
+use crate::events::EventRecorder;
+use crate::findings::{self, FindingsScanner};
+use crate::health::{CheckHandle, Health};
+use crate::lease::{Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, SeenPlaces};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
-use crate::store::{Store, reflect};
-use crate::supervisor::{Supervisor, serve_one};
+use crate::supervisor::{Supervisor, run_single_driver};
 use crate::telemetry::logs::LogOptions;
 use crate::telemetry::{self, Metrics, SHUTDOWN_CAP, Telemetry};
 
 mod servers;
 
 pub use servers::SecureMetrics;
-use servers::{Readers, Servers};
+use servers::{MetricsReaders, Servers};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -87,7 +88,7 @@ pub struct ProcessOptions {
     /// How long running calls may take to finish after a signal.
     pub shutdown_grace_period: Duration,
     /// How attachments are looked at for findings.
-    pub inspection: inspector::Settings,
+    pub inspection: findings::ScannerSettings,
     /// Name of this replica; that of the host without.
     pub identity: Option<String>,
 }
@@ -113,7 +114,7 @@ pub enum Mode {
         /// Its settings.
         driver: Box<DriverConfig>,
         /// How its Lease is competed for; without, there must be no other replica.
-        election: Option<ElectionOptions>,
+        election: Option<LeaderElectionOptions>,
         /// What the log should say about the arguments.
         remarks: Vec<String>,
     },
@@ -121,13 +122,13 @@ pub enum Mode {
 
 /// How Leases are competed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ElectionOptions {
+pub struct LeaderElectionOptions {
     /// Namespace of the Leases; empty means that of the pod.
     pub namespace: String,
     /// Labels for the Leases.
     pub labels: BTreeMap<String, String>,
     /// The times.
-    pub timing: Timing,
+    pub timing: LeaseTimings,
     /// Whether `/healthz/leader-election` is served.
     pub health: bool,
 }
@@ -142,17 +143,17 @@ impl Mode {
 }
 
 /// What the process tells of itself.
-struct Observed {
+struct Observability {
     telemetry: Telemetry,
     health: Health,
     leases: LeaseHealth,
     /// Who may read the metrics, if that is asked.
-    readers: Option<Readers>,
+    readers: Option<MetricsReaders>,
 }
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
 pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartError> {
-    let (telemetry, guard) = Telemetry::init(&telemetry::Options {
+    let (telemetry, guard) = Telemetry::init(&telemetry::TelemetryOptions {
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
     })?;
@@ -168,7 +169,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         version = env!("CARGO_PKG_VERSION"),
         http_endpoint, "csi-attacher-operator"
     );
-    let observed = Observed {
+    let observed = Observability {
         telemetry,
         health,
         leases,
@@ -185,10 +186,10 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
 async fn operate(
     options: &ProcessOptions,
     mode: Mode,
-    observed: &Observed,
+    observed: &Observability,
     signals: &mut Signals,
 ) -> Result<ExitCode, StartError> {
-    let Observed { telemetry, health, .. } = observed;
+    let Observability { telemetry, health, .. } = observed;
     let api_server = health.check("apiserver");
     let config = match &options.cluster {
         Cluster::Kubeconfig(path) => load_config(Some(path)).await?,
@@ -196,7 +197,7 @@ async fn operate(
         Cluster::Pod => load_pod_config()?,
     };
     tokio::select! {
-        () = reach(&config, &telemetry.metrics, &api_server) => {}
+        () = wait_for_api_server(&config, &telemetry.metrics, &api_server) => {}
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
@@ -207,10 +208,10 @@ async fn operate(
     let requests = requests(&config, writing.clone(), observed, options);
     let context = context(requests, store, telemetry, options);
     let stop = CancellationToken::new();
-    let (insights, _inspector) = Inspector::start(&context, options.inspection);
+    let (insights, _inspector) = FindingsScanner::start(&context, options.inspection);
     let mut drivers = match mode {
         Mode::Configs => {
-            let office = office(&config, options, BTreeMap::new(), observed)?.reporting();
+            let office = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
             let supervisor = Supervisor::new(context, writing, office).showing(insights);
             let configs = health.check("watch/attacherconfigs");
             tokio::spawn(supervisor.run(watching, configs, stop.clone()))
@@ -223,15 +224,9 @@ async fn operate(
             for remark in remarks {
                 warn!("{remark}");
             }
-            let campaign = match election {
-                Some(election) => {
-                    let office = office(&config, options, election.labels, observed)?;
-                    Some(office.campaign(&election.namespace, election.timing))
-                }
-                None => None,
-            };
-            let check = health.check("driver");
-            tokio::spawn(serve_one(context, Arc::from(driver), campaign, check, stop.clone()))
+            let election = election.map(|election| single_election(&config, options, election, observed));
+            let (driver, election, check) = (Arc::from(driver), election.transpose()?, health.check("driver"));
+            tokio::spawn(run_single_driver(context, driver, election, check, stop.clone()))
         }
     };
     tokio::select! {
@@ -249,14 +244,25 @@ async fn operate(
     Ok(finish(drivers, options.shutdown_grace_period, signals).await)
 }
 
+/// The election of the one driver that is served in the sidecar's place.
+fn single_election(
+    config: &Config,
+    options: &ProcessOptions,
+    election: LeaderElectionOptions,
+    observed: &Observability,
+) -> Result<LeaderElectionConfig, StartError> {
+    let elections = leader_elections(config, options, election.labels, observed)?;
+    Ok(elections.config_for(&election.namespace, election.timing))
+}
+
 /// Elections over a connection of their own: no burst of other requests may make a renewal late.
-fn office(
+fn leader_elections(
     config: &Config,
     options: &ProcessOptions,
     labels: BTreeMap<String, String>,
-    observed: &Observed,
-) -> Result<Office, ConnectError> {
-    Ok(Office {
+    observed: &Observability,
+) -> Result<LeaderElections, ConnectError> {
+    Ok(LeaderElections {
         client: connect_counted(config, None, &observed.telemetry.metrics)?,
         // The sidecar's rule for its host name.
         identity: sanitise_driver_name(&identity(options)),
@@ -289,7 +295,7 @@ fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()>
 }
 
 /// Requests without any limit; by such ones the API server is asked who may read the metrics.
-fn requests(config: &Config, client: Client, observed: &Observed, options: &ProcessOptions) -> Requests {
+fn requests(config: &Config, client: Client, observed: &Observability, options: &ProcessOptions) -> Requests {
     let host = config.cluster_url.authority();
     let host = host.map(ToString::to_string).unwrap_or_default();
     let metrics = observed.telemetry.metrics.clone();
@@ -301,13 +307,13 @@ fn requests(config: &Config, client: Client, observed: &Observed, options: &Proc
 }
 
 /// What all drivers share.
-fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> Context {
+fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> SharedContext {
     let metrics = telemetry.metrics.clone();
-    let shared = requests.clone().sharing(Places::new(PlaceLimits::default()));
-    Context {
+    let shared = requests.clone().with_slots(RequestSlots::new(PlaceLimits::default()));
+    SharedContext {
         store,
         // Events have a budget of their own: they neither wait for the limit nor use it up.
-        events: Events::start(requests, metrics.clone(), identity(options)),
+        events: EventRecorder::start(requests, metrics.clone(), identity(options)),
         requests: match options.kube_api_limit {
             Some(limit) => shared.throttled(Throttle::new(limit)),
             None => shared,
@@ -315,6 +321,7 @@ fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &Pr
         metrics,
         tracer: telemetry.tracer.clone(),
         logs: telemetry.logs.clone(),
+        unfinished: crate::driver::UnfinishedPublishes::default(),
     }
 }
 
@@ -333,7 +340,7 @@ async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals)
 }
 
 /// Waits until the API server answers, and says what is wrong while it does not.
-async fn reach(config: &Config, metrics: &Metrics, check: &CheckHandle) {
+async fn wait_for_api_server(config: &Config, metrics: &Metrics, check: &CheckHandle) {
     let mut pause = FIRST_PAUSE;
     loop {
         let answer = match connect_counted(config, None, metrics) {

@@ -1,5 +1,5 @@
 //! The command line of the operator. What an AttacherConfig can say is not said here again. The flags of the sidecar, for
-//! one driver without an AttacherConfig, are in [`crate::dropin`].
+//! one driver without an AttacherConfig, are in [`crate::sidecar_flags`].
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::admin::CertificateFiles;
 use crate::api::GoDuration;
 use crate::app::{Cluster, ProcessOptions, SecureMetrics};
-use crate::inspector;
+use crate::findings;
 use crate::telemetry::logs::{LogFormat, LogOptions};
 
 const DROP_IN_HELP: &str = "With -csi-address, or another flag of the external-attacher sidecar, it serves one driver instead \
@@ -112,7 +112,7 @@ impl From<Options> for ProcessOptions {
             kube_api_timeout: options.kube_api_timeout,
             kube_api_limit: None,
             shutdown_grace_period: options.shutdown_grace_period,
-            inspection: inspector::Settings {
+            inspection: findings::ScannerSettings {
                 interval: options.inspection_interval,
                 stuck_after: options.stuck_after,
             },

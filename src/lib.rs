@@ -11,26 +11,28 @@
 //! The order of what matters: never lose or corrupt a volume, then never get stuck, then be fast, then be small.
 //! The rules that keep the first of these are in [`decide`].
 
+pub mod health;
+mod traces;
+
 pub mod admin;
+pub mod apiserver;
 pub mod app;
-mod budget;
-mod claims;
+pub mod cache;
 pub mod cli;
 mod clock;
 pub mod csi;
 mod driver;
-pub mod dropin;
 mod error_chain;
 pub mod events;
-mod inspector;
-pub mod kubernetes;
+mod findings;
 pub mod lease;
 mod open_files;
 mod pem;
 mod schedule;
-pub mod store;
+pub mod sidecar_flags;
 mod supervisor;
 pub mod telemetry;
+mod token_bucket;
 
 #[cfg(test)]
 mod api_server;

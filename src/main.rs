@@ -5,7 +5,7 @@ use csi_attacher_model::api;
 use csi_attacher_operator::app;
 use csi_attacher_operator::app::{Mode, ProcessOptions};
 use csi_attacher_operator::cli::{Cli, Command};
-use csi_attacher_operator::dropin::{self, ReadError, Reading};
+use csi_attacher_operator::sidecar_flags::{self, DropInCommand, ReadError};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     // Only one TLS provider may ever be asked for; installing it twice is the only way this can fail.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if dropin::is_asked_for(&arguments) {
+    if sidecar_flags::is_drop_in(&arguments) {
         return drop_in(&arguments);
     }
     let cli = Cli::parse();
@@ -32,19 +32,19 @@ fn main() -> ExitCode {
 
 /// In the place of the sidecar.
 fn drop_in(arguments: &[OsString]) -> ExitCode {
-    match dropin::read(arguments) {
-        Ok(Reading::Help(usage)) => print(&usage),
-        Ok(Reading::Version) => print(concat!("csi-attacher-operator ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(Reading::Serve(settings)) => {
+    match sidecar_flags::read(arguments) {
+        Ok(DropInCommand::Help(usage)) => print(&usage),
+        Ok(DropInCommand::Version) => print(concat!("csi-attacher-operator ", env!("CARGO_PKG_VERSION"), "\n")),
+        Ok(DropInCommand::Serve(settings)) => {
             let mode = Mode::One {
                 driver: Box::new(settings.driver),
                 election: settings.election,
-                remarks: settings.remarks,
+                remarks: settings.warnings,
             };
             run(settings.process, mode)
         }
         Err(ReadError::Flag(error)) => {
-            let _gone = write!(std::io::stderr(), "{error}\n{}", dropin::usage());
+            let _gone = write!(std::io::stderr(), "{error}\n{}", sidecar_flags::usage());
             ExitCode::from(USAGE)
         }
         Err(ReadError::Settings(error)) => failed(&error.to_string()),

@@ -62,3 +62,82 @@ fn files_are_short() {
         assert_eq!(lines > LONGEST, excepted, "{name} has {lines} lines");
     }
 }
+
+/// The texts of the functions of a name in a file, each from its signature to the brace that closes it.
+fn functions<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    let is_named = |line: &str| {
+        let after = line.trim_start().split_once("fn ").map(|(_, after)| after);
+        let after = after.and_then(|after| after.strip_prefix(name));
+        after.is_some_and(|after| after.starts_with(['(', '<'])) && !line.trim_start().starts_with("//")
+    };
+    let mut found = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        if is_named(line) {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let rest = &text[start..];
+            let end = rest.find(&format!("\n{indent}}}\n")).unwrap_or(rest.len());
+            found.push(&rest[..end]);
+        }
+        start += line.len();
+    }
+    found
+}
+
+/// What is wrong with the steps of a map: each is a function of a file, and calls the next unless a blank line is between.
+fn wrong_steps(map: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut before: Option<(String, Vec<String>)> = None;
+    for line in map.lines() {
+        let Some((file, name)) = line.split_once(' ').map(|(file, name)| (file, name.trim())) else {
+            before = None;
+            continue;
+        };
+        let text = read(file).unwrap_or_default();
+        let bodies: Vec<String> = functions(&text, name).into_iter().map(str::to_owned).collect();
+        if bodies.is_empty() {
+            wrong.push(format!("{file} has no function {name}"));
+        }
+        let calls = |body: &String| {
+            let body = body.split_once('{').map_or("", |(_, body)| body);
+            let is_word = |at: usize| {
+                let edge =
+                    |letter: Option<char>| !letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+                edge(body[..at].chars().next_back()) && edge(body[at + name.len()..].chars().next())
+            };
+            body.match_indices(name).any(|(at, _)| is_word(at))
+        };
+        if let Some((caller, _)) = before.as_ref().filter(|(_, bodies)| !bodies.iter().any(calls)) {
+            wrong.push(format!("{caller} does not call {name}"));
+        }
+        before = Some((format!("{file} {name}"), bodies));
+    }
+    wrong
+}
+
+#[test]
+fn the_maps_of_the_architecture_are_true() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(root.join("docs/ARCHITECTURE.md")).unwrap();
+    for (heading, least) in [("One attach, from the watch to the status", 30), ("One patch", 5)] {
+        let (_, part) = document.split_once(&format!("## {heading}\n")).unwrap();
+        let (_, part) = part.split_once("```\n").unwrap();
+        let (map, _) = part.split_once("```").unwrap();
+        let read = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+        assert_eq!(wrong_steps(map, read), Vec::<String>::new(), "{heading}");
+        assert!(
+            map.lines().filter(|line| !line.is_empty()).count() >= least,
+            "{heading}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_step_of_a_map_is_found() {
+    let source = "fn first() {\n    second();\n}\nfn second() {\n    third_one();\n}\nfn third() {}\n";
+    let of = |map| wrong_steps(map, |file| (file == "a.rs").then(|| source.to_owned()));
+    assert_eq!(of("a.rs first\na.rs second\n\na.rs third\n"), Vec::<String>::new());
+    assert_eq!(of("a.rs second\na.rs third\n"), ["a.rs second does not call third"]);
+    assert_eq!(of("a.rs fourth\n"), ["a.rs has no function fourth"]);
+    assert_eq!(of("b.rs first\n"), ["b.rs has no function first"]);
+}

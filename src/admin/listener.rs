@@ -27,7 +27,7 @@ use tracing::{debug, warn};
 
 use super::DRAIN_TIME;
 use super::answer::Answer;
-use super::secure::Certificates;
+use super::secure::ServerCertificate;
 
 /// Connections at a time, for each endpoint.
 const PLACES: usize = 64;
@@ -42,7 +42,7 @@ const LARGEST_REQUEST: usize = 32 << 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers requests.
-pub(super) trait Endpoint: Send + Sync + 'static {
+pub(super) trait HttpEndpoint: Send + Sync + 'static {
     /// Answers one; a body is not looked at.
     fn answer(&self, request: &Parts) -> impl Future<Output = Answer> + Send;
 }
@@ -52,7 +52,7 @@ pub(super) enum Transport {
     /// Nothing.
     Plain,
     /// TLS.
-    Tls(Certificates),
+    Tls(ServerCertificate),
 }
 
 impl Transport {
@@ -70,7 +70,7 @@ impl Transport {
 pub(super) async fn serve(
     listener: TcpListener,
     transport: Transport,
-    endpoint: impl Endpoint,
+    endpoint: impl HttpEndpoint,
     shutdown: CancellationToken,
 ) {
     let endpoint = Arc::new(endpoint);
@@ -173,7 +173,7 @@ impl Peers {
     }
 }
 
-async fn talk(stream: TcpStream, acceptor: Option<TlsAcceptor>, endpoint: &impl Endpoint, asked: &AtomicBool) {
+async fn talk(stream: TcpStream, acceptor: Option<TlsAcceptor>, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
     let Some(acceptor) = acceptor else {
         return answer(stream, endpoint, asked).await;
     };
@@ -185,7 +185,7 @@ async fn talk(stream: TcpStream, acceptor: Option<TlsAcceptor>, endpoint: &impl 
 }
 
 /// One connection with one request. Its faults are those of whoever dialled.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + Send, endpoint: &impl Endpoint, asked: &AtomicBool) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + Send, endpoint: &impl HttpEndpoint, asked: &AtomicBool) {
     // A place in a queue is kept until the answer is on its way as a whole.
     let kept = Mutex::new(None);
     let service = service_fn(async |request: Request<Incoming>| {

@@ -5,7 +5,6 @@
 //! more than a bounded part of it: connections, requests and answers are counted.
 
 mod answer;
-mod health;
 mod listener;
 mod secure;
 
@@ -17,14 +16,15 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::health::{CheckReport, Health};
 use crate::lease::LeaseHealth;
 use crate::telemetry::metrics::Metrics;
 use answer::{Answer, Exposition, TEXT, accepts};
-use listener::{Endpoint, Transport};
+use listener::{HttpEndpoint, Transport};
 
-pub use health::{CheckHandle, CheckReport, Health};
 pub use secure::{
-    ApiServer, CertificateFiles, Certificates, Fault, Gatekeeper, Judge, SecureState, Verdict, serve_secure,
+    ApiServerReviewer, CertificateFiles, MetricsAuthorizer, ReviewDecision, ReviewError, SecureState,
+    ServerCertificate, TokenReviewer, serve_secure,
 };
 
 /// What connections get after the shutdown signal to finish their request.
@@ -60,7 +60,7 @@ struct Plain {
     exposition: Exposition,
 }
 
-impl Endpoint for Plain {
+impl HttpEndpoint for Plain {
     async fn answer(&self, request: &Parts) -> Answer {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return Answer::not_allowed();

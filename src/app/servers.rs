@@ -11,9 +11,11 @@ use tracing::{info, warn};
 
 use super::{ProcessOptions, StartError};
 use crate::admin::{
-    self, AdminState, ApiServer, CertificateFiles, Certificates, Gatekeeper, Health, SecureState, serve_secure,
+    self, AdminState, ApiServerReviewer, CertificateFiles, MetricsAuthorizer, SecureState, ServerCertificate,
+    serve_secure,
 };
-use crate::kubernetes::Requests;
+use crate::apiserver::Requests;
+use crate::health::Health;
 use crate::lease::LeaseHealth;
 use crate::telemetry::Telemetry;
 
@@ -30,19 +32,20 @@ pub struct SecureMetrics {
 
 /// Who may read the metrics.
 #[derive(Clone)]
-pub(super) struct Readers(Arc<Gatekeeper<ApiServer>>);
+pub(super) struct MetricsReaders(Arc<MetricsAuthorizer<ApiServerReviewer>>);
 
-impl Readers {
+impl MetricsReaders {
     /// From now on, the API server is asked by these requests.
     pub fn ask(&self, requests: Requests, options: &ProcessOptions) {
-        self.0.ask(ApiServer::new(requests, absolute(&options.metrics_path)));
+        self.0
+            .ask(ApiServerReviewer::new(requests, absolute(&options.metrics_path)));
     }
 }
 
 /// The servers that run.
 pub(super) struct Servers {
     tasks: JoinSet<()>,
-    readers: Option<Readers>,
+    readers: Option<MetricsReaders>,
 }
 
 impl Servers {
@@ -85,9 +88,9 @@ impl Servers {
         let listener = bind("--metrics-secure-endpoint", secure.endpoint).await?;
         // Not ready without a certificate, so that an upgrade that has none stops; volumes are attached all the same.
         let check = health.check("metrics/certificate");
-        let certificates = Certificates::follow(secure.certificate.clone(), check, stopped.clone()).await;
-        let gatekeeper = Arc::new(Gatekeeper::new(secure.counts_for));
-        self.readers = Some(Readers(Arc::clone(&gatekeeper)));
+        let certificates = ServerCertificate::follow(secure.certificate.clone(), check, stopped.clone()).await;
+        let gatekeeper = Arc::new(MetricsAuthorizer::new(secure.counts_for));
+        self.readers = Some(MetricsReaders(Arc::clone(&gatekeeper)));
         let state = SecureState {
             metrics: telemetry.metrics.clone(),
             path: absolute(&options.metrics_path),
@@ -103,7 +106,7 @@ impl Servers {
     }
 
     /// Who may read the metrics, if that is asked.
-    pub fn readers(&self) -> Option<Readers> {
+    pub fn readers(&self) -> Option<MetricsReaders> {
         self.readers.clone()
     }
 

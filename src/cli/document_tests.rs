@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use clap::{Arg, CommandFactory};
 
 use super::Cli;
-use crate::dropin;
+use crate::sidecar_flags;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FLAGS.md");
 
 const HEAD: &str = "\
 # Flags, environment, exit codes
 
-<!-- Generated from src/cli.rs and src/dropin by `make generate`; do not edit. The prose is in src/cli/document_tests.rs. -->
+<!-- Generated from src/cli.rs and src/sidecar_flags by `make generate`; do not edit. The prose is in src/cli/document_tests.rs. -->
 
 Settings of a driver are not flags, but fields of its AttacherConfig: [FIELDS](FIELDS.md). Durations have Go's format, such as `90s` or `1m30s`.
 
@@ -85,7 +85,7 @@ fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|").replace('\n', " ")
 }
 
-/// The rows of [`dropin::usage`]: name and kind, help, default.
+/// The rows of [`sidecar_flags::usage`]: name and kind, help, default.
 fn drop_in_rows(usage: &str) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     for piece in usage.split("\n  -").skip(1) {
@@ -129,7 +129,7 @@ fn document() -> Result<String, std::fmt::Error> {
     }
     text.push_str(DROP_IN);
     writeln!(text, "| Flag | Default | Meaning |\n|---|---|---|")?;
-    for [name, default, help] in drop_in_rows(&dropin::usage()) {
+    for [name, default, help] in drop_in_rows(&sidecar_flags::usage()) {
         writeln!(text, "| `{name}` | {default} | {help} |")?;
     }
     text.push_str(ENVIRONMENT);
@@ -139,7 +139,7 @@ fn document() -> Result<String, std::fmt::Error> {
 #[test]
 fn the_document_is_what_the_command_lines_say() {
     let generated = document().expect("a text can be written");
-    if std::env::var_os("UPDATE").is_some() {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(PATH, &generated).expect("the file can be written");
     }
     let committed = std::fs::read_to_string(PATH).expect("docs/FLAGS.md can be read");
@@ -158,7 +158,7 @@ fn every_flag_has_its_row() {
     ] {
         assert!(text.contains(row), "{row} is not in {text}");
     }
-    let rows = drop_in_rows(&dropin::usage());
-    assert_eq!(rows.len(), dropin::usage().matches("\n  -").count());
+    let rows = drop_in_rows(&sidecar_flags::usage());
+    assert_eq!(rows.len(), sidecar_flags::usage().matches("\n  -").count());
     assert!(rows.iter().all(|row| !row[2].is_empty()), "{rows:?}");
 }

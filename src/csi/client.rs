@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use tonic::{Code, Request, Response, Status};
 
 use super::call_error::{CallError, deadline_exceeded, unreadable};
-use super::connection::Connection;
-use super::convert;
-use super::spans;
-use super::witness::{Said, Testimony, Witness};
-use crate::decide::{self, Place, PublishRequest, plain, scrub};
+use super::connection::DriverConnection;
+use super::grpc_status::{GrpcStatus, GrpcStatusCell, GrpcStatusChannel};
+use super::{convert, spans};
+use crate::apiserver::SecretData;
+use crate::decide::{self, PublishRequest, VolumeOnNode, plain, scrub};
 use crate::error_chain::chain;
-use crate::kubernetes::SecretData;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 use crate::telemetry::metrics::{Metrics, SpanIds};
@@ -54,19 +53,19 @@ pub struct CapabilityReport {
 /// Calls one driver over one connection.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
-    connection: Connection,
+    connection: DriverConnection,
     metrics: Metrics,
     /// Label of the metrics; none until the driver told its name.
     driver: Option<Arc<str>>,
     /// Whether the calls are about volumes of an in-tree plug-in; a label of the metrics.
     migrated: bool,
     /// Calls made before the name was known, to be counted under it.
-    unnamed: Arc<Mutex<Vec<Counted>>>,
+    unnamed: Arc<Mutex<Vec<CallMetric>>>,
 }
 
 /// A call for the metrics.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct CallMetric {
     method: &'static str,
     code: Code,
     elapsed: Duration,
@@ -78,14 +77,14 @@ struct Counted {
 const MAX_UNNAMED: usize = 16;
 
 /// What surrounds a call.
-pub(super) struct Frame<'a> {
+pub(super) struct CallContext<'a> {
     pub method: &'static str,
     pub deadline: Duration,
     pub parent: &'a Span,
     pub secrets: Option<&'a SecretData>,
 }
 
-impl Frame<'_> {
+impl CallContext<'_> {
     /// A text of the driver as it may be told: without the secrets of the call, on one line, and not too long.
     fn told(&self, text: &str, limit: usize) -> String {
         let values = self.secrets.into_iter().flat_map(|secrets| secrets.expose().values());
@@ -96,7 +95,7 @@ impl Frame<'_> {
 
 impl CsiClient {
     /// Calls over `connection` to a driver whose name is not known yet.
-    pub fn new(connection: Connection, metrics: Metrics) -> Self {
+    pub fn new(connection: DriverConnection, metrics: Metrics) -> Self {
         Self {
             connection,
             metrics,
@@ -108,7 +107,7 @@ impl CsiClient {
 
     /// The same connection, counted for the name that the driver told, with the calls made so far.
     #[must_use]
-    pub fn named(&self, driver: Arc<str>) -> Self {
+    pub fn with_driver_name(&self, driver: Arc<str>) -> Self {
         for call in self.unnamed.lock().drain(..) {
             self.record(&driver, call);
         }
@@ -126,21 +125,21 @@ impl CsiClient {
     }
 
     /// The connection under the calls.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &DriverConnection {
         &self.connection
     }
 
-    fn identity(&self) -> IdentityClient<Witness> {
-        IdentityClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_IDENTITY_BYTES)
+    fn identity(&self) -> IdentityClient<GrpcStatusChannel> {
+        IdentityClient::new(GrpcStatusChannel(self.connection.channel())).max_decoding_message_size(MAX_IDENTITY_BYTES)
     }
 
-    fn controller(&self) -> ControllerClient<Witness> {
-        ControllerClient::new(Witness(self.connection.channel())).max_decoding_message_size(MAX_ANSWER_BYTES)
+    fn controller(&self) -> ControllerClient<GrpcStatusChannel> {
+        ControllerClient::new(GrpcStatusChannel(self.connection.channel())).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     /// Probe: whether the driver is ready. An answer that does not say counts as ready (CSI spec, "Probe").
     pub async fn probe(&self, deadline: Duration, parent: &Span) -> Result<bool, CallError> {
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Identity/Probe",
             deadline,
             parent,
@@ -160,7 +159,7 @@ impl CsiClient {
 
     /// GetPluginInfo.
     pub async fn plugin_info(&self, deadline: Duration, parent: &Span) -> Result<PluginInfo, CallError> {
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Identity/GetPluginInfo",
             deadline,
             parent,
@@ -184,7 +183,7 @@ impl CsiClient {
 
     /// GetPluginCapabilities and, for a driver with a controller service, ControllerGetCapabilities.
     pub async fn capabilities(&self, deadline: Duration, parent: &Span) -> Result<CapabilityReport, CallError> {
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Identity/GetPluginCapabilities",
             deadline,
             parent,
@@ -197,7 +196,7 @@ impl CsiClient {
         if !convert::has_controller_service(&answer) {
             return Ok(CapabilityReport::default());
         }
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Controller/ControllerGetCapabilities",
             deadline,
             parent,
@@ -218,7 +217,7 @@ impl CsiClient {
         deadline: Duration,
         parent: &Span,
     ) -> Result<StringMap, CallError> {
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Controller/ControllerPublishVolume",
             deadline,
             parent,
@@ -230,7 +229,7 @@ impl CsiClient {
             span.set(attr::CSI_NODE_ID, plan.node_id);
             span.set(attr::READ_ONLY, plan.read_only);
             span.set(attr::ACCESS_MODE, convert::mode_name(plan.capability.mode));
-            if let decide::Access::Mount { fs_type, .. } = plan.capability.access {
+            if let decide::VolumeAccessType::Mount { fs_type, .. } = plan.capability.access {
                 span.set(attr::VOLUME_FS_TYPE, fs_type);
             }
         };
@@ -249,12 +248,12 @@ impl CsiClient {
     /// ControllerUnpublishVolume.
     pub async fn unpublish(
         &self,
-        place: Place<'_>,
+        place: VolumeOnNode<'_>,
         secrets: Option<&SecretData>,
         deadline: Duration,
         parent: &Span,
     ) -> Result<(), CallError> {
-        let frame = Frame {
+        let frame = CallContext {
             method: "/csi.v1.Controller/ControllerUnpublishVolume",
             deadline,
             parent,
@@ -278,39 +277,39 @@ impl CsiClient {
     /// connection, the call and the whole answer. tonic's own timer covers less and reports CANCELLED.
     pub(super) async fn call<M, A>(
         &self,
-        frame: &Frame<'_>,
+        frame: &CallContext<'_>,
         message: M,
         describe: impl FnOnce(&mut Span),
         exchange: impl AsyncFnOnce(Request<M>) -> Result<Response<A>, Status>,
     ) -> Result<(Span, A), CallError> {
-        let mut span = spans::begun(frame, &self.connection, self.driver.as_deref());
+        let mut span = spans::start(frame, &self.connection, self.driver.as_deref());
         if span.is_recording() {
             describe(&mut span);
         }
         let mut request = Request::new(message);
         request.set_timeout(frame.deadline);
         span.inject_metadata(request.metadata_mut());
-        let testimony = Testimony::new();
+        let testimony = GrpcStatusCell::new();
         request.extensions_mut().insert(testimony.clone());
         let started = Instant::now();
         let answer = match tokio::time::timeout(frame.deadline, exchange(request)).await {
-            Ok(Ok(response)) if testimony.said() == Said::Ok => Ok(response.into_inner()),
+            Ok(Ok(response)) if testimony.get() == GrpcStatus::Ok => Ok(response.into_inner()),
             Ok(Ok(_)) => Err(unreadable("it ended without a status")),
-            Ok(Err(status)) => Err(self.error(&status, testimony.said(), frame, started.elapsed())),
+            Ok(Err(status)) => Err(self.error(&status, testimony.get(), frame, started.elapsed())),
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
-        self.count(Counted {
+        self.count(CallMetric {
             method: frame.method,
             code: answer.as_ref().err().map_or(Code::Ok, |error| error.code),
             elapsed: started.elapsed(),
             migrated: self.migrated,
             ids: span.ids(),
         });
-        spans::answered(&mut span, &self.connection, &answer);
+        spans::handshake_finished(&mut span, &self.connection, &answer);
         answer.map(|answer| (span, answer))
     }
 
-    fn count(&self, call: Counted) {
+    fn count(&self, call: CallMetric) {
         if let Some(driver) = &self.driver {
             self.record(driver, call);
             return;
@@ -321,23 +320,23 @@ impl CsiClient {
         }
     }
 
-    fn record(&self, driver: &str, call: Counted) {
+    fn record(&self, driver: &str, call: CallMetric) {
         self.metrics
             .csi_call(driver, call.method, call.code, call.elapsed, call.migrated, call.ids);
     }
 
     /// The driver's answer in our words: the dial error instead of "transport error", and no secret.
-    fn error(&self, status: &Status, said: Said, frame: &Frame<'_>, elapsed: Duration) -> CallError {
+    fn error(&self, status: &Status, said: GrpcStatus, frame: &CallContext<'_>, elapsed: Duration) -> CallError {
         // tonic's timer may win the race against ours, and says CANCELLED.
         if status.code() == Code::Cancelled && elapsed >= frame.deadline {
             return deadline_exceeded(frame.deadline);
         }
         let source = std::error::Error::source(status);
-        if source.is_none() && matches!(said, Said::NoStatus | Said::Ok) {
+        if source.is_none() && matches!(said, GrpcStatus::NoStatus | GrpcStatus::Ok) {
             return unreadable(&frame.told(status.message(), MAX_MESSAGE_BYTES));
         }
-        if source.is_some_and(is_turned_away) {
-            self.connection.turned_away();
+        if source.is_some_and(was_not_sent) {
+            self.connection.goaway_received();
         }
         let message = match (source, self.connection.dial_error()) {
             (Some(_), Some(error)) => error.to_string(),
@@ -347,10 +346,10 @@ impl CsiClient {
         let message = frame.told(&message, MAX_MESSAGE_BYTES);
         // As in Go's gRPC, which users know: what the driver did not say itself reads UNAVAILABLE. tonic would tell the cause
         // by several codes, some of which would mean that the driver refused the call.
-        let transport = source.is_some() || said == Said::Nothing;
+        let transport = source.is_some() || said == GrpcStatus::Nothing;
         CallError {
             code: match said {
-                Said::Error(code) if !transport => code,
+                GrpcStatus::Error(code) if !transport => code,
                 _ => Code::Unavailable,
             },
             message,
@@ -360,7 +359,7 @@ impl CsiClient {
 }
 
 /// Whether a call was not even sent, as the connection takes no more.
-fn is_turned_away(error: &(dyn std::error::Error + 'static)) -> bool {
+fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut of_http = causes.filter_map(|error| error.downcast_ref::<hyper::Error>());
     of_http.any(|error| error.is_canceled() || error.is_closed())

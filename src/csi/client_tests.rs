@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-use super::{CallError, Connection, CsiClient};
+use super::{CallError, CsiClient, DriverConnection};
 use crate::api::validated::Endpoint;
-use crate::decide::{self, Access, AccessMode, Capability, Place, PublishRequest};
-use crate::kubernetes::SecretData;
+use crate::apiserver::SecretData;
+use crate::decide::{self, AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::mock::{
-    Action, ControllerCapability, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Outcome, Rule,
+    CallResult, ControllerCapability, Method, MockDriver, MockDriverBuilder, MockHandle, Rule, ScriptAction,
+    ScriptedFailure,
 };
 use crate::objects::StringMap;
 use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
@@ -26,17 +27,17 @@ pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(super) fn client_of(socket: &Path) -> CsiClient {
-    let connection = Connection::new(&Endpoint::Unix(socket.to_owned()));
+    let connection = DriverConnection::new(&Endpoint::Unix(socket.to_owned()));
     CsiClient::new(connection, Metrics::default())
 }
 
-pub(super) struct Stage {
+pub(super) struct ClientFixture {
     pub driver: MockHandle,
     pub client: CsiClient,
     pub folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl ClientFixture {
     pub async fn of(builder: MockDriverBuilder) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
@@ -68,7 +69,7 @@ impl Stage {
             volume_id: "v",
             node_id: "n",
             capability: Capability {
-                access: Access::Mount {
+                access: VolumeAccessType::Mount {
                     fs_type: "xfs",
                     flags: &flags,
                 },
@@ -82,7 +83,7 @@ impl Stage {
     }
 
     pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
-        let place = Place {
+        let place = VolumeOnNode {
             volume_id: "v",
             node_id: "n",
         };
@@ -97,8 +98,8 @@ fn secrets(values: &[(&str, &str)]) -> SecretData {
     SecretData::new(pairs.collect())
 }
 
-fn failing(code: Code, message: &str, echo_secrets: bool, pad_bytes: usize) -> Action {
-    Action::Fail(Failure {
+fn failing(code: Code, message: &str, echo_secrets: bool, pad_bytes: usize) -> ScriptAction {
+    ScriptAction::Fail(ScriptedFailure {
         code,
         message: message.to_owned(),
         echo_secrets,
@@ -108,8 +109,13 @@ fn failing(code: Code, message: &str, echo_secrets: bool, pad_bytes: usize) -> A
 
 #[tokio::test]
 async fn everything_of_a_call_arrives() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     let secrets = secrets(&[("user", "bob"), ("password", "hunter2")]);
+    // The driver refuses other flags; its record has their number only.
+    let flags = vec!["noatime".to_owned()];
+    stage
+        .driver
+        .settings(|settings| drop(settings.volume_mount_flags.insert("v".to_owned(), flags)));
     let context = stage.publish(Some(&secrets), LONG).await.unwrap();
     let call = &stage.driver.calls_of(Method::ControllerPublishVolume)[0];
     assert_eq!(
@@ -138,7 +144,7 @@ async fn everything_of_a_call_arrives() {
 
 #[tokio::test]
 async fn a_deadline_is_ours_and_the_driver_is_told() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
     // Long enough for the call to be under way in time on a busy machine.
     let deadline = Duration::from_secs(1);
@@ -151,7 +157,7 @@ async fn a_deadline_is_ours_and_the_driver_is_told() {
     let failure = decide::Failure::from(&error);
     assert_eq!(failure.code, Some(4));
     // The driver saw the limit, and the end of the call.
-    let ended = stage.driver.wait_for_call(|call| call.outcome == Outcome::Cancelled);
+    let ended = stage.driver.wait_for_call(|call| call.outcome == CallResult::Cancelled);
     let told = within(ended).await.deadline_ms.unwrap();
     assert!((1..=1000).contains(&told), "{told} ms");
 }
@@ -171,7 +177,7 @@ async fn waiting_for_the_connection_counts_against_the_deadline() {
 
 #[tokio::test]
 async fn the_drivers_own_error_keeps_its_code_and_words() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     for (number, code) in (1..17).zip(Code::Cancelled as i32..) {
         let code = Code::from(code);
         stage.driver.script(
@@ -195,7 +201,7 @@ async fn the_drivers_own_error_keeps_its_code_and_words() {
 
 #[tokio::test]
 async fn secrets_that_a_driver_repeats_are_taken_out() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     let rule = failing(Code::Unauthenticated, "login failed:", true, 0);
     stage.driver.script(Rule::any().action(rule));
     let secrets = secrets(&[
@@ -218,7 +224,7 @@ async fn secrets_that_a_driver_repeats_are_taken_out() {
 
 #[tokio::test]
 async fn a_long_message_keeps_its_code_and_is_cut() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     for bytes in [20 << 10, 200 << 10] {
         let rule = failing(Code::ResourceExhausted, "node is full ", false, bytes);
         stage
@@ -232,7 +238,7 @@ async fn a_long_message_keeps_its_code_and_is_cut() {
 
 #[tokio::test]
 async fn an_answer_without_measure_is_an_error() {
-    let stage = Stage::of(MockDriver::builder("client.test").settings(|settings| {
+    let stage = ClientFixture::of(MockDriver::builder("client.test").settings(|settings| {
         settings.vendor_version = "x".repeat(5 << 20);
     }))
     .await;
@@ -256,7 +262,7 @@ async fn an_answer_without_measure_is_an_error() {
 
 #[tokio::test]
 async fn a_driver_that_dies_during_a_call_leaves_an_unknown_outcome() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     stage.driver.script(Rule::on(Method::ControllerPublishVolume).hang());
     let running = stage
         .driver
@@ -276,7 +282,7 @@ async fn a_driver_that_dies_during_a_call_leaves_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_connection_that_is_dropped_for_an_answer_is_a_transport_error() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     stage
         .driver
         .script(Rule::on(Method::ControllerPublishVolume).drop_connection());
@@ -287,7 +293,7 @@ async fn a_connection_that_is_dropped_for_an_answer_is_a_transport_error() {
 
 #[tokio::test]
 async fn calls_are_part_of_the_callers_trace() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     // Nobody listens there; the spans are only made.
     let environment = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
@@ -312,7 +318,7 @@ async fn calls_are_part_of_the_callers_trace() {
 async fn capabilities_are_reported_by_name() {
     use ControllerCapability::{ListVolumes, PublishReadonly, PublishUnpublishVolume};
     let some = MockDriver::builder("client.test").capabilities([PublishUnpublishVolume, ListVolumes, PublishReadonly]);
-    let stage = Stage::of(some).await;
+    let stage = ClientFixture::of(some).await;
     let report = within(stage.client.capabilities(LONG, &Span::disabled()))
         .await
         .unwrap();
@@ -322,7 +328,7 @@ async fn capabilities_are_reported_by_name() {
     );
     assert!(report.bits.publish_unpublish && report.bits.publish_readonly && report.bits.list_volumes);
     assert!(!report.bits.single_node_multi_writer && !report.bits.list_volumes_published_nodes);
-    let none = Stage::of(MockDriver::builder("client.test").without_controller_service()).await;
+    let none = ClientFixture::of(MockDriver::builder("client.test").without_controller_service()).await;
     let report = within(none.client.capabilities(LONG, &Span::disabled())).await.unwrap();
     assert_eq!((report.bits, report.names.len()), (decide::Capabilities::default(), 0));
     assert!(
@@ -333,7 +339,7 @@ async fn capabilities_are_reported_by_name() {
 
 #[tokio::test]
 async fn a_connection_is_used_once() {
-    let stage = Stage::new().await;
+    let stage = ClientFixture::new().await;
     let quiet = Span::disabled();
     assert!(within(stage.client.probe(LONG, &quiet)).await.unwrap());
     within(stage.driver.stop()).await;

@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
-use super::dial::{DialError, Place, Stream, Target};
-use super::tls::Tls;
+use super::dial::{DialError, DialTarget, DialedStream, NetworkAddress};
+use super::tls::TlsTarget;
 use crate::api::validated::Endpoint;
 
 /// A status message of the driver travels in a header; beyond this size its code would be lost with it.
@@ -22,7 +22,7 @@ const MAX_HEADER_BYTES: u32 = 1 << 20;
 
 /// Whether the connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Link {
+enum LinkState {
     #[default]
     NotDialled,
     Up,
@@ -34,12 +34,12 @@ type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A channel to one driver, with the state of the connection under it.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct DriverConnection {
     channel: Channel,
     address: Arc<str>,
-    server: Place,
-    peer: Arc<OnceLock<Place>>,
-    link: Arc<watch::Sender<Link>>,
+    server: NetworkAddress,
+    peer: Arc<OnceLock<NetworkAddress>>,
+    link: Arc<watch::Sender<LinkState>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
     permit: Gate,
 }
@@ -60,25 +60,25 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-impl Connection {
+impl DriverConnection {
     /// Prepares a connection without TLS; it is dialled by the first call.
     pub fn new(endpoint: &Endpoint) -> Self {
-        Self::to(Target::plain(endpoint))
+        Self::to(DialTarget::plain(endpoint))
     }
 
     /// Prepares a connection to `host` (an IPv6 address in brackets) by TLS; it is dialled by the first call.
-    pub fn secured(host: &str, port: u16, tls: Tls) -> Self {
+    pub fn secured(host: &str, port: u16, tls: TlsTarget) -> Self {
         let address = format!("{host}:{port}");
         let tls = Box::new(tls);
-        Self::to(Target::Tls { address, tls })
+        Self::to(DialTarget::Tls { address, tls })
     }
 
-    fn to(target: Target) -> Self {
-        let link = Arc::new(watch::Sender::new(Link::default()));
+    fn to(target: DialTarget) -> Self {
+        let link = Arc::new(watch::Sender::new(LinkState::default()));
         let dial_error = Arc::new(Mutex::new(None));
         let address = target.address().into();
         let (server, peer, permit) = (target.server(), Arc::default(), Gate::default());
-        let dialler = Dialler {
+        let dialler = Dialer {
             target: Arc::new(target),
             peer: Arc::clone(&peer),
             link: link.clone(),
@@ -120,12 +120,12 @@ impl Connection {
     }
 
     /// What is dialled, for `server.address` and `server.port`.
-    pub fn server(&self) -> &Place {
+    pub fn server(&self) -> &NetworkAddress {
         &self.server
     }
 
     /// Where the connection goes in fact, once it was made.
-    pub fn peer(&self) -> Option<&Place> {
+    pub fn peer(&self) -> Option<&NetworkAddress> {
         self.peer.get()
     }
 
@@ -136,16 +136,16 @@ impl Connection {
 
     /// Whether the connection was made and lost.
     pub fn is_lost(&self) -> bool {
-        *self.link.borrow() == Link::Lost
+        *self.link.borrow() == LinkState::Lost
     }
 
     /// A call was turned away because the connection takes no more. A driver that says goodbye (GOAWAY) may still have calls
     /// to finish, so that nothing else shows it.
-    pub(super) fn turned_away(&self) {
+    pub(super) fn goaway_received(&self) {
         self.link.send_if_modified(|link| {
-            let up = *link == Link::Up;
+            let up = *link == LinkState::Up;
             if up {
-                *link = Link::Lost;
+                *link = LinkState::Lost;
             }
             up
         });
@@ -154,7 +154,7 @@ impl Connection {
     /// Makes the connection a lost one.
     #[cfg(test)]
     pub(crate) fn lose(&self) {
-        self.link.send_replace(Link::Lost);
+        self.link.send_replace(LinkState::Lost);
     }
 
     /// Resolves when the connection was lost; never while it was not made.
@@ -164,22 +164,22 @@ impl Connection {
     pub async fn lost(&self) {
         let mut link = self.link.subscribe();
         // The sender lives as long as `self`.
-        let _lost = link.wait_for(|link| *link == Link::Lost).await;
+        let _lost = link.wait_for(|link| *link == LinkState::Lost).await;
     }
 }
 
 #[derive(Clone)]
-struct Dialler {
-    target: Arc<Target>,
-    peer: Arc<OnceLock<Place>>,
-    link: Arc<watch::Sender<Link>>,
+struct Dialer {
+    target: Arc<DialTarget>,
+    peer: Arc<OnceLock<NetworkAddress>>,
+    link: Arc<watch::Sender<LinkState>>,
     error: Arc<Mutex<Option<DialError>>>,
     permit: Gate,
 }
 
-impl Dialler {
-    async fn dial(&self) -> io::Result<TokioIo<Io>> {
-        if *self.link.borrow() != Link::NotDialled {
+impl Dialer {
+    async fn dial(&self) -> io::Result<TokioIo<GuardedStream>> {
+        if *self.link.borrow() != LinkState::NotDialled {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the connection to the driver was lost",
@@ -194,8 +194,8 @@ impl Dialler {
             // A connection is made once, so that nothing is there yet.
             let _kept = self.peer.set(peer);
         }
-        self.link.send_replace(Link::Up);
-        Ok(TokioIo::new(Io {
+        self.link.send_replace(LinkState::Up);
+        Ok(TokioIo::new(GuardedStream {
             stream,
             dialler: self.clone(),
             _guard: LinkGuard(self.link.clone()),
@@ -204,31 +204,31 @@ impl Dialler {
 }
 
 /// Reports the end of the connection when its stream is dropped.
-struct LinkGuard(Arc<watch::Sender<Link>>);
+struct LinkGuard(Arc<watch::Sender<LinkState>>);
 
 impl Drop for LinkGuard {
     fn drop(&mut self) {
-        self.0.send_replace(Link::Lost);
+        self.0.send_replace(LinkState::Lost);
     }
 }
 
-struct Io {
-    stream: Stream,
-    dialler: Dialler,
+struct GuardedStream {
+    stream: DialedStream,
+    dialler: Dialer,
     _guard: LinkGuard,
 }
 
 macro_rules! forward {
     ($io:expr, $method:ident $(, $argument:expr)*) => {
         match &mut $io.stream {
-            Stream::Unix(stream) => Pin::new(stream).$method($($argument),*),
-            Stream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
-            Stream::Tls(stream) => Pin::new(stream).$method($($argument),*),
+            DialedStream::Unix(stream) => Pin::new(stream).$method($($argument),*),
+            DialedStream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
+            DialedStream::Tls(stream) => Pin::new(stream).$method($($argument),*),
         }
     };
 }
 
-impl AsyncRead for Io {
+impl AsyncRead for GuardedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let io = self.get_mut();
         let read = forward!(io, poll_read, cx, buffer);
@@ -241,7 +241,7 @@ impl AsyncRead for Io {
     }
 }
 
-impl AsyncWrite for Io {
+impl AsyncWrite for GuardedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let io = self.get_mut();
         if !io.dialler.permit.is_open() {

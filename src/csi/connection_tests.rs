@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::client_tests::{client_of, within};
-use super::{Connection, CsiClient, DialError};
-use crate::api::condition::Reason;
+use super::{CsiClient, DialError, DriverConnection};
+use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
 use crate::mock::{Method, MockDriver};
 use crate::telemetry::{Metrics, Span};
@@ -33,7 +33,7 @@ async fn a_missing_socket_is_named() {
             matches!(&error, DialError::SocketMissing { path: found, .. } if found.ends_with(path)),
             "{error}"
         );
-        assert_eq!(error.reason(), Reason::SocketMissing);
+        assert_eq!(error.reason(), ConditionReason::SocketMissing);
         assert_eq!(
             client.connection().address(),
             folder.path().join(path).to_str().unwrap()
@@ -58,7 +58,7 @@ async fn a_socket_that_nobody_listens_on_is_named() {
     let socket = folder.path().join("csi.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let error = refused(&client_of(&socket)).await;
-    assert_eq!(error.reason(), Reason::ConnectionRefused, "{error}");
+    assert_eq!(error.reason(), ConditionReason::ConnectionRefused, "{error}");
 }
 
 #[tokio::test]
@@ -69,7 +69,10 @@ async fn a_port_that_nobody_listens_on_is_named() {
         .unwrap()
         .port();
     let host = LoopbackHost::Ipv4;
-    let client = CsiClient::new(Connection::new(&Endpoint::Http { host, port }), Metrics::default());
+    let client = CsiClient::new(
+        DriverConnection::new(&Endpoint::Http { host, port }),
+        Metrics::default(),
+    );
     let error = refused(&client).await;
     assert_eq!(
         error,
@@ -116,16 +119,16 @@ async fn a_loss_is_seen_at_once_and_only_then() {
 /// The same over the loopback interface.
 #[tokio::test]
 async fn a_loss_is_seen_on_tcp_as_well() {
-    let any = crate::mock::Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let any = crate::mock::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
     let driver = MockDriver::builder("tcp.test").start_on(any).await.unwrap();
-    let crate::mock::Endpoint::Tcp(address) = driver.endpoint() else {
+    let crate::mock::ListenEndpoint::Tcp(address) = driver.endpoint() else {
         panic!("no port")
     };
     let endpoint = Endpoint::Http {
         host: LoopbackHost::Localhost,
         port: address.port(),
     };
-    let client = CsiClient::new(Connection::new(&endpoint), Metrics::default());
+    let client = CsiClient::new(DriverConnection::new(&endpoint), Metrics::default());
     assert!(within(client.probe(LONG, &Span::disabled())).await.unwrap());
     within(driver.stop()).await;
     within(client.connection().lost()).await;

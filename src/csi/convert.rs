@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::client::CapabilityReport;
-use crate::decide::{Access, AccessMode, Capabilities, Capability, PublishRequest};
+use crate::decide::{AccessMode, Capabilities, Capability, PublishRequest, VolumeAccessType};
 use csi_attacher_proto::v1::{
     self, controller_service_capability as controller, plugin_capability as plugin, volume_capability,
 };
@@ -28,12 +28,14 @@ pub(super) fn publish(
 
 fn capability(capability: &Capability<'_>) -> v1::VolumeCapability {
     let access_type = match &capability.access {
-        Access::Block => volume_capability::AccessType::Block(volume_capability::BlockVolume {}),
-        Access::Mount { fs_type, flags } => volume_capability::AccessType::Mount(volume_capability::MountVolume {
-            fs_type: (*fs_type).to_owned(),
-            mount_flags: flags.iter().map(ToString::to_string).collect(),
-            ..Default::default()
-        }),
+        VolumeAccessType::Block => volume_capability::AccessType::Block(volume_capability::BlockVolume {}),
+        VolumeAccessType::Mount { fs_type, flags } => {
+            volume_capability::AccessType::Mount(volume_capability::MountVolume {
+                fs_type: (*fs_type).to_owned(),
+                mount_flags: flags.iter().map(ToString::to_string).collect(),
+                ..Default::default()
+            })
+        }
     };
     v1::VolumeCapability {
         access_mode: Some(volume_capability::AccessMode {

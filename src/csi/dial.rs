@@ -11,9 +11,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
-use super::socket::{self, Barrier, FileFacts};
-use super::tls::{Tls, TlsFault};
-use crate::api::condition::Reason;
+use super::diagnose::{self, AccessBarrier, FilePermissions};
+use super::tls::{TlsConnectError, TlsTarget};
+use crate::api::condition::ConditionReason;
 use crate::api::validated::{Endpoint, LoopbackHost};
 use crate::error_chain::chain;
 
@@ -59,7 +59,7 @@ pub enum DialError {
         /// The socket.
         path: String,
         /// What forbids it, and what mends it.
-        barrier: Box<Barrier>,
+        barrier: Box<AccessBarrier>,
     },
     /// Nobody listens.
     #[error("{address}: connection refused; the driver is not listening (any more){}", in_brackets(.socket.as_ref()))]
@@ -67,7 +67,7 @@ pub enum DialError {
         /// Socket path or host and port.
         address: String,
         /// Whom the socket belongs to.
-        socket: Option<FileFacts>,
+        socket: Option<FilePermissions>,
     },
     /// The driver does not accept the connections that wait already.
     #[error("{address}: the listen queue is full; is the driver hanging?")]
@@ -81,7 +81,7 @@ pub enum DialError {
         /// Host and port.
         address: String,
         /// Why.
-        fault: TlsFault,
+        fault: TlsConnectError,
     },
     /// It took too long.
     #[error("{address}: no connection within {} s", .limit.as_secs())]
@@ -103,21 +103,21 @@ pub enum DialError {
 
 impl DialError {
     /// Reason for the condition DriverReachable.
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> ConditionReason {
         match self {
-            Self::SocketMissing { .. } => Reason::SocketMissing,
-            Self::NotASocket { .. } => Reason::NotASocket,
-            Self::PermissionDenied { .. } => Reason::PermissionDenied,
-            Self::Refused { .. } => Reason::ConnectionRefused,
-            Self::Tls { .. } => Reason::TlsFailed,
-            Self::TimedOut { .. } => Reason::Timeout,
-            Self::PathTooLong { .. } | Self::Busy { .. } | Self::Other { .. } => Reason::DialFailed,
+            Self::SocketMissing { .. } => ConditionReason::SocketMissing,
+            Self::NotASocket { .. } => ConditionReason::NotASocket,
+            Self::PermissionDenied { .. } => ConditionReason::PermissionDenied,
+            Self::Refused { .. } => ConditionReason::ConnectionRefused,
+            Self::Tls { .. } => ConditionReason::TlsFailed,
+            Self::TimedOut { .. } => ConditionReason::Timeout,
+            Self::PathTooLong { .. } | Self::Busy { .. } | Self::Other { .. } => ConditionReason::DialFailed,
         }
     }
 }
 
 /// A connection that stands.
-pub(super) enum Stream {
+pub(super) enum DialedStream {
     Unix(UnixStream),
     Tcp(TcpStream),
     // As large as all the rest together.
@@ -126,14 +126,14 @@ pub(super) enum Stream {
 
 /// One end of a connection: a host or IP address and its port, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NetworkAddress {
     /// Host, IP address or path.
     pub address: Arc<str>,
     /// None for a unix socket.
     pub port: Option<u16>,
 }
 
-impl Place {
+impl NetworkAddress {
     fn socket(path: &Path) -> Self {
         Self {
             address: path.display().to_string().into(),
@@ -144,7 +144,7 @@ impl Place {
 
 /// What is dialled, and how.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum DialTarget {
     Unix(PathBuf),
     Loopback {
         host: LoopbackHost,
@@ -152,7 +152,7 @@ pub(super) enum Target {
     },
     Tls {
         address: String,
-        tls: Box<Tls>,
+        tls: Box<TlsTarget>,
     },
     /// An https endpoint for which there are no certificates; settings that were checked have them.
     Bare {
@@ -160,7 +160,7 @@ pub(super) enum Target {
     },
 }
 
-impl Target {
+impl DialTarget {
     pub fn plain(endpoint: &Endpoint) -> Self {
         match endpoint {
             Endpoint::Unix(path) => Self::Unix(path.clone()),
@@ -184,9 +184,9 @@ impl Target {
     }
 
     /// The same apart, as the OpenTelemetry conventions want it: an IPv6 address without its brackets, no port for a socket.
-    pub fn server(&self) -> Place {
+    pub fn server(&self) -> NetworkAddress {
         let (host, port) = match self {
-            Self::Unix(path) => return Place::socket(path),
+            Self::Unix(path) => return NetworkAddress::socket(path),
             Self::Loopback { host, port } => (host.as_str(), Some(*port)),
             Self::Tls { address, .. } | Self::Bare { address } => match address.rsplit_once(':') {
                 Some((host, port)) => (host, port.parse().ok()),
@@ -194,28 +194,28 @@ impl Target {
             },
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Place {
+        NetworkAddress {
             address: host.into(),
             port,
         }
     }
 
     /// Where a stream to this target ends in fact.
-    pub fn peer(&self, stream: &Stream) -> Option<Place> {
+    pub fn peer(&self, stream: &DialedStream) -> Option<NetworkAddress> {
         let stream = match (self, stream) {
-            (Self::Unix(path), _) => return Some(Place::socket(path)),
-            (_, Stream::Tcp(stream)) => stream,
-            (_, Stream::Tls(stream)) => stream.get_ref().0,
-            (_, Stream::Unix(_)) => return None,
+            (Self::Unix(path), _) => return Some(NetworkAddress::socket(path)),
+            (_, DialedStream::Tcp(stream)) => stream,
+            (_, DialedStream::Tls(stream)) => stream.get_ref().0,
+            (_, DialedStream::Unix(_)) => return None,
         };
         let address = stream.peer_addr().ok()?;
-        Some(Place {
+        Some(NetworkAddress {
             address: address.ip().to_string().into(),
             port: Some(address.port()),
         })
     }
 
-    pub async fn dial(&self) -> Result<Stream, DialError> {
+    pub async fn dial(&self) -> Result<DialedStream, DialError> {
         let limit = CONNECT_TIMEOUT;
         let dialled = tokio::time::timeout(limit, self.connect()).await;
         dialled.unwrap_or_else(|_| {
@@ -224,21 +224,21 @@ impl Target {
         })
     }
 
-    async fn connect(&self) -> Result<Stream, DialError> {
+    async fn connect(&self) -> Result<DialedStream, DialError> {
         match self {
             Self::Unix(path) => UnixStream::connect(path)
                 .await
-                .map(Stream::Unix)
+                .map(DialedStream::Unix)
                 .map_err(|error| of_socket(path, &error)),
             Self::Loopback { host, port } => TcpStream::connect((dial_host(*host), *port))
                 .await
-                .map(Stream::Tcp)
+                .map(DialedStream::Tcp)
                 .map_err(|error| of_tcp(self.address(), error.kind(), &error)),
             Self::Tls { address, tls } => {
                 let stream = over_network(address).await?;
                 let secured = tls.connect(stream).await;
                 secured
-                    .map(|stream| Stream::Tls(Box::new(stream)))
+                    .map(|stream| DialedStream::Tls(Box::new(stream)))
                     .map_err(|fault| self.tls_error(fault))
             }
             Self::Bare { address } => Err(DialError::Other {
@@ -256,7 +256,7 @@ impl Target {
         }
     }
 
-    fn tls_error(&self, fault: TlsFault) -> DialError {
+    fn tls_error(&self, fault: TlsConnectError) -> DialError {
         let address = self.address();
         DialError::Tls { address, fault }
     }
@@ -306,19 +306,19 @@ fn of_socket(path: &Path, error: &io::Error) -> DialError {
     match error.kind() {
         io::ErrorKind::NotFound => DialError::SocketMissing {
             path: address,
-            hint: socket::missing(path),
+            hint: diagnose::missing(path),
         },
         io::ErrorKind::PermissionDenied => DialError::PermissionDenied {
             path: address,
-            barrier: Box::new(Barrier::find(path)),
+            barrier: Box::new(AccessBarrier::find(path)),
         },
         // Whoever does not listen and what is no socket are one error to the kernel.
-        kind => match (socket::something_else(path), kind) {
+        kind => match (diagnose::something_else(path), kind) {
             (_, io::ErrorKind::InvalidInput) => DialError::PathTooLong { path: address },
             (Some(found), _) => DialError::NotASocket { path: address, found },
             (None, io::ErrorKind::ConnectionRefused) => DialError::Refused {
                 address,
-                socket: socket::facts(path),
+                socket: diagnose::facts(path),
             },
             (None, io::ErrorKind::WouldBlock) => DialError::Busy { address },
             (None, _) => DialError::Other {
@@ -329,7 +329,7 @@ fn of_socket(path: &Path, error: &io::Error) -> DialError {
     }
 }
 
-fn in_brackets(facts: Option<&FileFacts>) -> String {
+fn in_brackets(facts: Option<&FilePermissions>) -> String {
     facts.map(|facts| format!(" (socket with {facts})")).unwrap_or_default()
 }
 

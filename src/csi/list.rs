@@ -7,8 +7,8 @@ use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
 use super::call_error::CallError;
-use super::client::{CsiClient, Frame};
-use super::witness::Witness;
+use super::client::{CallContext, CsiClient};
+use super::grpc_status::GrpcStatusChannel;
 use crate::error_chain::chain;
 use crate::telemetry::Span;
 use csi_attacher_proto::v1;
@@ -23,14 +23,14 @@ const METHOD: &str = "/csi.v1.Controller/ListVolumes";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumePage {
     /// The volumes.
-    pub volumes: Vec<ListedVolume>,
+    pub volumes: Vec<VolumeWithNodes>,
     /// Where the next page begins; empty after the last one.
     pub next_token: String,
 }
 
 /// A volume in a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedVolume {
+pub struct VolumeWithNodes {
     /// Its handle.
     pub handle: String,
     /// IDs of the nodes to which it is published; none when the driver told no status.
@@ -40,23 +40,23 @@ pub struct ListedVolume {
 /// `ListVolumesResponse` as far as it concerns us. What else a driver tells of each volume, such as its context, is skipped
 /// when the answer is read: decoded, it would take several times the memory of the answer.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Page {
+struct ListVolumesPage {
     #[prost(message, repeated, tag = "1")]
-    entries: Vec<Entry>,
+    entries: Vec<ListVolumesEntry>,
     #[prost(string, tag = "2")]
     next_token: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Entry {
+struct ListVolumesEntry {
     #[prost(message, optional, tag = "1")]
-    volume: Option<Volume>,
+    volume: Option<ListVolumesVolume>,
     #[prost(message, optional, tag = "2")]
     status: Option<VolumeStatus>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Volume {
+struct ListVolumesVolume {
     #[prost(string, tag = "2")]
     volume_id: String,
 }
@@ -67,12 +67,12 @@ struct VolumeStatus {
     published_node_ids: Vec<String>,
 }
 
-impl From<Page> for VolumePage {
+impl From<ListVolumesPage> for VolumePage {
     /// Entries without a volume are left out.
-    fn from(answer: Page) -> Self {
+    fn from(answer: ListVolumesPage) -> Self {
         let entries = answer.entries.into_iter();
         let volumes = entries.filter_map(|entry| {
-            Some(ListedVolume {
+            Some(VolumeWithNodes {
                 handle: entry.volume?.volume_id,
                 nodes: entry.status.map(|status| status.published_node_ids),
             })
@@ -94,7 +94,7 @@ impl CsiClient {
     ) -> Result<VolumePage, CallError> {
         // Pages are in no trace: what came of all of them is one span.
         let untraced = Span::disabled();
-        let frame = Frame {
+        let frame = CallContext {
             method: METHOD,
             deadline,
             parent: &untraced,
@@ -105,12 +105,12 @@ impl CsiClient {
             starting_token: token.to_owned(),
         };
         let channel = self.connection().channel();
-        let mut client = Grpc::new(Witness(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
+        let mut client = Grpc::new(GrpcStatusChannel(channel)).max_decoding_message_size(MAX_PAGE_BYTES);
         let call = async move |request| {
             // A channel that is not ready has lost its connection.
             let ready = client.ready().await;
             ready.map_err(|error| Status::unknown(format!("Service was not ready: {}", chain(&error))))?;
-            let codec: ProstCodec<v1::ListVolumesRequest, Page> = ProstCodec::default();
+            let codec: ProstCodec<v1::ListVolumesRequest, ListVolumesPage> = ProstCodec::default();
             client.unary(request, PathAndQuery::from_static(METHOD), codec).await
         };
         let (_, answer) = self.call(&frame, request, |_| {}, call).await?;

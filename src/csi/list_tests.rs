@@ -1,10 +1,10 @@
 //! ListVolumes against the mock driver.
 
-use super::client_tests::{LONG, Stage, within};
-use crate::mock::{MockDriver, Settings};
+use super::client_tests::{ClientFixture, LONG, within};
+use crate::mock::{MockDriver, MockSettings};
 
-async fn stage(settings: impl FnOnce(&mut Settings)) -> Stage {
-    let stage = Stage::of(MockDriver::builder("list.test").settings(settings)).await;
+async fn stage(settings: impl FnOnce(&mut MockSettings)) -> ClientFixture {
+    let stage = ClientFixture::of(MockDriver::builder("list.test").settings(settings)).await;
     for volume in ["a", "b", "c"] {
         stage.driver.create_volume(volume);
     }

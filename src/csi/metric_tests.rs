@@ -2,8 +2,8 @@
 
 use tonic::Code;
 
-use super::client_tests::{LONG, Stage, within};
-use super::{Connection, CsiClient};
+use super::client_tests::{ClientFixture, LONG, within};
+use super::{CsiClient, DriverConnection};
 use crate::api::validated::Endpoint;
 use crate::mock::{Method, MockDriver, Rule};
 use crate::telemetry::{Metrics, Span};
@@ -14,11 +14,11 @@ async fn calls_before_the_name_is_known_are_counted_under_it() {
     let socket = folder.path().join("csi.sock");
     let driver = MockDriver::builder("client.test").start(&socket).await.unwrap();
     let metrics = Metrics::default();
-    let client = CsiClient::new(Connection::new(&Endpoint::Unix(socket)), metrics.clone());
+    let client = CsiClient::new(DriverConnection::new(&Endpoint::Unix(socket)), metrics.clone());
     let quiet = Span::disabled();
     assert!(within(client.probe(LONG, &quiet)).await.unwrap());
     assert!(!metrics.encode_prometheus().contains("/csi.v1.Identity/Probe"));
-    let client = client.named("client.test".into());
+    let client = client.with_driver_name("client.test".into());
     driver.script(Rule::on(Method::GetPluginInfo).fail(Code::Internal, "no"));
     within(client.plugin_info(LONG, &quiet)).await.unwrap_err();
     let text = metrics.encode_prometheus();
@@ -41,10 +41,10 @@ async fn calls_before_the_name_is_known_are_counted_under_it() {
 #[tokio::test]
 async fn calls_for_in_tree_volumes_are_marked_as_migrated() {
     const DRIVER: &str = "ebs.csi.aws.com";
-    let mut stage = Stage::of(MockDriver::builder(DRIVER)).await;
+    let mut stage = ClientFixture::of(MockDriver::builder(DRIVER)).await;
     let metrics = Metrics::default();
     let endpoint = Endpoint::Unix(stage.folder.path().join("csi.sock"));
-    stage.client = CsiClient::new(Connection::new(&endpoint), metrics.clone()).named(DRIVER.into());
+    stage.client = CsiClient::new(DriverConnection::new(&endpoint), metrics.clone()).with_driver_name(DRIVER.into());
     within(stage.client.probe(LONG, &Span::disabled())).await.unwrap();
     stage.publish(None, LONG).await.unwrap();
     stage.client = stage.client.migrated();

@@ -6,21 +6,21 @@ mod call_error;
 mod client;
 mod connection;
 mod convert;
+mod diagnose;
 mod dial;
+mod grpc_status;
 mod list;
-mod socket;
 mod spans;
 mod tls;
-mod witness;
 
 pub use call_error::CallError;
 pub use client::{CapabilityReport, CsiClient, PluginInfo};
-pub use connection::Connection;
+pub use connection::DriverConnection;
 pub use convert::mode_name;
+pub use diagnose::{AccessBarrier, FilePermissions, ProcessIds};
 pub use dial::DialError;
-pub use list::{ListedVolume, VolumePage};
-pub use socket::{Barrier, FileFacts, Ourselves};
-pub use tls::{Certificates, Tls, TlsFault, TlsInvalid};
+pub use list::{VolumePage, VolumeWithNodes};
+pub use tls::{ClientCertificates, TlsConnectError, TlsSecretError, TlsTarget};
 
 #[cfg(test)]
 mod client_tests;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use tonic::Code;
 
 use super::CallError;
-use super::client_tests::{LONG, Stage, within};
-use crate::decide::{self, Access, AccessMode, Capability, Failure, Place, PublishRequest};
-use crate::kubernetes::SecretData;
+use super::client_tests::{ClientFixture, LONG, within};
+use crate::apiserver::SecretData;
+use crate::decide::{self, AccessMode, Capability, Failure, PublishRequest, VolumeAccessType, VolumeOnNode};
 use crate::mock::{CallRecord, Method, MockDriver, Rule};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
@@ -81,27 +81,27 @@ const PUBLISHES: [Publish; 7] = [
     },
 ];
 
-async fn stage(context: Entries) -> Stage {
-    let stage = Stage::of(MockDriver::builder("client.test")).await;
+async fn stage(context: Entries) -> ClientFixture {
+    let stage = ClientFixture::of(MockDriver::builder("client.test")).await;
     stage.driver.settings(|settings| {
         settings.publish_contexts.insert("v".to_owned(), map(context));
     });
     stage
 }
 
-fn only_call(stage: &Stage, method: Method) -> CallRecord {
+fn only_call(stage: &ClientFixture, method: Method) -> CallRecord {
     let mut calls = stage.driver.calls_of(method);
     assert_eq!(calls.len(), 1);
     calls.remove(0)
 }
 
-async fn published(stage: &Stage, row: &Publish) -> Result<StringMap, CallError> {
+async fn published(stage: &ClientFixture, row: &Publish) -> Result<StringMap, CallError> {
     let attributes = StringMap::from(map(row.attributes));
     let plan = PublishRequest {
         volume_id: "v",
         node_id: "n",
         capability: Capability {
-            access: Access::Mount {
+            access: VolumeAccessType::Mount {
                 fs_type: "",
                 flags: &[],
             },
@@ -160,7 +160,7 @@ async fn unpublishing() {
                 .driver
                 .script(Rule::on(Method::ControllerUnpublishVolume).fail(code, "no"));
         }
-        let place = Place {
+        let place = VolumeOnNode {
             volume_id: "v",
             node_id: "n",
         };

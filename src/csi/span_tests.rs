@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use tonic::Code;
 
-use super::client_tests::{LONG, Stage, within};
+use super::client_tests::{ClientFixture, LONG, within};
 use crate::mock::{Method, MockDriver, Rule};
 use crate::telemetry::tests::otlp::{Attribute, OtlpReceiver, ReceivedSpan};
 use crate::telemetry::{FlushOutcome, SHUTDOWN_CAP, Span, SpanKind, TelemetryGuard, Tracer, pipeline};
 
 /// A collector, and a process that sends it everything.
-pub(super) struct Told {
+pub(super) struct RecordedSpans {
     receiver: OtlpReceiver,
     tracer: Tracer,
     guard: TelemetryGuard,
 }
 
-impl Told {
+impl RecordedSpans {
     pub async fn start() -> Self {
         let receiver = OtlpReceiver::http().await;
         let endpoint = receiver.endpoint();
@@ -57,8 +57,8 @@ fn conventional(span: &ReceivedSpan) -> BTreeMap<&str, Attribute> {
 
 /// A call that goes well and one that fails; and the socket's path.
 async fn two_calls() -> (ReceivedSpan, ReceivedSpan, String) {
-    let told = Told::start().await;
-    let stage = Stage::of(MockDriver::builder("client.test")).await;
+    let told = RecordedSpans::start().await;
+    let stage = ClientFixture::of(MockDriver::builder("client.test")).await;
     let parent = told.parent();
     stage.publish_under(None, LONG, &parent).await.unwrap();
     let rule = Rule::on(Method::ControllerPublishVolume).fail(Code::FailedPrecondition, "in use elsewhere");
@@ -96,8 +96,8 @@ async fn a_call_carries_the_names_of_the_conventions_and_its_failure_is_its_stat
 /// Without a connection there is no peer.
 #[tokio::test]
 async fn a_driver_that_is_not_there_is_no_peer() {
-    let told = Told::start().await;
-    let stage = Stage::of(MockDriver::builder("client.test")).await;
+    let told = RecordedSpans::start().await;
+    let stage = ClientFixture::of(MockDriver::builder("client.test")).await;
     within(stage.driver.stop()).await;
     stage.publish_under(None, LONG, &told.parent()).await.unwrap_err();
     let spans = told.calls().await;

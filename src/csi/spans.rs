@@ -3,13 +3,13 @@
 use tonic::Code;
 
 use super::call_error::CallError;
-use super::client::Frame;
-use super::connection::Connection;
+use super::client::CallContext;
+use super::connection::DriverConnection;
 use crate::telemetry::names::{self, attr};
 use crate::telemetry::{Span, SpanKind};
 
 /// The span of a call that is about to be made to `driver`, if its name is known.
-pub(super) fn begun(frame: &Frame<'_>, connection: &Connection, driver: Option<&str>) -> Span {
+pub(super) fn start(frame: &CallContext<'_>, connection: &DriverConnection, driver: Option<&str>) -> Span {
     let method = names::csi_method(frame.method);
     let mut span = frame.parent.child(method.to_owned(), SpanKind::Client);
     if !span.is_recording() {
@@ -33,7 +33,7 @@ pub(super) fn begun(frame: &Frame<'_>, connection: &Connection, driver: Option<&
 }
 
 /// What is known once the call is over.
-pub(super) fn answered<A>(span: &mut Span, connection: &Connection, answer: &Result<A, CallError>) {
+pub(super) fn handshake_finished<A>(span: &mut Span, connection: &DriverConnection, answer: &Result<A, CallError>) {
     if !span.is_recording() {
         return;
     }

@@ -6,17 +6,16 @@ use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 use thiserror::Error;
 use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::kubernetes::SecretData;
+use crate::apiserver::SecretData;
 use crate::pem;
 
 /// Keys of the Secret, those of `kubernetes.io/tls` and of cert-manager.
@@ -31,7 +30,7 @@ const FIRST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why a Secret cannot be used for TLS. Never quotes what is in it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum TlsInvalid {
+pub enum TlsSecretError {
     /// A key is not there.
     #[error("it has no key {key}")]
     Missing {
@@ -61,26 +60,26 @@ pub enum TlsInvalid {
 
 /// What a Secret holds for TLS, checked. Its `Debug` tells no key.
 #[derive(Clone)]
-pub struct Certificates {
+pub struct ClientCertificates {
     config: Arc<ClientConfig>,
     identifies_us: bool,
 }
 
-impl fmt::Debug for Certificates {
+impl fmt::Debug for ClientCertificates {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Certificates")
+            .debug_struct("ClientCertificates")
             .field("identifies_us", &self.identifies_us)
             .finish_non_exhaustive()
     }
 }
 
-impl Certificates {
+impl ClientCertificates {
     /// Checks `ca.crt`, and `tls.crt` with `tls.key` if they are there.
-    pub fn read(secret: &SecretData) -> Result<Self, TlsInvalid> {
+    pub fn read(secret: &SecretData) -> Result<Self, TlsSecretError> {
         let value = |key: &str| secret.expose().get(key).filter(|value| !value.trim().is_empty());
-        let authorities = value(AUTHORITIES).ok_or(TlsInvalid::Missing { key: AUTHORITIES })?;
-        let half = |there, missing| TlsInvalid::Half { there, missing };
+        let authorities = value(AUTHORITIES).ok_or(TlsSecretError::Missing { key: AUTHORITIES })?;
+        let half = |there, missing| TlsSecretError::Half { there, missing };
         let identity = match (value(CERTIFICATE), value(PRIVATE_KEY)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
@@ -98,7 +97,7 @@ impl Certificates {
                 let chain = pem::certificates(certificate.as_bytes()).map_err(bad(CERTIFICATE))?;
                 let key = pem::private_key(key.as_bytes(), &provider).map_err(bad(PRIVATE_KEY))?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| match error {
-                    rustls::Error::InconsistentKeys(_) => TlsInvalid::Mismatch,
+                    rustls::Error::InconsistentKeys(_) => TlsSecretError::Mismatch,
                     error => unusable(CERTIFICATE, &error),
                 })?
             }
@@ -114,16 +113,16 @@ impl Certificates {
 }
 
 /// That the value of this key is wrong.
-fn bad(key: &'static str) -> impl Fn(String) -> TlsInvalid {
-    move |problem| TlsInvalid::Pem { key, problem }
+fn bad(key: &'static str) -> impl Fn(String) -> TlsSecretError {
+    move |problem| TlsSecretError::Pem { key, problem }
 }
 
-fn unusable(key: &'static str, error: &rustls::Error) -> TlsInvalid {
+fn unusable(key: &'static str, error: &rustls::Error) -> TlsSecretError {
     let problem = format!("cannot be used: {error}");
-    TlsInvalid::Pem { key, problem }
+    TlsSecretError::Pem { key, problem }
 }
 
-fn roots(text: &str) -> Result<RootCertStore, TlsInvalid> {
+fn roots(text: &str) -> Result<RootCertStore, TlsSecretError> {
     let mut roots = RootCertStore::empty();
     for certificate in pem::certificates(text.as_bytes()).map_err(bad(AUTHORITIES))? {
         roots.add(certificate).map_err(|error| unusable(AUTHORITIES, &error))?;
@@ -133,15 +132,15 @@ fn roots(text: &str) -> Result<RootCertStore, TlsInvalid> {
 
 /// How one endpoint is dialled by TLS.
 #[derive(Clone, Debug)]
-pub struct Tls {
-    certificates: Certificates,
+pub struct TlsTarget {
+    certificates: ClientCertificates,
     server_name: ServerName<'static>,
 }
 
-impl Tls {
+impl TlsTarget {
     /// TLS with a driver whose certificate must be for this DNS name or IP address (an IPv6 address may be in brackets);
     /// `None` when it is neither.
-    pub fn new(certificates: Certificates, server_name: &str) -> Option<Self> {
+    pub fn new(certificates: ClientCertificates, server_name: &str) -> Option<Self> {
         let bare = server_name.trim_start_matches('[').trim_end_matches(']');
         let server_name = ServerName::try_from(bare.to_owned()).ok()?;
         Some(Self {
@@ -152,15 +151,15 @@ impl Tls {
 
     /// Makes the handshake. It is done when the server spoke, as only then it has looked at our certificate: it may hang up
     /// on us after our side is done, and what we send before that would hide why.
-    pub(super) async fn connect(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, TlsFault> {
+    pub(super) async fn connect(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, TlsConnectError> {
         let connector = TlsConnector::from(self.certificates.config.clone());
         let connected = connector.connect(self.server_name.clone(), stream).await;
         let mut stream = connected.map_err(|error| self.fault(&error))?;
         if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
-            return Err(TlsFault::NoHttp2);
+            return Err(TlsConnectError::NoHttp2);
         }
         match tokio::time::timeout(FIRST_WORDS, stream.fill_buf()).await {
-            Ok(Ok([])) => return Err(TlsFault::HungUp),
+            Ok(Ok([])) => return Err(TlsConnectError::HungUp),
             Ok(Err(error)) => return Err(self.fault(&error)),
             Ok(Ok(_)) | Err(_) => {}
         }
@@ -168,26 +167,26 @@ impl Tls {
     }
 
     /// What an error of the stream means, as far as TLS has to do with it.
-    fn fault(&self, error: &io::Error) -> TlsFault {
+    fn fault(&self, error: &io::Error) -> TlsConnectError {
         let known = self.fault_of(error);
         known.unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                TlsFault::HungUp
+                TlsConnectError::HungUp
             }
-            _ => TlsFault::Other(error.to_string()),
+            _ => TlsConnectError::Other(error.to_string()),
         })
     }
 
     /// The same, for an error that may have nothing to do with TLS.
-    pub(super) fn fault_of(&self, error: &io::Error) -> Option<TlsFault> {
+    pub(super) fn fault_of(&self, error: &io::Error) -> Option<TlsConnectError> {
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-        Some(TlsFault::of(error, self.certificates.identifies_us))
+        Some(TlsConnectError::of(error, self.certificates.identifies_us))
     }
 }
 
 /// Why there is no TLS connection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum TlsFault {
+pub enum TlsConnectError {
     /// Nobody we trust has signed the driver's certificate.
     #[error("no CA in ca.crt has signed the driver's certificate; does ca.crt belong to the driver?")]
     UnknownAuthority,
@@ -226,7 +225,7 @@ pub enum TlsFault {
     Other(String),
 }
 
-impl TlsFault {
+impl TlsConnectError {
     fn of(error: &rustls::Error, identifies_us: bool) -> Self {
         match error {
             rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),

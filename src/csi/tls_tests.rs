@@ -6,11 +6,11 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::client_tests::within;
-use super::span_tests::Told;
-use super::{Certificates, Connection, CsiClient, DialError, Tls, TlsFault, TlsInvalid};
-use crate::api::condition::Reason;
-use crate::kubernetes::SecretData;
-use crate::mock::{Endpoint, MockDriver, MockHandle, Rule, ServerTls};
+use super::span_tests::RecordedSpans;
+use super::{ClientCertificates, CsiClient, DialError, DriverConnection, TlsConnectError, TlsSecretError, TlsTarget};
+use crate::api::condition::ConditionReason;
+use crate::apiserver::SecretData;
+use crate::mock::{ListenEndpoint, MockDriver, MockHandle, Rule, ServerTls};
 use crate::telemetry::tests::otlp::Attribute;
 use crate::telemetry::{Metrics, Span};
 
@@ -78,31 +78,31 @@ async fn serve((certificate, key): Pair, client_authority: Option<&Authority>) -
         key,
         client_authority: client_authority.map(|authority| authority.certificate.clone()),
     };
-    let anywhere = Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let anywhere = ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
     let builder = MockDriver::builder("tls.test").tls(tls);
     builder.start_on(anywhere).await.unwrap()
 }
 
 fn port_of(driver: &MockHandle) -> u16 {
     match driver.endpoint() {
-        Endpoint::Tcp(address) => address.port(),
-        Endpoint::Unix(_) => panic!("no port"),
+        ListenEndpoint::Tcp(address) => address.port(),
+        ListenEndpoint::Unix(_) => panic!("no port"),
     }
 }
 
 fn client(port: u16, secret: &SecretData, name: &str) -> CsiClient {
-    let certificates = Certificates::read(secret).unwrap();
-    let tls = Tls::new(certificates, name).unwrap();
-    CsiClient::new(Connection::secured("127.0.0.1", port, tls), Metrics::default())
+    let certificates = ClientCertificates::read(secret).unwrap();
+    let tls = TlsTarget::new(certificates, name).unwrap();
+    CsiClient::new(DriverConnection::secured("127.0.0.1", port, tls), Metrics::default())
 }
 
 /// How TLS with this server fails.
-async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsFault {
+async fn fault(port: u16, secret: &SecretData, name: &str) -> TlsConnectError {
     let client = client(port, secret, name);
     let error = within(client.probe(LONG, &Span::disabled())).await.unwrap_err();
     assert!(error.transport && error.code == Code::Unavailable, "{error}");
     let dial = client.connection().dial_error().unwrap();
-    assert_eq!(dial.reason(), Reason::TlsFailed);
+    assert_eq!(dial.reason(), ConditionReason::TlsFailed);
     assert_eq!(error.message, dial.to_string());
     match dial {
         DialError::Tls { fault, address } => {
@@ -152,9 +152,14 @@ async fn spans_name_the_server_and_the_peer_of_an_https_endpoint() {
     let port = port_of(&driver);
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
     let number = Attribute::I64(i64::from(port));
-    let told = Told::start().await;
-    let tls = |name| Tls::new(Certificates::read(&trusted).unwrap(), name).unwrap();
-    let client = |name| CsiClient::new(Connection::secured("localhost", port, tls(name)), Metrics::default());
+    let told = RecordedSpans::start().await;
+    let tls = |name| TlsTarget::new(ClientCertificates::read(&trusted).unwrap(), name).unwrap();
+    let client = |name| {
+        CsiClient::new(
+            DriverConnection::secured("localhost", port, tls(name)),
+            Metrics::default(),
+        )
+    };
     within(client("localhost").probe(LONG, &told.parent())).await.unwrap();
     within(client("other").probe(LONG, &told.parent())).await.unwrap_err();
     let spans = told.calls().await;
@@ -173,14 +178,18 @@ async fn each_way_that_tls_fails_is_told_apart() {
     let alone = secret(&[("ca.crt", &ours.certificate)]);
     let driver = serve(theirs.server("driver.example"), None).await;
     let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(found, TlsFault::UnknownAuthority, "an authority of the same name");
+    assert_eq!(
+        found,
+        TlsConnectError::UnknownAuthority,
+        "an authority of the same name"
+    );
     let driver = serve(Authority::named("other").server("driver.example"), None).await;
     let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(found, TlsFault::UnknownAuthority);
+    assert_eq!(found, TlsConnectError::UnknownAuthority);
 
     let driver = serve(ours.server("driver.example"), None).await;
     let found = fault(port_of(&driver), &alone, "other.example").await;
-    let TlsFault::WrongName { expected, presented } = found else {
+    let TlsConnectError::WrongName { expected, presented } = found else {
         panic!("{found}")
     };
     assert_eq!(expected, "other.example");
@@ -188,7 +197,10 @@ async fn each_way_that_tls_fails_is_told_apart() {
 
     let driver = serve(ours.server_until("driver.example", 2020), None).await;
     let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(found, TlsFault::Expired("expired at 2020-01-01T00:00:00Z".to_owned()));
+    assert_eq!(
+        found,
+        TlsConnectError::Expired("expired at 2020-01-01T00:00:00Z".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -197,27 +209,30 @@ async fn a_driver_that_does_not_accept_us_says_so() {
     let driver = serve(ours.server("driver.example"), Some(&ours)).await;
     let alone = secret(&[("ca.crt", &ours.certificate)]);
     let found = fault(port_of(&driver), &alone, "driver.example").await;
-    assert_eq!(found, TlsFault::ClientUnknown);
+    assert_eq!(found, TlsConnectError::ClientUnknown);
     let stranger = with_client(&ours.certificate, &theirs.client());
     let found = fault(port_of(&driver), &stranger, "driver.example").await;
-    assert!(matches!(&found, TlsFault::ClientRefused(_)), "{found}");
+    assert!(matches!(&found, TlsConnectError::ClientRefused(_)), "{found}");
 }
 
 #[tokio::test]
 async fn what_speaks_no_tls_is_told() {
     let authority = Authority::new();
     let trusted = secret(&[("ca.crt", &authority.certificate)]);
-    let anywhere = Endpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let anywhere = ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
     let plain = MockDriver::builder("plain.test").start_on(anywhere).await.unwrap();
     let found = fault(port_of(&plain), &trusted, "driver.example").await;
-    assert!(matches!(found, TlsFault::NotTls | TlsFault::HungUp), "{found}");
+    assert!(
+        matches!(found, TlsConnectError::NotTls | TlsConnectError::HungUp),
+        "{found}"
+    );
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (found, ()) = tokio::join!(fault(port, &trusted, "driver.example"), async {
         drop(listener.accept().await.unwrap());
     });
-    assert_eq!(found, TlsFault::HungUp);
+    assert_eq!(found, TlsConnectError::HungUp);
 }
 
 /// Whoever accepts and says nothing is given up within the deadline of the call.
@@ -304,7 +319,7 @@ fn each_fault_of_a_secret_names_its_key() {
         ),
     ];
     for (entries, wanted) in cases {
-        let error: TlsInvalid = Certificates::read(&secret(entries)).unwrap_err();
+        let error: TlsSecretError = ClientCertificates::read(&secret(entries)).unwrap_err();
         assert!(error.to_string().starts_with(wanted), "{error}, wanted {wanted}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
     }
@@ -314,13 +329,13 @@ fn each_fault_of_a_secret_names_its_key() {
 fn a_key_is_printed_nowhere() {
     let authority = Authority::new();
     let (certificate, key) = authority.client();
-    let certificates = Certificates::read(&with_client(&authority.certificate, &(certificate, key))).unwrap();
-    let tls = Tls::new(certificates, "driver.example").unwrap();
+    let certificates = ClientCertificates::read(&with_client(&authority.certificate, &(certificate, key))).unwrap();
+    let tls = TlsTarget::new(certificates, "driver.example").unwrap();
     assert_eq!(
         format!("{tls:?}"),
-        "Tls { certificates: Certificates { identifies_us: true, .. }, server_name: DnsName(\"driver.example\") }"
+        "TlsTarget { certificates: ClientCertificates { identifies_us: true, .. }, server_name: DnsName(\"driver.example\") }"
     );
-    let found = Certificates::read(&secret(&[("ca.crt", &authority.certificate)])).unwrap();
-    assert!(Tls::new(found.clone(), "[::1]").is_some());
-    assert!(Tls::new(found, "no name").is_none());
+    let found = ClientCertificates::read(&secret(&[("ca.crt", &authority.certificate)])).unwrap();
+    assert!(TlsTarget::new(found.clone(), "[::1]").is_some());
+    assert!(TlsTarget::new(found, "no name").is_none());
 }

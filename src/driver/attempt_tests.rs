@@ -20,18 +20,18 @@ use api::{Api, serve};
 
 use super::engine::Engine;
 use super::fence::FencedClient;
-use super::status::Publisher;
-use super::{Context, DriverStatus};
+use super::state::DriverStateSender;
+use super::{DriverState, SharedContext};
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::csi::{Connection, CsiClient};
-use crate::decide::patch::Target;
+use crate::apiserver::{Requests, connect};
+use crate::cache::Store;
+use crate::csi::{CsiClient, DriverConnection};
+use crate::decide::patch::WriteTarget;
 use crate::decide::{Capabilities, DriverFacts};
-use crate::events::Events;
-use crate::kubernetes::{Requests, connect};
+use crate::events::EventRecorder;
 use crate::lease::Term;
 use crate::mock::{Method as Call, MockDriver, MockHandle};
 use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::Store;
 use crate::telemetry::{Metrics, Tracer};
 
 const DRIVER: &str = "a.test";
@@ -43,18 +43,41 @@ const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
 
-struct Stage {
+/// Starts an engine for the driver.
+fn engine(
+    context: &SharedContext,
+    name: &'static str,
+    settings: &watch::Sender<Arc<DriverConfig>>,
+    term: Option<Term>,
+) -> Engine {
+    let connection = DriverConnection::new(&settings.borrow().endpoint);
+    let client = CsiClient::new(connection, context.metrics.clone()).with_driver_name(name.into());
+    let capabilities = Capabilities {
+        publish_unpublish: true,
+        ..Capabilities::default()
+    };
+    let facts = DriverFacts::new(name, capabilities);
+    let publisher = DriverStateSender::new(watch::Sender::new(DriverState::new()));
+    let client = FencedClient::new(Arc::new(client), term);
+    let (context, settings) = (context.clone(), settings.subscribe());
+    let engine = Engine::start(context, settings, "config".into(), facts, client, publisher);
+    let Ok(engine) = engine else { panic!("conflict") };
+    engine
+}
+
+struct AttemptFixture {
     name: &'static str,
     api: Arc<Api>,
     driver: MockHandle,
     store: Store,
     engine: Engine,
     metrics: Metrics,
-    _settings: watch::Sender<Arc<DriverConfig>>,
+    context: SharedContext,
+    settings: watch::Sender<Arc<DriverConfig>>,
     _folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl AttemptFixture {
     async fn of(api: Api) -> Self {
         Self::named(api, DRIVER).await
     }
@@ -84,13 +107,14 @@ impl Stage {
         tokio::spawn(axum::serve(listener, router).into_future());
         let config = kube::Config::new(format!("http://{host}").parse().unwrap());
         let metrics = Metrics::default();
-        let context = Context {
+        let context = SharedContext {
             store: Store::default(),
-            events: Events::disabled(),
+            events: EventRecorder::disabled(),
             requests: Requests::new(connect(&config).unwrap(), host, LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer,
             logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
@@ -102,31 +126,26 @@ impl Stage {
         let mut spec = AttacherConfigSpec::new(format!("unix://{}", socket.display()));
         edit(&mut spec);
         let settings = Arc::new(DriverConfig::try_from(&spec).unwrap());
-        let client = CsiClient::new(Connection::new(&settings.endpoint), metrics.clone()).named(name.into());
-        let (settings, seen) = watch::channel(settings);
-        let publish_unpublish = true;
-        let facts = DriverFacts::new(
-            name,
-            Capabilities {
-                publish_unpublish,
-                ..Capabilities::default()
-            },
-        );
-        let publisher = Publisher::new(watch::Sender::new(DriverStatus::new()));
-        let store = context.store.clone();
-        let client = FencedClient::new(Arc::new(client), term);
-        let engine = Engine::start(context, seen, "config".into(), facts, client, publisher);
-        let Ok(engine) = engine else { panic!("conflict") };
+        let (settings, _) = watch::channel(settings);
+        let engine = engine(&context, name, &settings, term);
         Self {
             name,
             api,
             driver,
-            store,
+            store: context.store.clone(),
             engine,
             metrics,
-            _settings: settings,
+            context,
+            settings,
             _folder: folder,
         }
+    }
+
+    /// With another engine in the place of the first one, in another term.
+    async fn in_another_term(self, term: Option<Term>) -> Self {
+        self.engine.drain().await;
+        let engine = engine(&self.context, self.name, &self.settings, term);
+        Self { engine, ..self }
     }
 
     /// Makes the volume pv1, as the watch brings it.
@@ -185,7 +204,7 @@ impl Stage {
 #[tokio::test]
 async fn attachments_of_one_volume_protect_it_together() {
     const COUNT: usize = 5;
-    let stage = Stage::of(Api {
+    let stage = AttemptFixture::of(Api {
         volumes_together: Some(Barrier::new(COUNT)),
         ..Api::default()
     })
@@ -201,7 +220,7 @@ async fn attachments_of_one_volume_protect_it_together() {
     }
     stage
         .api
-        .until(|api| names.iter().all(|name| Stage::is_attached(api, name)))
+        .until(|api| names.iter().all(|name| AttemptFixture::is_attached(api, name)))
         .await;
     let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
     assert_eq!(
@@ -227,7 +246,7 @@ async fn attachments_of_one_volume_protect_it_together() {
 
 #[tokio::test]
 async fn a_detach_ends_with_the_object_and_frees_the_volume() {
-    let stage = Stage::of(Api::default()).await;
+    let stage = AttemptFixture::of(Api::default()).await;
     let deleted = "2026-01-01T00:00:00Z";
     stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": deleted}));
     let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
@@ -243,7 +262,7 @@ async fn a_detach_ends_with_the_object_and_frees_the_volume() {
 
 #[tokio::test]
 async fn a_result_outlives_an_api_server_that_is_out_of_order() {
-    let stage = Stage::of(Api {
+    let stage = AttemptFixture::of(Api {
         out_of_order: Mutex::new(2),
         ..Api::default()
     })
@@ -251,7 +270,7 @@ async fn a_result_outlives_an_api_server_that_is_out_of_order() {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     let status = "va0/status".to_owned();
     assert_eq!(
         stage.patches(),
@@ -277,7 +296,7 @@ async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
         volumes_together: together,
         ..Api::default()
     };
-    let stage = Stage::named(api, GCE).await;
+    let stage = AttemptFixture::named(api, GCE).await;
     let let_through = async || {
         let barrier = stage.api.volumes_together.as_ref().unwrap();
         tokio::time::timeout(LIMIT, barrier.wait()).await.expect("in time");
@@ -296,7 +315,7 @@ async fn a_volume_that_is_just_released_is_protected_again_before_the_call() {
     stage.api.until(claimed).await;
     let_through().await;
     let_through().await;
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
     assert_eq!(volume["metadata"]["finalizers"], json!([GCE_FINALIZER]));
     let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();

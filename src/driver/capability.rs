@@ -6,37 +6,37 @@
 //! says that it needs no attach, or a person confirms that. Whether it was published to is read from the objects, so that every
 //! replica finds the same, also after a restart.
 
-use super::access::Unreached;
+use super::connect::ConnectFailure;
+use super::connect::handshake::HandshakeError;
 use super::engine::Engine;
-use super::handshake::Obstacle;
-use super::held::Held;
-use super::status::{Phase, Plugin, Publisher};
+use super::leadership::Leadership;
+use super::state::{DriverPhase, DriverStateSender, Plugin};
 use super::task::DriverTask;
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 use crate::api::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use crate::api::validated::CapabilityLost;
+use crate::apiserver::{ApiError, ApiErrorKind, CsiDriver};
+use crate::cache::Marks;
 use crate::csi::CsiClient;
 use crate::decide::{DriverFacts, ReleaseWithoutCall};
-use crate::kubernetes::{ApiError, ApiErrorKind, CsiDriver};
-use crate::store::Marks;
 
 impl DriverTask {
     /// What the driver that answered `facts` is worked for with; none when it lost the capability, after the Lease was given up and
     /// a reason to look again was waited for.
     pub(super) async fn serviceable(
         &mut self,
-        publisher: &Publisher,
+        publisher: &DriverStateSender,
         facts: &DriverFacts,
         client: &CsiClient,
-        held: &mut Held,
+        held: &mut Leadership,
     ) -> Option<DriverFacts> {
         match self.release_without_call(facts).await {
             Ok(release) => Some(facts.clone().releasing(release)),
             Err(message) => {
-                let reason = Reason::CapabilityLost;
+                let reason = ConditionReason::CapabilityLost;
                 self.finish(publisher, held).await;
-                let unreached = Unreached::over(client, Obstacle::Stalled { reason, message });
-                self.blocked(publisher, &unreached, std::future::pending(), std::future::pending())
+                let unreached = ConnectFailure::over(client, HandshakeError::Stalled { reason, message });
+                self.wait_for_driver(publisher, &unreached, std::future::pending(), std::future::pending())
                     .await;
                 None
             }
@@ -44,7 +44,7 @@ impl DriverTask {
     }
 
     /// Whether a person confirmed something else by now than what the engine goes by, which has no calls.
-    pub(super) fn has_other_confirmation(&self, held: &Held) -> bool {
+    pub(super) fn has_other_confirmation(&self, held: &Leadership) -> bool {
         let Some(facts) = held.engine.as_ref().map(Engine::facts) else {
             return false;
         };
@@ -56,7 +56,7 @@ impl DriverTask {
     /// Whether a driver is asked again and again, and says what it said.
     pub(super) fn is_known_to_be_stalled(&self, plugin: &Plugin) -> bool {
         let status = self.status.borrow();
-        matches!(status.phase, Phase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
+        matches!(status.phase, DriverPhase::Stalled { .. }) && status.plugin.as_ref() == Some(plugin)
     }
 
     /// What may be released without a call; an error in words when the driver must not be worked for.

@@ -5,24 +5,25 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::failures::Failures;
+use super::attempt::decision_fns::DecisionFns;
+use super::attempt::failure_writes::FailureWriteLimiter;
+use super::attempt::in_flight::InFlightCalls;
+use super::attempt::{self, undo};
 use super::fence::FencedClient;
-use super::flights::Flights;
-use super::lives::Lives;
-use super::observer::QueueMetrics;
-use super::rules::Rules;
-use super::status::Publisher;
+use super::queue_metrics::QueueMetrics;
+use super::state::DriverStateSender;
 use super::waits::Waits;
-use super::{Context, attempt, reconcile, release, runner};
+use super::{SharedContext, reconcile_sync, release, runner};
 use crate::api::validated::DriverConfig;
+use crate::apiserver::{RateLimit, Throttle};
+use crate::cache::{AttacherKey, EnqueueCause, Registration, Route, RouteConflict, Snapshot};
 use crate::decide::DriverFacts;
-use crate::kubernetes::{RateLimit, Throttle};
 use crate::lease::Term;
 use crate::objects::SecretReference;
-use crate::queue::{Backoff, Builder, LaneLimits, Limits, Queue, Rate};
+use crate::queue::{Backoff, Builder, LaneLimits, Queue, QueueLimits, Rate};
 use crate::schedule;
-use crate::store::{AttacherKey, Cause, Conflict, Registration, Route, Snapshot};
 use crate::telemetry::Tracer;
+use crate::traces::LifecycleTraces;
 
 /// Failed attempts that one driver goes on with in a second. A backoff of milliseconds, or thousands of attachments that
 /// fail, would else take the processor from all other drivers. With the default backoff it takes 6,000 failing attachments
@@ -33,30 +34,30 @@ const FAILURES_PER_SECOND: u32 = 100;
 const RELEASES_AT_ONCE: usize = 100;
 
 /// What every attempt of one driver needs.
-pub(super) struct Work {
-    pub context: Context,
+pub(super) struct DriverContext {
+    pub context: SharedContext,
     pub facts: Arc<DriverFacts>,
     /// Name of the AttacherConfig.
     pub config_name: Arc<str>,
     /// The settings in use; each attempt reads them anew.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     pub queue: Queue<AttacherKey>,
-    pub publisher: Publisher,
-    pub rules: Rules,
+    pub publisher: DriverStateSender,
+    pub rules: DecisionFns,
     /// Held while a live volume is released: other than one that is being deleted, it may be attached again meanwhile.
     pub live_release: tokio::sync::Mutex<()>,
-    pub flights: Flights,
+    pub flights: InFlightCalls,
     pub waits: Arc<Waits>,
     /// Which failures are written on the attachments.
-    pub failures: Failures,
+    pub failures: FailureWriteLimiter,
     /// The traces of what is pending.
-    pub lives: Lives,
+    pub lives: LifecycleTraces,
     /// Told when something was met that was published before the driver lost the calls.
     pub capability_missed: Notify,
     client: RwLock<FencedClient>,
 }
 
-impl Work {
+impl DriverContext {
     /// The client for the connection that stands now.
     pub fn client(&self) -> FencedClient {
         self.client.read().clone()
@@ -67,7 +68,7 @@ impl Work {
         self.lives.tracer()
     }
 
-    /// As [`Work::client`], for the volume of an attachment.
+    /// As [`DriverContext::client`], for the volume of an attachment.
     pub fn client_for(&self, snapshot: &Snapshot) -> FencedClient {
         let client = self.client();
         // In-line volumes never count: they were translated before they came here, and the Go sidecar does not count them.
@@ -80,9 +81,11 @@ impl Work {
 /// A queue at work. Dropped without [`Engine::drain`], as when the driver's task panics, its runs are cancelled: a second
 /// engine for the same driver must not find the first one still calling.
 pub(super) struct Engine {
-    work: Arc<Work>,
+    work: Arc<DriverContext>,
     runner: AbortOnDropHandle<()>,
     reconciler: Option<AbortOnDropHandle<()>>,
+    /// Takes back what a former engine left.
+    _undo: AbortOnDropHandle<()>,
     /// That of the requests to the API server.
     api_limit: Throttle,
     _registration: Registration,
@@ -91,13 +94,13 @@ pub(super) struct Engine {
 impl Engine {
     /// Takes over the work of a driver; refused when another one already does.
     pub fn start(
-        context: Context,
+        context: SharedContext,
         config: watch::Receiver<Arc<DriverConfig>>,
         config_name: Arc<str>,
         facts: DriverFacts,
         client: FencedClient,
-        publisher: Publisher,
-    ) -> Result<Self, Conflict> {
+        publisher: DriverStateSender,
+    ) -> Result<Self, RouteConflict> {
         let facts = Arc::new(facts);
         let settings = config.borrow().clone();
         let observer = QueueMetrics::new(facts.name.clone(), &context.metrics);
@@ -108,49 +111,51 @@ impl Engine {
             .build();
         let waits = Arc::new(Waits::new(publisher.clone()));
         let (tracer, metrics) = (context.tracer.clone(), context.metrics.clone());
-        let lives = Lives::new(facts.clone(), tracer, metrics, config.clone());
+        let lives = LifecycleTraces::new(facts.clone(), tracer, metrics, config.clone());
         let (told, ended) = (lives.clone(), waits.clone());
         let route = Route {
             forced: waits.forced.clone(),
             settled: Arc::new(move |attachment, rest| {
                 ended.end(&attachment.name);
-                told.settled(attachment, rest);
+                told.end_settled(attachment, rest);
             }),
             facts: facts.clone(),
             config: config_name.clone(),
             queue: queue.clone(),
         };
         let registration = context.store.register(route)?;
-        context.metrics.driver_begins(&facts.name);
+        context.metrics.init_driver(&facts.name);
         let api_limit = Throttle::new(api_limit(&settings));
         // Where the API server asks this driver to wait, the others go on.
         let requests = context.requests.for_driver(facts.name.clone(), api_limit.clone());
-        let context = Context { requests, ..context };
+        let context = SharedContext { requests, ..context };
         let client = RwLock::new(client);
-        let work = Arc::new(Work {
+        let work = Arc::new(DriverContext {
             context,
             facts,
             config_name,
             config,
             queue,
             publisher,
-            rules: Rules::default(),
+            rules: DecisionFns::default(),
             live_release: tokio::sync::Mutex::default(),
-            flights: Flights::default(),
+            flights: InFlightCalls::default(),
             waits,
-            failures: Failures::new(tokio::time::Instant::now().into_std()),
+            failures: FailureWriteLimiter::new(tokio::time::Instant::now().into_std()),
             lives,
             capability_missed: Notify::new(),
             client,
         });
-        let runner = AbortOnDropHandle::new(schedule::spawn(work_off(work.clone())));
+        let undo = AbortOnDropHandle::new(schedule::spawn(undo::resume_unfinished(work.clone())));
+        let runner = AbortOnDropHandle::new(schedule::spawn(run_queue(work.clone())));
         let able = work.facts.capabilities;
         let lists = able.publish_unpublish && able.list_volumes && able.list_volumes_published_nodes;
-        let reconciler = lists.then(|| AbortOnDropHandle::new(schedule::spawn(reconcile::run(work.clone()))));
+        let reconciler = lists.then(|| AbortOnDropHandle::new(schedule::spawn(reconcile_sync::run(work.clone()))));
         Ok(Self {
             work,
             runner,
             reconciler,
+            _undo: undo,
             api_limit,
             _registration: registration,
         })
@@ -173,7 +178,7 @@ impl Engine {
 
     /// What its runs work with.
     #[cfg(test)]
-    pub fn work(&self) -> &Work {
+    pub fn work(&self) -> &DriverContext {
         &self.work
     }
 
@@ -192,7 +197,7 @@ impl Engine {
     /// the old one.
     pub fn resume(&self, client: FencedClient) {
         *self.work.client.write() = client;
-        self.work.queue.wake_all(Cause::Retry.into());
+        self.work.queue.wake_all(EnqueueCause::Retry.into());
         self.work.queue.resume();
     }
 
@@ -204,11 +209,11 @@ impl Engine {
         self.api_limit.set(api_limit(config));
         let is_allowed = |secret: &SecretReference| config.publish_secrets.allows(&secret.namespace, &secret.name);
         self.work.waits.secrets.keep_allowed(is_allowed);
-        self.work.queue.wake_all(Cause::Config.into());
+        self.work.queue.wake_all(EnqueueCause::Config.into());
     }
 
     /// The traces of what is pending.
-    pub fn lives(&self) -> Lives {
+    pub fn lives(&self) -> LifecycleTraces {
         self.work.lives.clone()
     }
 
@@ -225,7 +230,7 @@ impl Engine {
 }
 
 /// Works the queue off, until it is closed and what ran has ended.
-async fn work_off(work: Arc<Work>) {
+async fn run_queue(work: Arc<DriverContext>) {
     let queue = work.queue.clone();
     runner::run(queue, move |run| {
         let work = work.clone();
@@ -259,7 +264,7 @@ fn backoff(config: &DriverConfig) -> Backoff {
 ///
 /// A run keeps its slot until its end: the call together with the writes before and after it. What waits for something
 /// else, as for a backoff, for another node to let go of the volume or for a call to the same volume and node, is no run.
-pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
+pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> QueueLimits {
     let limits = &config.concurrency;
     let lane = |max: Option<std::num::NonZeroUsize>| LaneLimits {
         max_running: max.map_or(0, std::num::NonZeroUsize::get),
@@ -267,7 +272,7 @@ pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> Limits {
         rate_limited: facts.capabilities.publish_unpublish,
     };
     let rate = limits.calls_per_second.map_or(0.0, |rate| f64::from(rate.get()));
-    Limits {
+    QueueLimits {
         // The order of the lanes is that of `store::{ATTACH, DETACH, VOLUME}`. Releasing volumes calls no driver; its
         // bound only keeps a burst from flooding the API server.
         lanes: vec![

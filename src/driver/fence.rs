@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::calls::Calls;
+use super::controller_calls::ControllerCalls;
+use crate::apiserver::SecretData;
 use crate::csi::{CallError, CsiClient, VolumePage};
-use crate::decide::{Place, PublishRequest};
-use crate::kubernetes::SecretData;
+use crate::decide::{PublishRequest, VolumeOnNode};
 use crate::lease::Term;
 use crate::objects::StringMap;
 use crate::telemetry::Span;
@@ -47,18 +47,18 @@ pub(super) enum LeaseLost {
 /// What calls a driver, for as long as its Lease is held. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct FencedClient {
-    calls: Arc<dyn Calls>,
+    calls: Arc<dyn ControllerCalls>,
     term: Option<Term>,
 }
 
 impl FencedClient {
     /// Calls in this term of the driver's Lease; at any time when there is no election.
-    pub fn new(calls: Arc<dyn Calls>, term: Option<Term>) -> Self {
+    pub fn new(calls: Arc<dyn ControllerCalls>, term: Option<Term>) -> Self {
         Self { calls, term }
     }
 
     /// As [`FencedClient::new`], over the connection of `client`, which writes nothing after the term either.
-    pub fn over(client: &CsiClient, calls: Arc<dyn Calls>, term: Option<Term>) -> Self {
+    pub fn over(client: &CsiClient, calls: Arc<dyn ControllerCalls>, term: Option<Term>) -> Self {
         if let Some(term) = term.clone() {
             client.connection().writes_only_while(move || term.may_run());
         }
@@ -93,7 +93,7 @@ impl FencedClient {
     /// ControllerUnpublishVolume.
     pub async fn unpublish(
         &self,
-        place: Place<'_>,
+        place: VolumeOnNode<'_>,
         secrets: Option<&SecretData>,
         deadline: Duration,
         parent: &Span,

@@ -9,18 +9,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, advance, sleep, timeout};
 
-use super::calls::Calls;
+use super::controller_calls::ControllerCalls;
 use super::fence::{CallFailure, FencedClient, LeaseLost};
+use crate::apiserver::SecretData;
 use crate::csi::{CallError, VolumePage};
-use crate::decide::{Access, AccessMode, Capability, Place, PublishRequest};
-use crate::kubernetes::SecretData;
-use crate::lease::{Clock, Term, Timing};
+use crate::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode};
+use crate::lease::{Clock, LeaseTimings, Term};
 use crate::objects::StringMap;
 use crate::telemetry::Span;
 
 const NOT_STARTED: CallFailure = CallFailure::Lease(LeaseLost::NotStarted);
 const CANCELLED: CallFailure = CallFailure::Lease(LeaseLost::Cancelled);
-const PLACE: Place<'static> = Place {
+const PLACE: VolumeOnNode<'static> = VolumeOnNode {
     volume_id: "v",
     node_id: "n",
 };
@@ -70,7 +70,7 @@ impl Counting {
     }
 }
 
-impl Calls for Counting {
+impl ControllerCalls for Counting {
     fn publish<'a>(
         &'a self,
         _: &'a PublishRequest<'_>,
@@ -84,7 +84,7 @@ impl Calls for Counting {
 
     fn unpublish<'a>(
         &'a self,
-        _: Place<'a>,
+        _: VolumeOnNode<'a>,
         _: Option<&'a SecretData>,
         deadline: Duration,
         _: &'a Span,
@@ -106,7 +106,7 @@ impl Calls for Counting {
         })
     }
 
-    fn for_in_tree(&self) -> Option<Arc<dyn Calls>> {
+    fn for_in_tree(&self) -> Option<Arc<dyn ControllerCalls>> {
         Some(Arc::new(Self {
             takes: self.takes,
             answer: self.answer.clone(),
@@ -130,7 +130,7 @@ struct Fenced {
 impl Fenced {
     fn of(driver: Counting) -> Self {
         let clock = Clock::of_test();
-        let timing = Timing::new(seconds(15), seconds(10), seconds(2)).unwrap();
+        let timing = LeaseTimings::new(seconds(15), seconds(10), seconds(2)).unwrap();
         let term = Term::new(clock.clone(), timing, clock.now());
         let (polled, running, begun) = (driver.polled.clone(), driver.running.clone(), driver.begun.clone());
         Self {
@@ -162,7 +162,7 @@ async fn each_call(client: &FencedClient) -> Vec<Result<(), CallFailure>> {
         volume_id: "v",
         node_id: "n",
         capability: Capability {
-            access: Access::Block,
+            access: VolumeAccessType::Block,
             mode: AccessMode::SingleNodeWriter,
         },
         read_only: false,

@@ -1,80 +1,65 @@
 //! One running driver: connect, find out who answers, work until the connection is lost, start over.
 //!
 //! A driver never ends the process and never touches another driver. What it is at is published as a
-//! [`DriverStatus`]; everything else about it is in the objects of the cluster.
+//! [`DriverState`]; everything else about it is in the objects of the cluster.
+
+pub(crate) mod reservation;
 
 #[macro_use]
-mod telling;
+mod log;
 
-mod access;
-mod announce;
 mod attempt;
-mod calls;
 mod capability;
+mod connect;
+mod controller_calls;
 mod engine;
-mod failures;
 mod fence;
-mod flights;
-mod handshake;
-mod held;
-mod holds;
-mod keys;
-mod listing;
-mod lives;
-mod lookup;
-mod observer;
-mod publish;
-mod reconcile;
-mod record;
+mod leadership;
+mod permissions;
+mod queue_metrics;
+mod reconcile_sync;
 mod release;
-mod report;
-mod rights;
-mod rules;
 mod runner;
-mod secrets;
-mod status;
-mod sync_span;
+mod secret_waiters;
+mod state;
 mod task;
-mod turn;
-mod undo;
 mod waits;
 
+pub use attempt::unfinished::UnfinishedPublishes;
 #[cfg(test)]
-pub use status::LastFailure;
-pub use status::{DriverStatus, LastReconcile, Phase, Plugin};
+pub use state::FailureRecord;
+pub use state::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
 pub use task::DriverTask;
 
-use crate::events::Events;
-use crate::kubernetes::Requests;
-use crate::store::Store;
+use crate::apiserver::Requests;
+use crate::cache::Store;
+use crate::events::EventRecorder;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{DriverLogs, Tracer};
 
 /// What all drivers share.
 #[derive(Clone)]
-pub struct Context {
+pub struct SharedContext {
     /// The observed state of the cluster.
     pub store: Store,
     /// Writes to the API server.
     pub requests: Requests,
     /// Events.
-    pub events: Events,
+    pub events: EventRecorder,
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
     /// Levels of the log.
     pub logs: DriverLogs,
+    /// What one engine of a driver leaves to the next.
+    pub unfinished: UnfinishedPublishes,
 }
 
 #[cfg(test)]
 mod attempt_tests;
 #[cfg(test)]
 mod fence_tests;
-#[cfg(test)]
-mod handshake_tests;
-#[cfg(test)]
-mod reconcile_tests;
 #[cfg(test)]
 mod runner_tests;
 #[cfg(test)]

@@ -1,25 +1,25 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
-use super::attempt::{LEASE_LOST_REST, LIST_REST};
-use super::engine::Work;
-use super::record::{of_write, take_in};
-use super::report;
-use crate::decide::patch::Target;
+use super::attempt::writes::{apply_response, of_write};
+use super::attempt::{LEASE_LOST_REST, LIST_REST, report};
+use super::engine::DriverContext;
+use crate::apiserver::ApiErrorKind;
+use crate::cache::{AttacherKey, Snapshot};
+use crate::decide::patch::WriteTarget;
 use crate::decide::{self, VolumeAction, Write};
-use crate::kubernetes::ApiErrorKind;
 use crate::objects::Volume;
-use crate::queue::{Run, Verdict};
-use crate::store::{AttacherKey, Snapshot};
+use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
-use crate::telemetry::{Opening, Span, SpanKind};
+use crate::telemetry::{Span, SpanKind, SpanOptions};
+use crate::traces::attributes;
 
 /// More writes from stale copies than this in a row mean that somebody keeps changing the volume under our hands.
 const MAX_TRIES: usize = 4;
 
 /// Whether the volume of an attachment was released after it was looked at. Only one whose in-tree plug-in is not migrated
 /// (any more) is released while it lives; from now on the attachment, which is in the cache, keeps it from being released.
-pub(super) async fn overtook(work: &Work, snapshot: &Snapshot) -> bool {
+pub(super) async fn was_released_meanwhile(work: &DriverContext, snapshot: &Snapshot) -> bool {
     let volume = snapshot.volume.as_ref();
     if !volume.is_some_and(|volume| volume.is_in_tree_without(&work.facts.name)) {
         return false;
@@ -32,8 +32,8 @@ pub(super) async fn overtook(work: &Work, snapshot: &Snapshot) -> bool {
 
 /// Runs one attempt. A write that was made from a stale copy is made anew from what the volume is now: no watch will tell
 /// of a copy that is known already, so that waiting for one would be waiting for the next try.
-pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verdict {
-    let mut verdict = Verdict::Done;
+pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> RunResult {
+    let mut verdict = RunResult::Done;
     for _ in 0..MAX_TRIES {
         let tried = try_once(work, run, name).await;
         verdict = tried.verdict;
@@ -45,14 +45,14 @@ pub(super) async fn run(work: &Work, run: &Run<AttacherKey>, name: &str) -> Verd
 }
 
 /// How one write went.
-struct Tried {
-    verdict: Verdict,
+struct ReleaseResult {
+    verdict: RunResult,
     /// It was made from a copy that is replaced by a newer one now.
     outdated: bool,
 }
 
-impl From<Verdict> for Tried {
-    fn from(verdict: Verdict) -> Self {
+impl From<RunResult> for ReleaseResult {
+    fn from(verdict: RunResult) -> Self {
         Self {
             verdict,
             outdated: false,
@@ -60,10 +60,10 @@ impl From<Verdict> for Tried {
     }
 }
 
-async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
+async fn try_once(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> ReleaseResult {
     if !work.client().may_start() {
         // Whoever holds the Lease next looks at the volume again.
-        return Verdict::After(LEASE_LOST_REST).into();
+        return RunResult::RequeueAfter(LEASE_LOST_REST).into();
     }
     let store = &work.context.store;
     // Taken before looking, so that an attempt that finds it free is seen here, or sees here what was released.
@@ -74,11 +74,11 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
         None
     };
     let Some((volume, attachments)) = store.volume(name) else {
-        return Verdict::Done.into();
+        return RunResult::Done.into();
     };
     if !volume.deleting && !is_live {
         // Another object by the same name.
-        return Verdict::Failed.into();
+        return RunResult::Failed.into();
     }
     let write = match (work.rules.volume)(&volume, attachments, &work.facts) {
         VolumeAction::Keep(reason) => {
@@ -88,25 +88,31 @@ async fn try_once(work: &Work, run: &Run<AttacherKey>, name: &str) -> Tried {
                 ?reason,
                 "volume kept"
             );
-            return Verdict::Done.into();
+            return RunResult::Done.into();
         }
         VolumeAction::Release(write) => write,
     };
     if !store.knows_who_names_volumes() {
         store.doubt("a PersistentVolume may be released, and the VolumeAttachments were listed before it");
-        return Verdict::After(LIST_REST).into();
+        return RunResult::RequeueAfter(LIST_REST).into();
     }
     send(work, run, &volume, attachments, &write).await
 }
 
 /// Sends the write that releases a volume, and takes in what it comes to.
-async fn send(work: &Work, run: &Run<AttacherKey>, volume: &Volume, attachments: usize, write: &Write) -> Tried {
+async fn send(
+    work: &DriverContext,
+    run: &Run<AttacherKey>,
+    volume: &Volume,
+    attachments: usize,
+    write: &Write,
+) -> ReleaseResult {
     let name = &*volume.name;
     let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
     let mut span = open_span(work, run, volume);
-    let outcome = work.context.requests.write(write, &span).await;
+    let outcome = work.context.requests.patch(write, &span).await;
     let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
-    match take_in(
+    match apply_response(
         &work.context.store,
         &write.target,
         &volume.uid,
@@ -122,13 +128,13 @@ async fn send(work: &Work, run: &Run<AttacherKey>, volume: &Volume, attachments:
                 PersistentVolume = name,
                 "volume released"
             );
-            Verdict::Done.into()
+            RunResult::Done.into()
         }
-        Err(error) if error.kind == ApiErrorKind::NotFound => Verdict::Done.into(),
+        Err(error) if error.kind == ApiErrorKind::NotFound => RunResult::Done.into(),
         Err(error) => {
             if error.kind == ApiErrorKind::Stale && is_outdated(work, volume, &write.target, &span).await {
-                return Tried {
-                    verdict: Verdict::FailedWith { fingerprint },
+                return ReleaseResult {
+                    verdict: RunResult::FailedWith { fingerprint },
                     outdated: true,
                 };
             }
@@ -138,34 +144,34 @@ async fn send(work: &Work, run: &Run<AttacherKey>, volume: &Volume, attachments:
                 warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
                 next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"
             );
-            Verdict::FailedWith { fingerprint }.into()
+            RunResult::FailedWith { fingerprint }.into()
         }
     }
 }
 
 /// The span of an attempt, linked to the last detach of the volume.
-fn open_span(work: &Work, run: &Run<AttacherKey>, volume: &Volume) -> Span {
+fn open_span(work: &DriverContext, run: &Run<AttacherKey>, volume: &Volume) -> Span {
     let detach = volume
         .spec
         .csi()
         .and_then(|source| work.lives.last_detach(&source.handle));
     let links: Vec<_> = detach.into_iter().collect();
-    let mut span = work.lives.tracer_of(volume).open(Opening {
+    let mut span = work.lives.tracer_of(volume).open(SpanOptions {
         links: &links,
-        ..Opening::new(span::VOLUME_RELEASE, SpanKind::Consumer)
+        ..SpanOptions::new(span::VOLUME_RELEASE, SpanKind::Consumer)
     });
     span.set(attr::CSI_PLUGIN_NAME, &*work.facts.name);
-    report::describe_volume(&mut span, volume);
+    attributes::set_volume_attributes(&mut span, volume);
     span.set(attr::FINALIZER_ACTION, "present");
-    report::describe_run(&mut span, work, run);
+    report::set_run_attributes(&mut span, work, run);
     span
 }
 
 /// Reads the volume again, and tells whether it is another one now than the copy that a write was made from.
-async fn is_outdated(work: &Work, volume: &Volume, target: &Target, span: &Span) -> bool {
+async fn is_outdated(work: &DriverContext, volume: &Volume, target: &WriteTarget, span: &Span) -> bool {
     let store = &work.context.store;
-    let read = work.context.requests.read(target, span).await;
-    if take_in(store, target, &volume.uid, Some(volume.resource_version), read).is_err() {
+    let read = work.context.requests.get(target, span).await;
+    if apply_response(store, target, &volume.uid, Some(volume.resource_version), read).is_err() {
         traced!(
             debug,
             span,

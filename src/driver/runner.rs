@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::task::coop::consume_budget;
 
-use crate::queue::{Key, Queue, Run, Ticket, Verdict};
+use crate::queue::{Key, Queue, Run, RunResult, Ticket};
 use crate::schedule;
 
 /// Runs `handler` in a task of its own for each key that the queue hands out, as many at once as the limits of the queue
@@ -17,7 +17,7 @@ pub async fn run<K, H, F>(queue: Queue<K>, handler: H)
 where
     K: Key,
     H: Fn(Run<K>) -> F + Send + Sync + 'static,
-    F: Future<Output = Verdict> + Send + 'static,
+    F: Future<Output = RunResult> + Send + 'static,
 {
     let handler = Arc::new(handler);
     let mut runs = JoinSet::new();

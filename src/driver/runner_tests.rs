@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::runner::run;
-use crate::queue::{Backoff, Builder, Item, Lane, LaneLimits, Limits, Observer, Queue, Run, Verdict};
+use crate::queue::{Backoff, Builder, Item, Lane, LaneLimits, Observer, Queue, QueueLimits, Run, RunResult};
 
 const ATTACH: Lane = Lane::new(0);
 const DETACH: Lane = Lane::new(1);
@@ -24,14 +24,14 @@ fn queue() -> Queue<&'static str> {
 }
 
 /// How many runs of the attach and the detach lane there may be at a time.
-fn limits(attach: usize, detach: usize) -> Limits {
+fn limits(attach: usize, detach: usize) -> QueueLimits {
     let lane = |max_running| LaneLimits {
         max_running,
         rate_limited: false,
     };
-    Limits {
+    QueueLimits {
         lanes: vec![lane(attach), lane(detach)],
-        ..Limits::default()
+        ..QueueLimits::default()
     }
 }
 
@@ -53,7 +53,7 @@ impl Observer for Panics {
 fn start<F, V>(queue: &Queue<&'static str>, verdict: F) -> (mpsc::UnboundedReceiver<Run<&'static str>>, Runner)
 where
     F: Fn(Run<&'static str>) -> V + Send + Sync + 'static,
-    V: Future<Output = Verdict> + Send + 'static,
+    V: Future<Output = RunResult> + Send + 'static,
 {
     let (tell, told) = mpsc::unbounded_channel();
     let runner = tokio::spawn(run(queue.clone(), move |view: Run<&'static str>| {
@@ -70,7 +70,7 @@ async fn runs_every_key_and_ends_when_closed_and_drained() {
     let queue = queue();
     let (mut told, runner) = start(&queue, |_| async {
         tokio::time::sleep(SECOND).await;
-        Verdict::Done
+        RunResult::Done
     });
     let begin = Instant::now();
     for key in ["a", "b"] {
@@ -89,9 +89,9 @@ async fn a_failing_key_is_retried_and_others_go_on() {
     let queue = queue();
     let (mut told, _runner) = start(&queue, |view| async move {
         if *view.key() == "bad" && view.attempt() < 4 {
-            Verdict::Failed
+            RunResult::Failed
         } else {
-            Verdict::Done
+            RunResult::Done
         }
     });
     queue.add(item("bad"));
@@ -116,7 +116,7 @@ async fn a_panic_fails_its_key_and_nothing_else() {
                 "{}",
                 String::from("inside of the future")
             );
-            Verdict::Done
+            RunResult::Done
         }
     });
     for key in ["early", "late", "good"] {
@@ -146,7 +146,7 @@ async fn a_run_that_never_ends_uses_only_its_own_slot() {
         if *view.key() == "stuck" {
             std::future::pending::<()>().await;
         }
-        Verdict::Done
+        RunResult::Done
     });
     queue.add(item("stuck"));
     for key in ["a", "b", "c"] {
@@ -185,7 +185,7 @@ async fn the_lane_limit_bounds_the_tasks() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
             counted.lock().0 -= 1;
-            Verdict::Done
+            RunResult::Done
         }
     });
     for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {

@@ -8,138 +8,129 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::Context;
-use super::access::{Access, Connector, Reached, Unreached};
+use super::SharedContext;
+use super::connect::handshake::{Handshake, HandshakeError, RETRY};
+use super::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use super::engine::Engine;
 use super::fence::FencedClient;
-use super::handshake::{Handshake, Obstacle, RETRY};
-use super::held::Held;
-use super::status::{DriverStatus, Phase, Publisher};
+use super::leadership::Leadership;
+use super::reservation::Reservations;
+use super::state::{DriverPhase, DriverState, DriverStateSender};
 use crate::api::validated::DriverConfig;
-use crate::claims::Claims;
+use crate::cache::AttacherKey;
 use crate::csi::CsiClient;
 use crate::decide::DriverFacts;
-use crate::lease::{Campaign, Standing};
+use crate::lease::{LeaderElectionConfig, LeaderState};
 use crate::queue::Queue;
-use crate::store::AttacherKey;
 
 /// A driver to run: everything that it is told and everything that it tells.
 pub struct DriverTask {
     /// What all drivers share.
-    pub context: Context,
+    pub context: SharedContext,
     /// Name of the AttacherConfig.
     pub name: Arc<str>,
     /// Its settings; endpoint and name stay the same for the life of the task.
     pub config: watch::Receiver<Arc<DriverConfig>>,
     /// How the driver's Lease is competed for; without, the driver is worked for as soon as it answers.
-    pub campaign: Option<Campaign>,
+    pub campaign: Option<LeaderElectionConfig>,
     /// Which of several AttacherConfigs works for a driver.
-    pub claims: Claims,
+    pub claims: Reservations,
     /// The name of the driver before it has answered, when it is known from somewhere.
     pub known_as: Arc<Mutex<Option<Arc<str>>>>,
     /// Where the candidate for the Lease can be followed while there is one.
-    pub standing: Arc<Mutex<Option<watch::Receiver<Standing>>>>,
+    pub standing: Arc<Mutex<Option<watch::Receiver<LeaderState>>>>,
     /// Tells the task to finish.
     pub stop: CancellationToken,
     /// Whether it is to finish for good, since the AttacherConfig is gone: nobody goes on with what is pending.
     pub removed: Arc<AtomicBool>,
     /// Where the state goes.
-    pub status: watch::Sender<DriverStatus>,
+    pub status: watch::Sender<DriverState>,
     /// Where the queue can be looked at while there is one.
     pub queue: Arc<Mutex<Option<Queue<AttacherKey>>>>,
 }
 
 /// Why a wait ended.
-pub(super) enum Event {
+pub(super) enum TaskEvent {
     Stop,
-    Changed,
-    Lost,
-    Due,
+    SettingsChanged,
+    ConnectionLost,
+    RetryDue,
     /// The Lease is not held any more.
-    Deposed,
+    LeaseLost,
     /// The driver answered over a connection with new certificates.
-    Renewed(Box<Reached>),
+    CertificatesRenewed(Box<ConnectedDriver>),
     /// An older AttacherConfig claims the driver.
-    Outranked,
+    ReservationLost,
     /// A driver without calls may have published something, or what is confirmed of that changed.
     CapabilityMissed,
-}
-
-/// How a driver is served.
-fn mode(handshake: &Handshake) -> &'static str {
-    if handshake.capabilities.bits.publish_unpublish {
-        "Attach"
-    } else {
-        "Trivial"
-    }
 }
 
 impl DriverTask {
     /// Runs until told to stop; returns when all calls in flight ended and were recorded.
     pub async fn run(self) {
-        let access = Access::new(self.name.clone(), self.config.clone(), &self.context);
+        let access = DriverConnector::new(self.name.clone(), self.config.clone(), &self.context);
         self.run_over(access).await;
     }
 
     /// As [`DriverTask::run`], with a driver that is reached this way.
     pub(super) async fn run_over(mut self, access: impl Connector) {
-        let publisher = Publisher::new(self.status.clone());
-        let mut held = Held::default();
+        let publisher = DriverStateSender::new(self.status.clone());
+        let mut held = Leadership::default();
         loop {
             if self.stop.is_cancelled() {
                 break;
             }
-            self.attend_to_known(&mut held);
+            self.observe_known_lease(&mut held);
             if self.config.borrow_and_update().suspend {
                 self.finish(&publisher, &mut held).await;
                 held.claim = None;
-                publisher.phase(Phase::Suspended);
+                publisher.phase(DriverPhase::Suspended);
                 self.wait(None, std::future::pending()).await;
                 continue;
             }
             let stop = self.stop.clone();
             let reached = tokio::select! {
                 biased;
-                reached = access.reach() => reached,
+                reached = access.connect() => reached,
                 () = stop.cancelled() => break,
-                () = held.overdue() => {
+                () = held.engine_must_stop() => {
                     self.finish(&publisher, &mut held).await;
                     continue;
                 }
             };
             match reached {
                 Err(unreached) => {
-                    let (given_up, mended) = (held.overdue(), access.changed(&unreached));
-                    self.blocked(&publisher, &unreached, given_up, mended).await;
+                    let (given_up, mended) = (held.engine_must_stop(), access.changed(&unreached));
+                    self.wait_for_driver(&publisher, &unreached, given_up, mended).await;
                 }
-                Ok(reached) => self.session(&publisher, reached, &access, &mut held).await,
+                Ok(reached) => self.serve_connection(&publisher, reached, &access, &mut held).await,
             }
         }
         let lives = held.engine.as_ref().map(Engine::lives);
         self.drain(&publisher, &mut held).await;
         if let Some(lives) = lives.filter(|_| self.removed.load(Ordering::Relaxed)) {
-            lives.abandon();
+            lives.end_all();
         }
-        publisher.phase(Phase::Stopped);
-        held.resign().await;
+        publisher.phase(DriverPhase::Stopped);
+        held.release_all().await;
     }
 
     /// Shows why there is nothing to work with, and waits for a reason to try again. One is that what is held has to be
     /// given up, and `mended` is one for a driver that is stalled.
-    pub(super) async fn blocked(
+    pub(super) async fn wait_for_driver(
         &mut self,
-        publisher: &Publisher,
-        unreached: &Unreached,
+        publisher: &DriverStateSender,
+        unreached: &ConnectFailure,
         given_up: impl Future<Output = ()>,
         mended: impl Future<Output = ()>,
     ) {
         let phase = unreached.obstacle.phase();
-        let stalled = matches!(phase, Phase::Stalled { .. });
+        let stalled = matches!(phase, DriverPhase::Stalled { .. });
         if self.status.borrow().phase != phase {
             let (reason, message) = (unreached.obstacle.reason().as_str(), unreached.obstacle.message());
             warn!(config = &*self.name, reason, message, "cannot serve the driver");
         }
-        self.down();
+        self.set_driver_down();
         publisher.phase(phase);
         let connection_lost = async {
             match &unreached.client {
@@ -161,13 +152,19 @@ impl DriverTask {
     }
 
     /// Works over a connection that answered, until it is lost or the task is told otherwise.
-    async fn session(&mut self, publisher: &Publisher, reached: Reached, access: &impl Connector, held: &mut Held) {
-        held.back();
+    async fn serve_connection(
+        &mut self,
+        publisher: &DriverStateSender,
+        reached: ConnectedDriver,
+        access: &impl Connector,
+        held: &mut Leadership,
+    ) {
+        held.connection_restored();
         let facts = reached.facts();
         let mut reached = reached;
-        self.introduce(publisher, &reached.handshake);
+        self.set_plugin(publisher, &reached.handshake);
         if !self.context.store.is_synced() {
-            publisher.phase(Phase::Syncing);
+            publisher.phase(DriverPhase::Syncing);
             tokio::select! {
                 biased;
                 () = self.context.store.wait_synced() => {}
@@ -176,36 +173,36 @@ impl DriverTask {
         }
         loop {
             let client = &reached.client;
-            if !self.claim(publisher, &facts.name, client, held).await {
+            if !self.acquire_reservation(publisher, &facts.name, client, held).await {
                 break;
             }
             // Asked before the Lease is competed for: another replica may reach a driver that attaches.
             let Some(served) = self.serviceable(publisher, &facts, client, held).await else {
                 break;
             };
-            self.announce(&reached.handshake);
-            if !self.lead(publisher, &reached, held).await
+            self.init_driver_metrics(&reached.handshake);
+            if !self.acquire_lease(publisher, &reached, held).await
                 || !self.resume_or_start(publisher, held, &served, &reached).await
             {
                 break;
             }
-            publisher.phase(Phase::Running);
+            publisher.phase(DriverPhase::Running);
             let renewed = access.renewed(&reached, publisher);
             match self.work(&facts.name, client, held, renewed).await {
-                Event::Lost | Event::Due => break,
-                Event::Renewed(renewed) if renewed.facts() == facts => {
+                TaskEvent::ConnectionLost | TaskEvent::RetryDue => break,
+                TaskEvent::CertificatesRenewed(renewed) if renewed.facts() == facts => {
                     reached = *renewed;
-                    self.introduce(publisher, &reached.handshake);
+                    self.set_plugin(publisher, &reached.handshake);
                 }
                 // Renewed: by another driver than it was, so that everything starts over.
-                Event::Stop | Event::Changed | Event::Renewed(_) => return,
-                Event::Deposed => {
-                    self.tell(&facts.name, "lost the Lease; resuming when this replica holds it again");
+                TaskEvent::Stop | TaskEvent::SettingsChanged | TaskEvent::CertificatesRenewed(_) => return,
+                TaskEvent::LeaseLost => {
+                    self.warn(&facts.name, "lost the Lease; resuming when this replica holds it again");
                     self.drain(publisher, held).await;
                 }
-                Event::CapabilityMissed => {}
-                Event::Outranked => {
-                    self.tell(
+                TaskEvent::CapabilityMissed => {}
+                TaskEvent::ReservationLost => {
+                    self.warn(
                         &facts.name,
                         "an older AttacherConfig claims the driver; leaving it to that one",
                     );
@@ -213,15 +210,15 @@ impl DriverTask {
             }
         }
         if reached.client.connection().is_lost() {
-            self.tell(&facts.name, "connection to the driver lost; connecting again");
-            held.away().await;
-            publisher.phase(Phase::Connecting);
-            self.down();
+            self.warn(&facts.name, "connection to the driver lost; connecting again");
+            held.connection_lost().await;
+            publisher.phase(DriverPhase::Connecting);
+            self.set_driver_down();
             self.context.metrics.driver_reconnected(&facts.name);
         }
     }
 
-    pub(super) fn tell(&self, driver: &str, what: &str) {
+    pub(super) fn warn(&self, driver: &str, what: &str) {
         warn!(config = &*self.name, driver, "{what}");
     }
 
@@ -230,21 +227,23 @@ impl DriverTask {
         &mut self,
         driver: &str,
         client: &CsiClient,
-        held: &mut Held,
-        renewed: impl Future<Output = Reached>,
-    ) -> Event {
+        held: &mut Leadership,
+        renewed: impl Future<Output = ConnectedDriver>,
+    ) -> TaskEvent {
         let mut renewed = pin!(renewed);
         loop {
-            let (deposed, outranked) = (held.loses_term(), held.outranked());
+            let (deposed, outranked) = (held.loses_term(), held.reservation_lost());
             let event = tokio::select! {
                 biased;
-                () = held.capability_missed() => Event::CapabilityMissed,
+                () = held.capability_missed() => TaskEvent::CapabilityMissed,
                 event = self.wait(None, client.connection().lost()) => event,
-                () = deposed => Event::Deposed,
-                () = outranked => Event::Outranked,
-                renewed = &mut renewed => Event::Renewed(Box::new(renewed)),
+                () = deposed => TaskEvent::LeaseLost,
+                () = outranked => TaskEvent::ReservationLost,
+                renewed = &mut renewed => TaskEvent::CertificatesRenewed(Box::new(renewed)),
             };
-            let Event::Changed = event else { return event };
+            let TaskEvent::SettingsChanged = event else {
+                return event;
+            };
             let config = self.config.borrow_and_update().clone();
             if config.suspend {
                 self.config.mark_changed();
@@ -255,7 +254,7 @@ impl DriverTask {
             }
             info!(config = &*self.name, driver, "new settings in use");
             if self.has_other_confirmation(held) {
-                return Event::CapabilityMissed;
+                return TaskEvent::CapabilityMissed;
             }
         }
     }
@@ -264,10 +263,10 @@ impl DriverTask {
     /// one. False when it must not work.
     pub(super) async fn resume_or_start(
         &mut self,
-        publisher: &Publisher,
-        held: &mut Held,
+        publisher: &DriverStateSender,
+        held: &mut Leadership,
         facts: &DriverFacts,
-        reached: &Reached,
+        reached: &ConnectedDriver,
     ) -> bool {
         let client = &reached.client;
         let calls = FencedClient::over(client, reached.calls.clone(), held.term.clone());
@@ -278,7 +277,7 @@ impl DriverTask {
         }
         // The driver came back as another, or with other capabilities.
         self.drain(publisher, held).await;
-        if self.campaign.is_some() && !self.catch_up(publisher, client, held).await {
+        if self.campaign.is_some() && !self.relist_before_start(publisher, client, held).await {
             return false;
         }
         // What another replica published, or the engine before, is known only now.
@@ -286,7 +285,7 @@ impl DriverTask {
             return false;
         };
         // Asked for before the attempt, so that no driver ends unseen between the two.
-        let mut vacancies = self.context.store.vacancies();
+        let mut vacancies = self.context.store.subscribe_removed();
         let started = Engine::start(
             self.context.clone(),
             self.config.clone(),
@@ -309,18 +308,18 @@ impl DriverTask {
                         std::future::pending::<()>().await;
                     }
                 };
-                let obstacle = Obstacle::Stalled { reason, message };
+                let obstacle = HandshakeError::Stalled { reason, message };
                 self.finish(publisher, held).await;
-                let unreached = Unreached::over(client, obstacle);
-                self.blocked(publisher, &unreached, std::future::pending(), vacancy)
+                let unreached = ConnectFailure::over(client, obstacle);
+                self.wait_for_driver(publisher, &unreached, std::future::pending(), vacancy)
                     .await;
                 false
             }
         }
     }
 
-    fn introduce(&self, publisher: &Publisher, handshake: &Handshake) {
-        let mode = mode(handshake);
+    fn set_plugin(&self, publisher: &DriverStateSender, handshake: &Handshake) {
+        let mode = handshake.mode();
         let plugin = &handshake.plugin;
         self.context.logs.name(&self.name, &plugin.name);
         let known = handshake.described();
@@ -338,7 +337,7 @@ impl DriverTask {
         publisher.plugin(known);
     }
 
-    fn down(&self) {
+    fn set_driver_down(&self) {
         let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
         if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
             && !self.claims.is_served_by_another(&self.name, &name)
@@ -348,26 +347,26 @@ impl DriverTask {
     }
 
     /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
-    pub(super) fn announce(&self, handshake: &Handshake) {
+    pub(super) fn init_driver_metrics(&self, handshake: &Handshake) {
         let plugin = &handshake.plugin;
-        let mode = mode(handshake);
+        let mode = handshake.mode();
         let metrics = &self.context.metrics;
         metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
         metrics.driver_up(&plugin.name);
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.
-    pub(super) async fn finish(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn finish(&self, publisher: &DriverStateSender, held: &mut Leadership) {
         self.drain(publisher, held).await;
-        held.stand_down().await;
+        held.release_lease().await;
     }
 
     /// Lets running calls end.
-    pub(super) async fn drain(&self, publisher: &Publisher, held: &mut Held) {
+    pub(super) async fn drain(&self, publisher: &DriverStateSender, held: &mut Leadership) {
         if held.engine.is_none() {
             return;
         }
-        publisher.phase(Phase::Draining);
+        publisher.phase(DriverPhase::Draining);
         let Some(driver) = held.drain().await else { return };
         publisher.withheld(None);
         *self.queue.lock() = None;
@@ -375,7 +374,11 @@ impl DriverTask {
         info!(config = &*self.name, driver = &*driver, "driver drained");
     }
 
-    pub(super) async fn wait(&mut self, pause: Option<std::time::Duration>, lost: impl Future<Output = ()>) -> Event {
+    pub(super) async fn wait(
+        &mut self,
+        pause: Option<std::time::Duration>,
+        lost: impl Future<Output = ()>,
+    ) -> TaskEvent {
         let due = async {
             match pause {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -384,10 +387,10 @@ impl DriverTask {
         };
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Event::Stop,
-            changed = self.config.changed() => if changed.is_ok() { Event::Changed } else { Event::Stop },
-            () = lost => Event::Lost,
-            () = due => Event::Due,
+            () = self.stop.cancelled() => TaskEvent::Stop,
+            changed = self.config.changed() => if changed.is_ok() { TaskEvent::SettingsChanged } else { TaskEvent::Stop },
+            () = lost => TaskEvent::ConnectionLost,
+            () = due => TaskEvent::RetryDue,
         }
     }
 }

@@ -11,22 +11,25 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::access::{Access, Reached};
-use super::held::Held;
-use super::status::{Phase, Publisher};
+use super::connect::{ConnectedDriver, DriverConnector};
+use super::leadership::Leadership;
+use super::reservation::Reservations;
+use super::state::{DriverPhase, DriverStateSender};
 use super::task::DriverTask;
-use super::{Context, DriverStatus};
-use crate::admin::Health;
+use super::{DriverState, SharedContext};
 use crate::api::names::lease_name;
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::claims::Claims;
-use crate::events::Events;
-use crate::kubernetes::{Requests, connect};
+use crate::apiserver::{Requests, connect};
+use crate::cache::{Store, follow_from_list};
+use crate::events::EventRecorder;
+use crate::health::Health;
 use crate::lease::tests::api_server::ApiServer;
-use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, SeenPlaces, Timing};
+use crate::lease::{
+    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseSettings, LeaseShares, LeaseTimings,
+    SeenPlaces,
+};
 use crate::mock::{MockDriver, MockHandle};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{Store, follow_from_list};
 use crate::telemetry::{Metrics, Tracer};
 
 const NAME: &str = "a.test";
@@ -39,10 +42,10 @@ struct Stage {
     leases: ApiServer,
     clock: Clock,
     task: DriverTask,
-    publisher: Publisher,
-    reached: Reached,
-    held: Held,
-    status: watch::Receiver<DriverStatus>,
+    publisher: DriverStateSender,
+    reached: ConnectedDriver,
+    held: Leadership,
+    status: watch::Receiver<DriverState>,
     /// Whether lists of the objects are answered.
     lists: watch::Sender<bool>,
     _watches: AbortOnDropHandle<()>,
@@ -64,24 +67,25 @@ impl Stage {
         let metrics = Metrics::default();
         // Nobody listens there: nothing is written in these tests.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        let context = Context {
+        let context = SharedContext {
             store: Store::default(),
-            events: Events::disabled(),
+            events: EventRecorder::disabled(),
             requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
             metrics: metrics.clone(),
             tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let (leases, clock) = (ApiServer::default(), Clock::of_test());
-        let campaign = Campaign {
+        let campaign = LeaderElectionConfig {
             client: leases.client(),
-            settings: ElectionSettings {
+            settings: LeaseSettings {
                 enabled: true,
                 namespace: "default".to_owned(),
                 identity: "ours".to_owned(),
                 labels: BTreeMap::new(),
                 reports: true,
-                timing: Timing::new(
+                timing: LeaseTimings::new(
                     Duration::from_secs(15),
                     Duration::from_secs(10),
                     Duration::from_millis(50),
@@ -95,13 +99,13 @@ impl Stage {
             longest_call: Duration::ZERO,
             clock: clock.clone(),
         };
-        let (sender, status) = watch::channel(DriverStatus::new());
+        let (sender, status) = watch::channel(DriverState::new());
         let task = DriverTask {
             context: context.clone(),
             name: "config".into(),
             config: config.clone(),
             campaign: Some(campaign.clone()),
-            claims: Claims::default(),
+            claims: Reservations::default(),
             known_as: Arc::default(),
             standing: Arc::default(),
             stop: CancellationToken::new(),
@@ -109,12 +113,12 @@ impl Stage {
             status: sender.clone(),
             queue: Arc::new(Mutex::new(None)),
         };
-        let access = Access::new("config".into(), config, &context);
-        let Ok(reached) = access.reach().await else {
+        let access = DriverConnector::new("config".into(), config, &context);
+        let Ok(reached) = access.connect().await else {
             panic!("not reached")
         };
-        let candidate = Candidate::observe(campaign, lease_name(NAME), metrics);
-        let mut held = Held::default();
+        let candidate = LeaderElectionHandle::observe(campaign, lease_name(NAME), metrics);
+        let mut held = Leadership::default();
         held.candidate = Some(candidate);
         let (lists, answered) = watch::channel(false);
         let watches = AbortOnDropHandle::new(tokio::spawn(watches(context.store.clone(), answered)));
@@ -122,7 +126,7 @@ impl Stage {
             leases,
             clock,
             task,
-            publisher: Publisher::new(sender),
+            publisher: DriverStateSender::new(sender),
             reached,
             held,
             status,
@@ -136,7 +140,7 @@ impl Stage {
 
     /// Waits for the Lease; none when it is not had within a moment.
     async fn lead(&mut self, limit: Duration) -> Option<bool> {
-        let lead = self.task.lead(&self.publisher, &self.reached, &mut self.held);
+        let lead = self.task.acquire_lease(&self.publisher, &self.reached, &mut self.held);
         timeout(limit, lead).await.ok()
     }
 
@@ -170,7 +174,7 @@ impl Stage {
         timeout(LIMIT, self.held.loses_term()).await.expect("in time");
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> DriverPhase {
         self.status.borrow().phase.clone()
     }
 }
@@ -199,19 +203,23 @@ async fn watches(store: Store, answered: watch::Receiver<bool>) {
 async fn an_engine_does_not_outlive_the_lease_that_was_lost_while_the_driver_was_away() {
     let mut stage = Stage::new().await;
     stage.works().await;
-    stage.held.away().await;
+    stage.held.connection_lost().await;
     stage.holder(Some("another"));
     stage.loses_the_term().await;
 
     assert_eq!(stage.lead(MOMENT).await, None, "another has it");
     assert!(stage.held.engine.is_none(), "what ran has ended");
-    assert!(matches!(stage.phase(), Phase::Standby { .. }), "{:?}", stage.phase());
+    assert!(
+        matches!(stage.phase(), DriverPhase::Standby { .. }),
+        "{:?}",
+        stage.phase()
+    );
 
     // It worked meanwhile, so that nothing is begun before the objects are listed anew.
     stage.holder(None);
     assert_eq!(stage.lead(LIMIT).await, Some(true));
     assert_eq!(stage.resume_or_start(MOMENT).await, None);
-    assert_eq!(stage.phase(), Phase::Syncing);
+    assert_eq!(stage.phase(), DriverPhase::Syncing);
     stage.works().await;
 }
 
@@ -221,12 +229,12 @@ async fn an_engine_does_not_go_on_in_another_term() {
     let mut stage = Stage::new().await;
     stage.works().await;
     let term = stage.held.term.clone();
-    stage.held.away().await;
+    stage.held.connection_lost().await;
     stage.clock.boot_jumps(Duration::from_secs(11));
     stage.loses_the_term().await;
     let candidate = stage.held.candidate.as_ref().unwrap();
     timeout(LIMIT, async {
-        while !candidate.leads() {
+        while !candidate.is_leader() {
             candidate.differs_from(&candidate.standing()).await;
         }
     })
@@ -236,7 +244,7 @@ async fn an_engine_does_not_go_on_in_another_term() {
     assert_eq!(stage.lead(LIMIT).await, Some(true));
     assert!(stage.held.engine.is_none() && stage.held.term != term);
     assert_eq!(stage.resume_or_start(MOMENT).await, None);
-    assert_eq!(stage.phase(), Phase::Syncing);
+    assert_eq!(stage.phase(), DriverPhase::Syncing);
 }
 
 /// The Lease was held all the while: there is nothing to list anew.
@@ -244,7 +252,7 @@ async fn an_engine_does_not_go_on_in_another_term() {
 async fn an_engine_goes_on_in_its_term() {
     let mut stage = Stage::new().await;
     stage.works().await;
-    stage.held.away().await;
+    stage.held.connection_lost().await;
     assert_eq!(stage.lead(LIMIT).await, Some(true));
     let term = stage.held.term.clone();
     assert!(stage.held.engine.as_ref().is_some_and(|engine| engine.term() == term));

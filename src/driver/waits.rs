@@ -5,43 +5,43 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::flights::Occupied;
-use super::holds::Holds;
-use super::secrets::SecretWaits;
-use super::status::Publisher;
+use super::attempt::detach_waits::DetachWaits;
+use super::attempt::in_flight::CallInFlight;
+use super::secret_waiters::SecretWaits;
+use super::state::DriverStateSender;
+use crate::cache::{AttacherKey, EnqueueCause, ForcedAttachments};
 use crate::queue::Queue;
 use crate::schedule;
-use crate::store::{AttacherKey, Cause, Forced};
 
 /// The waits of one driver.
 pub(super) struct Waits {
     /// For a detach of the volume from another node.
-    pub holds: Holds,
+    pub holds: DetachWaits,
     /// For a Secret.
     pub secrets: SecretWaits,
     /// For a call about the same volume and node.
     pub calls: CallWaits,
     /// To be worked on though they look settled.
-    pub forced: Forced,
-    publisher: Publisher,
+    pub forced: ForcedAttachments,
+    publisher: DriverStateSender,
 }
 
 impl Waits {
-    pub fn new(publisher: Publisher) -> Self {
+    pub fn new(publisher: DriverStateSender) -> Self {
         Self {
-            holds: Holds::default(),
+            holds: DetachWaits::default(),
             secrets: SecretWaits::default(),
             calls: CallWaits::default(),
-            forced: Forced::default(),
+            forced: ForcedAttachments::default(),
             publisher,
         }
     }
 
     /// An attachment is settled, or gone: it waits for nothing.
     pub fn end(&self, name: &str) {
-        self.holds.end(name);
+        self.holds.remove(name);
         self.calls.end(name);
-        self.forced.end(name);
+        self.forced.unmark(name);
         self.secrets.end(name, &self.publisher);
     }
 }
@@ -52,11 +52,11 @@ pub(super) struct CallWaits(Mutex<HashMap<Arc<str>, AbortOnDropHandle<()>>>);
 
 impl CallWaits {
     /// Has an attachment tried again after a call. A wait from before ends: there is one for each attachment at most.
-    pub fn wait(&self, name: &Arc<str>, call: Occupied, queue: Queue<AttacherKey>) {
+    pub fn wait(&self, name: &Arc<str>, call: CallInFlight, queue: Queue<AttacherKey>) {
         let key = AttacherKey::Attachment(name.clone());
         let task = schedule::spawn(async move {
-            call.ended().await;
-            queue.wake(&key, Cause::Retry.into());
+            call.wait_finished().await;
+            queue.wake(&key, EnqueueCause::Retry.into());
         });
         self.0.lock().insert(name.clone(), AbortOnDropHandle::new(task));
     }
@@ -70,24 +70,24 @@ impl CallWaits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Place;
-    use crate::driver::flights::Flights;
+    use crate::decide::VolumeOnNode;
+    use crate::driver::attempt::in_flight::InFlightCalls;
     use crate::queue::Backoff;
 
-    const HERE: Place<'_> = Place {
+    const HERE: VolumeOnNode<'_> = VolumeOnNode {
         volume_id: "volume",
         node_id: "node",
     };
 
     #[tokio::test]
     async fn an_attachment_waits_for_one_call_and_no_longer_than_it_is_there() {
-        let (flights, waits) = (Flights::default(), CallWaits::default());
+        let (flights, waits) = (InFlightCalls::default(), CallWaits::default());
         let queue = Queue::new(Backoff::default());
-        let _call = flights.begin(HERE).ok().unwrap();
+        let _call = flights.acquire(HERE).ok().unwrap();
         let name: Arc<str> = "va".into();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         for _ in 0..10 {
-            waits.wait(&name, flights.begin(HERE).err().unwrap(), queue.clone());
+            waits.wait(&name, flights.acquire(HERE).err().unwrap(), queue.clone());
             tokio::task::yield_now().await;
         }
         assert_eq!((waits.0.lock().len(), tasks()), (1, 1));

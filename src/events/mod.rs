@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-use crate::kubernetes::Requests;
+use crate::apiserver::Requests;
+use crate::cache::Snapshot;
 use crate::objects::Attachment;
-use crate::store::Snapshot;
 use crate::telemetry::Metrics;
 
 /// Occurrences that wait to be written. A burst of attaches is longer; of such a burst not every success is told.
@@ -28,11 +28,11 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident $level:ident,)*) => {
         /// Why an event was written (`Event.reason`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Reason {
+        pub enum EventReason {
             $($(#[$doc])* $name,)*
         }
 
-        impl Reason {
+        impl EventReason {
             /// Every reason there is.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
@@ -44,9 +44,9 @@ macro_rules! reasons {
             }
 
             /// Whether it is usually good or bad news.
-            pub const fn level(self) -> Level {
+            pub const fn level(self) -> EventType {
                 match self {
-                    $(Self::$name => Level::$level,)*
+                    $(Self::$name => EventType::$level,)*
                 }
             }
         }
@@ -108,14 +108,14 @@ reasons! {
 
 /// `Event.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
+pub enum EventType {
     /// Good news, or none.
     Normal,
     /// Somebody should look.
     Warning,
 }
 
-impl Level {
+impl EventType {
     /// The name that users see.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl Level {
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct InvolvedObject {
     /// `apiVersion`.
     pub api_version: &'static str,
     /// `kind`.
@@ -142,13 +142,13 @@ pub struct Subject {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occurrence {
+pub struct NewEvent {
     /// The driver.
     pub driver: Arc<str>,
     /// What kind of thing.
-    pub reason: Reason,
+    pub reason: EventReason,
     /// The reason's level, unless this is an exception.
-    pub level: Level,
+    pub level: EventType,
     /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
     /// Another cause is told at once, as an event of its own.
     pub cause: Box<str>,
@@ -159,21 +159,21 @@ pub struct Occurrence {
     /// When.
     pub at: Timestamp,
     /// About which objects.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<InvolvedObject>,
 }
 
 /// Takes occurrences; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Events {
-    waiting: Option<mpsc::Sender<Occurrence>>,
+pub struct EventRecorder {
+    waiting: Option<mpsc::Sender<NewEvent>>,
     metrics: Metrics,
 }
 
-impl Events {
+impl EventRecorder {
     /// Writes events over `requests`, in the name of the replica `instance`, until all handles are gone.
     pub fn start(requests: Requests, metrics: Metrics, instance: String) -> Self {
         let (waiting, incoming) = mpsc::channel(WAITING);
-        let publisher = publisher::Publisher::new(requests, metrics.clone(), instance);
+        let publisher = publisher::EventWriter::new(requests, metrics.clone(), instance);
         tokio::spawn(publisher.run(incoming));
         Self {
             waiting: Some(waiting),
@@ -190,7 +190,7 @@ impl Events {
     }
 
     /// Tells what happened, now or never: when too much is waiting, it is dropped and counted.
-    pub fn record(&self, occurrence: Occurrence) {
+    pub fn record(&self, occurrence: NewEvent) {
         let Some(waiting) = &self.waiting else { return };
         if let Err(refused) = waiting.try_send(occurrence) {
             let occurrence = refused.into_inner();
@@ -201,12 +201,12 @@ impl Events {
 }
 
 /// What an event about an attachment is shown on.
-pub fn subjects(snapshot: &Snapshot) -> Vec<Subject> {
+pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
     let mut subjects = vec![of_attachment(&snapshot.attachment)];
     let Some(volume) = &snapshot.volume else {
         return subjects;
     };
-    subjects.push(Subject {
+    subjects.push(InvolvedObject {
         api_version: "v1",
         kind: "PersistentVolume",
         namespace: "".into(),
@@ -214,7 +214,7 @@ pub fn subjects(snapshot: &Snapshot) -> Vec<Subject> {
         uid: volume.uid.clone(),
     });
     if let Some(claim) = &volume.claim {
-        subjects.push(Subject {
+        subjects.push(InvolvedObject {
             api_version: "v1",
             kind: "PersistentVolumeClaim",
             namespace: claim.namespace.clone(),
@@ -226,8 +226,8 @@ pub fn subjects(snapshot: &Snapshot) -> Vec<Subject> {
 }
 
 /// An event about an AttacherConfig is shown on it.
-pub fn of_config(name: &str, uid: &str) -> Subject {
-    Subject {
+pub fn of_config(name: &str, uid: &str) -> InvolvedObject {
+    InvolvedObject {
         api_version: "attacher.csi.dev/v1alpha1",
         kind: "AttacherConfig",
         namespace: "".into(),
@@ -236,8 +236,8 @@ pub fn of_config(name: &str, uid: &str) -> Subject {
     }
 }
 
-fn of_attachment(attachment: &Attachment) -> Subject {
-    Subject {
+fn of_attachment(attachment: &Attachment) -> InvolvedObject {
+    InvolvedObject {
         api_version: "storage.k8s.io/v1",
         kind: "VolumeAttachment",
         namespace: "".into(),

@@ -5,33 +5,33 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
-use super::Occurrence;
-use super::series::{Series, Write};
-use crate::kubernetes::{ApiErrorKind, Requests};
+use super::NewEvent;
+use super::series::{EventWrite, ObjectKindSeries};
+use crate::apiserver::{ApiErrorKind, Requests};
 use crate::telemetry::Metrics;
 
 /// How often counts that waited are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 
-pub(super) struct Publisher {
+pub(super) struct EventWriter {
     requests: Requests,
     metrics: Metrics,
-    series: Series,
+    series: ObjectKindSeries,
     /// Whether the missing permission was told.
     told: bool,
 }
 
-impl Publisher {
+impl EventWriter {
     pub fn new(requests: Requests, metrics: Metrics, instance: String) -> Self {
         Self {
             requests,
             metrics,
-            series: Series::new(instance),
+            series: ObjectKindSeries::new(instance),
             told: false,
         }
     }
 
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Occurrence>) {
+    pub async fn run(mut self, mut incoming: mpsc::Receiver<NewEvent>) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -49,9 +49,9 @@ impl Publisher {
         }
     }
 
-    async fn take_in(&mut self, occurrence: &Occurrence) {
+    async fn take_in(&mut self, occurrence: &NewEvent) {
         for subject in &occurrence.subjects {
-            match self.series.take_in(occurrence, subject, Instant::now()) {
+            match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(Some(write)) => self.write(&write).await,
                 Ok(None) => {}
                 Err(()) => self
@@ -62,7 +62,7 @@ impl Publisher {
     }
 
     /// An event that cannot be written is lost: it is news, and what it tells of is on the objects as well.
-    async fn write(&mut self, write: &Write) {
+    async fn write(&mut self, write: &EventWrite) {
         let outcome = match &write.change {
             None => self.requests.create_event(&write.namespace, &write.body).await,
             Some(name) => self.requests.change_event(&write.namespace, name, &write.body).await,

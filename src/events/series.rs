@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Level, Occurrence, Reason, Subject};
+use super::{EventReason, EventType, InvolvedObject, NewEvent};
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
-use crate::budget::Budget;
 use crate::decide::{cut, plain};
+use crate::token_bucket::TokenBucket;
 
 /// The API server's limit on `Event.message`, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -22,9 +22,9 @@ const MANY: usize = 4096;
 
 /// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Write {
+pub(super) struct EventWrite {
     pub driver: Arc<str>,
-    pub reason: Reason,
+    pub reason: EventReason,
     pub namespace: Box<str>,
     /// Name of the event to change; none to create one.
     pub change: Option<Box<str>>,
@@ -33,14 +33,14 @@ pub(super) struct Write {
 
 /// What a driver may write: good news must not use up what bad news needs.
 #[derive(Debug)]
-struct Budgets {
-    normal: Budget,
-    warning: Budget,
+struct EventBudgets {
+    normal: TokenBucket,
+    warning: TokenBucket,
 }
 
 /// An event that was written.
 #[derive(Debug)]
-struct Entry {
+struct EventEntry {
     name: Box<str>,
     namespace: Box<str>,
     driver: Arc<str>,
@@ -54,11 +54,11 @@ struct Entry {
     changed: bool,
 }
 
-impl Entry {
-    fn write(&mut self, reason: Reason, now: Instant) -> Write {
+impl EventEntry {
+    fn write(&mut self, reason: EventReason, now: Instant) -> EventWrite {
         self.changed = false;
         self.written = now;
-        Write {
+        EventWrite {
             driver: self.driver.clone(),
             reason,
             namespace: self.namespace.clone(),
@@ -75,16 +75,16 @@ impl Entry {
 
 /// What was written, and about what.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct ObjectKindSeries {
     instance: String,
     /// By UID of the object, reason, level and cause: neither an exception nor another cause is to be counted on what is known,
     /// where its words would wait.
-    entries: HashMap<(Box<str>, Reason, Level, Box<str>), Entry>,
-    budgets: HashMap<Arc<str>, Budgets>,
+    entries: HashMap<(Box<str>, EventReason, EventType, Box<str>), EventEntry>,
+    budgets: HashMap<Arc<str>, EventBudgets>,
     number: u64,
 }
 
-impl Series {
+impl ObjectKindSeries {
     pub fn new(instance: String) -> Self {
         Self {
             instance,
@@ -95,7 +95,12 @@ impl Series {
     }
 
     /// The write that an occurrence asks for on one of its objects. An error is what the budget does not allow.
-    pub fn take_in(&mut self, occurrence: &Occurrence, subject: &Subject, now: Instant) -> Result<Option<Write>, ()> {
+    pub fn observe(
+        &mut self,
+        occurrence: &NewEvent,
+        subject: &InvolvedObject,
+        now: Instant,
+    ) -> Result<Option<EventWrite>, ()> {
         let key = (
             subject.uid.clone(),
             occurrence.reason,
@@ -131,7 +136,7 @@ impl Series {
     }
 
     /// The counts that waited for their time, as far as the budgets allow.
-    pub fn due(&mut self, now: Instant) -> Vec<Write> {
+    pub fn due(&mut self, now: Instant) -> Vec<EventWrite> {
         let Self { entries, budgets, .. } = self;
         let due = entries.iter_mut().filter(|((.., level, _), entry)| {
             let rested = entry.changed && now.saturating_duration_since(entry.written) >= REST;
@@ -150,11 +155,11 @@ impl Series {
         self.entries.retain(|_, entry| &*entry.name != name);
     }
 
-    fn budget(&mut self, driver: &Arc<str>, level: Level, now: Instant) -> bool {
+    fn budget(&mut self, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
         take(&mut self.budgets, driver, level, now)
     }
 
-    fn entry(&mut self, occurrence: &Occurrence, subject: &Subject, note: String, now: Instant) -> Entry {
+    fn entry(&mut self, occurrence: &NewEvent, subject: &InvolvedObject, note: String, now: Instant) -> EventEntry {
         self.number += 1;
         // As client-go names them: the object's name and a number that nobody else will think of.
         let unique = i128::from(self.number) + occurrence.at.as_nanosecond();
@@ -163,7 +168,7 @@ impl Series {
         } else {
             &*subject.namespace
         };
-        Entry {
+        EventEntry {
             name: format!("{}.{unique:x}", short(&subject.name)).into(),
             namespace: namespace.into(),
             driver: occurrence.driver.clone(),
@@ -190,18 +195,18 @@ impl Series {
 }
 
 /// Takes from the budget of a driver, if it has something left.
-fn take(budgets: &mut HashMap<Arc<str>, Budgets>, driver: &Arc<str>, level: Level, now: Instant) -> bool {
-    let budgets = budgets.entry(driver.clone()).or_insert_with(|| Budgets {
-        normal: Budget::new(10.0, 100.0, now),
-        warning: Budget::new(5.0, 200.0, now),
+fn take(budgets: &mut HashMap<Arc<str>, EventBudgets>, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
+    let budgets = budgets.entry(driver.clone()).or_insert_with(|| EventBudgets {
+        normal: TokenBucket::new(10.0, 100.0, now),
+        warning: TokenBucket::new(5.0, 200.0, now),
     });
     match level {
-        Level::Normal => budgets.normal.take(now),
-        Level::Warning => budgets.warning.take(now),
+        EventType::Normal => budgets.normal.take(now),
+        EventType::Warning => budgets.warning.take(now),
     }
 }
 
-fn create(occurrence: &Occurrence, subject: &Subject, entry: &Entry, instance: &str) -> Write {
+fn create(occurrence: &NewEvent, subject: &InvolvedObject, entry: &EventEntry, instance: &str) -> EventWrite {
     let at = whole_seconds(occurrence.at);
     let mut involved = json!({
         "apiVersion": subject.api_version,
@@ -212,7 +217,7 @@ fn create(occurrence: &Occurrence, subject: &Subject, entry: &Entry, instance: &
     if !subject.namespace.is_empty() {
         involved["namespace"] = (*subject.namespace).into();
     }
-    Write {
+    EventWrite {
         driver: occurrence.driver.clone(),
         reason: occurrence.reason,
         namespace: entry.namespace.clone(),

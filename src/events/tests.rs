@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use super::series::{Series, Write};
-use super::{Occurrence, Reason, Subject};
+use super::series::{EventWrite, ObjectKindSeries};
+use super::{EventReason, InvolvedObject, NewEvent};
 
-fn subject(kind: &'static str, namespace: &str) -> Subject {
-    Subject {
+fn subject(kind: &'static str, namespace: &str) -> InvolvedObject {
+    InvolvedObject {
         api_version: "v1",
         kind,
         namespace: namespace.into(),
@@ -17,8 +17,8 @@ fn subject(kind: &'static str, namespace: &str) -> Subject {
     }
 }
 
-fn occurrence(reason: Reason, note: &str) -> Occurrence {
-    Occurrence {
+fn occurrence(reason: EventReason, note: &str) -> NewEvent {
+    NewEvent {
         driver: "a.test".into(),
         reason,
         level: reason.level(),
@@ -30,18 +30,18 @@ fn occurrence(reason: Reason, note: &str) -> Occurrence {
     }
 }
 
-fn written(series: &mut Series, occurrence: &Occurrence, at: Instant) -> Option<Write> {
+fn written(series: &mut ObjectKindSeries, occurrence: &NewEvent, at: Instant) -> Option<EventWrite> {
     series
-        .take_in(occurrence, &subject("PersistentVolume", ""), at)
+        .observe(occurrence, &subject("PersistentVolume", ""), at)
         .unwrap()
 }
 
 #[test]
 fn the_first_occurrence_is_an_event() {
-    let mut series = Series::new("pod-1".to_owned());
-    let failed = occurrence(Reason::AttachFailed, "no\nroom");
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
+    let failed = occurrence(EventReason::AttachFailed, "no\nroom");
     let claim = subject("PersistentVolumeClaim", "shop");
-    let write = series.take_in(&failed, &claim, Instant::now()).unwrap().unwrap();
+    let write = series.observe(&failed, &claim, Instant::now()).unwrap().unwrap();
     assert_eq!((&*write.namespace, &write.change), ("shop", &None));
     let mut body = write.body;
     let name = body["metadata"]["name"].take();
@@ -78,13 +78,13 @@ fn the_first_occurrence_is_an_event() {
 
 #[test]
 fn what_repeats_is_counted_and_written_now_and_then() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let start = Instant::now();
-    let created = written(&mut series, &occurrence(Reason::DetachFailed, "one"), start).unwrap();
+    let created = written(&mut series, &occurrence(EventReason::DetachFailed, "one"), start).unwrap();
     assert_eq!(&*created.namespace, "default", "of an object without a namespace");
     let later = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(
-        written(&mut series, &occurrence(Reason::DetachFailed, "two"), later(1)),
+        written(&mut series, &occurrence(EventReason::DetachFailed, "two"), later(1)),
         None
     );
     assert_eq!(series.due(later(2)), []);
@@ -96,11 +96,11 @@ fn what_repeats_is_counted_and_written_now_and_then() {
         (&json!(2), &json!("two"))
     );
     assert_eq!(series.due(later(100)), [], "nothing happened since");
-    let third = written(&mut series, &occurrence(Reason::DetachFailed, "three"), later(101)).unwrap();
+    let third = written(&mut series, &occurrence(EventReason::DetachFailed, "three"), later(101)).unwrap();
     assert_eq!((&third.body["count"], third.change.is_some()), (&json!(3), true));
-    let other = written(&mut series, &occurrence(Reason::NodeGone, "other"), later(102)).unwrap();
+    let other = written(&mut series, &occurrence(EventReason::NodeGone, "other"), later(102)).unwrap();
     assert!(other.change.is_none(), "another reason is another event");
-    let after_a_pause = written(&mut series, &occurrence(Reason::DetachFailed, "new"), later(2000)).unwrap();
+    let after_a_pause = written(&mut series, &occurrence(EventReason::DetachFailed, "new"), later(2000)).unwrap();
     assert!(after_a_pause.change.is_none(), "a new series");
 }
 
@@ -108,11 +108,11 @@ fn what_repeats_is_counted_and_written_now_and_then() {
 /// for another half a minute.
 #[test]
 fn another_cause_is_told_at_once() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let start = Instant::now();
-    let failed = |cause: &str, note| Occurrence {
+    let failed = |cause: &str, note| NewEvent {
         cause: cause.into(),
-        ..occurrence(Reason::AttachFailed, note)
+        ..occurrence(EventReason::AttachFailed, note)
     };
     let later = |millis| start + Duration::from_millis(millis);
     let first = written(&mut series, &failed("csinode_missing", "no node"), start).unwrap();
@@ -130,57 +130,62 @@ fn another_cause_is_told_at_once() {
 
 #[test]
 fn an_event_that_expired_is_made_anew() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let start = Instant::now();
-    let created = written(&mut series, &occurrence(Reason::Attached, "one"), start).unwrap();
+    let created = written(&mut series, &occurrence(EventReason::Attached, "one"), start).unwrap();
     series.forget(created.body["metadata"]["name"].as_str().unwrap());
-    let again = written(&mut series, &occurrence(Reason::Attached, "two"), start).unwrap();
+    let again = written(&mut series, &occurrence(EventReason::Attached, "two"), start).unwrap();
     assert!(again.change.is_none());
 }
 
 #[test]
 fn good_news_leaves_room_for_bad() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let start = Instant::now();
-    let mut flood = |reason: Reason, driver: &str, number: usize| {
+    let mut flood = |reason: EventReason, driver: &str, number: usize| {
         let mut occurrence = occurrence(reason, "x");
         occurrence.driver = driver.into();
         let mut object = subject("VolumeAttachment", "");
         object.uid = format!("{driver}-{number}").into();
-        series.take_in(&occurrence, &object, start)
+        series.observe(&occurrence, &object, start)
     };
     let told = (0..1000)
-        .filter(|number| flood(Reason::Attached, "a.test", *number).is_ok())
+        .filter(|number| flood(EventReason::Attached, "a.test", *number).is_ok())
         .count();
     assert_eq!(told, 100);
     assert!(
-        flood(Reason::AttachFailed, "a.test", 0).is_ok(),
+        flood(EventReason::AttachFailed, "a.test", 0).is_ok(),
         "bad news has a budget of its own"
     );
     assert!(
-        flood(Reason::Attached, "b.test", 0).is_ok(),
+        flood(EventReason::Attached, "b.test", 0).is_ok(),
         "and so has another driver"
     );
 }
 
 #[test]
 fn a_note_fits() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let long = "ü".repeat(2000);
-    let write = written(&mut series, &occurrence(Reason::AttachFailed, &long), Instant::now()).unwrap();
+    let write = written(
+        &mut series,
+        &occurrence(EventReason::AttachFailed, &long),
+        Instant::now(),
+    )
+    .unwrap();
     assert_eq!(write.body["message"].as_str().unwrap().len(), 1024);
 }
 
 #[test]
 fn memory_is_bounded() {
-    let mut series = Series::new("pod-1".to_owned());
+    let mut series = ObjectKindSeries::new("pod-1".to_owned());
     let mut now = Instant::now();
     for number in 0..10_000 {
         now += Duration::from_millis(100);
         let mut object = subject("VolumeAttachment", "");
         object.uid = number.to_string().into();
         series
-            .take_in(&occurrence(Reason::Attached, "x"), &object, now)
+            .observe(&occurrence(EventReason::Attached, "x"), &object, now)
             .unwrap();
     }
     assert!(series.len() <= 4096, "{}", series.len());

@@ -10,32 +10,32 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::record::Record;
+use super::record::LeaderElectionRecord;
 
 /// What one candidate knows of the Lease, and what follows from that.
 #[derive(Clone, Debug)]
-pub struct Election {
+pub struct ElectionState {
     identity: String,
     duration: Duration,
-    known: Option<Known>,
+    known: Option<ObservedRecord>,
     /// What this candidate wrote, or may have written, since the record that it took over; none while it does not compete.
-    mine: Option<VecDeque<Record>>,
+    mine: Option<VecDeque<LeaderElectionRecord>>,
 }
 
 /// So many writes may be on their way whose end is not known.
 const MAX_MINE: usize = 16;
 
 #[derive(Clone, Debug)]
-struct Known {
-    record: Record,
+struct ObservedRecord {
+    record: LeaderElectionRecord,
     /// When this process first saw the record as it is, or that it is gone.
     since: Instant,
     /// Whether the Lease is there; one that vanished is believed to be held on.
     exists: bool,
 }
 
-impl Known {
-    fn new(record: Record, since: Instant) -> Self {
+impl ObservedRecord {
+    fn new(record: LeaderElectionRecord, since: Instant) -> Self {
         Self {
             record,
             since,
@@ -46,7 +46,7 @@ impl Known {
 
 /// What to do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum LeaseAction {
     /// It belongs to another, at least until this time.
     Wait {
         /// Whose it is.
@@ -55,12 +55,12 @@ pub enum Next {
         until: Instant,
     },
     /// There is none: create it with this record.
-    Create(Record),
+    Create(LeaderElectionRecord),
     /// It is free, or ours: write this record over the one that is known.
-    Write(Record),
+    Write(LeaderElectionRecord),
 }
 
-impl Election {
+impl ElectionState {
     /// A candidate of this name, for a Lease of this duration, that knows nothing yet.
     pub fn new(identity: String, duration: Duration) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Election {
 
     /// Takes in what was read. The time counts from when a record was first seen as it is: a holder is alive when it
     /// changes its record, whatever the times in it say.
-    pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
+    pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         let ours = self.is_ours();
         match (seen, &mut self.known) {
             #[cfg(test)]
@@ -106,13 +106,13 @@ impl Election {
             }
             (None, known) => *known = None,
             (Some(record), Some(known)) if known.record == record => known.exists = true,
-            (Some(record), known) => *known = Some(Known::new(record, now)),
+            (Some(record), known) => *known = Some(ObservedRecord::new(record, now)),
         }
         self.take_over();
     }
 
     /// A record is about to be written; whether it was is not known before the answer.
-    pub fn attempts(&mut self, record: &Record) {
+    pub fn attempts(&mut self, record: &LeaderElectionRecord) {
         if let Some(mine) = &mut self.mine {
             if mine.len() >= MAX_MINE {
                 mine.pop_front();
@@ -122,12 +122,12 @@ impl Election {
     }
 
     /// Takes in what the API server made of our own write.
-    pub fn written(&mut self, record: Record, now: Instant) {
+    pub fn record_written(&mut self, record: LeaderElectionRecord, now: Instant) {
         if let Some(mine) = &mut self.mine {
             mine.clear();
             mine.push_back(record.clone());
         }
-        self.known = Some(Known::new(record, now));
+        self.known = Some(ObservedRecord::new(record, now));
     }
 
     /// Whether nothing is known of who holds the Lease or held it last.
@@ -138,7 +138,7 @@ impl Election {
     /// Whether the known record names us, and was not written by somebody else of our name.
     pub fn is_ours(&self) -> bool {
         let Some(known) = &self.known else { return false };
-        let by_us = |mine: &VecDeque<Record>| mine.is_empty() || mine.contains(&known.record);
+        let by_us = |mine: &VecDeque<LeaderElectionRecord>| mine.is_empty() || mine.contains(&known.record);
         known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
     }
 
@@ -159,37 +159,37 @@ impl Election {
     }
 
     /// What to do.
-    pub fn next(&self, now: Instant, clock: Timestamp) -> Next {
+    pub fn next(&self, now: Instant, clock: Timestamp) -> LeaseAction {
         let Some(known) = &self.known else {
-            return Next::Create(self.record(clock, Some(clock), 0));
+            return LeaseAction::Create(self.record(clock, Some(clock), 0));
         };
         let (record, until) = (&known.record, known.since + known.record.duration());
         if self.is_ours() {
-            return Next::Write(self.record(clock, record.acquired, record.transitions));
+            return LeaseAction::Write(self.record(clock, record.acquired, record.transitions));
         }
         if !record.holder.is_empty() && until > now {
-            return Next::Wait {
+            return LeaseAction::Wait {
                 holder: record.holder.clone(),
                 until,
             };
         }
         if !known.exists {
-            return Next::Create(self.record(clock, Some(clock), 0));
+            return LeaseAction::Create(self.record(clock, Some(clock), 0));
         }
-        Next::Write(self.record(clock, Some(clock), record.transitions.saturating_add(1)))
+        LeaseAction::Write(self.record(clock, Some(clock), record.transitions.saturating_add(1)))
     }
 
     /// The renewal that may be written without reading first: while the Lease is ours and did not run out.
-    pub fn renewal(&self, now: Instant, clock: Timestamp) -> Option<Record> {
+    pub fn renewed_record(&self, now: Instant, clock: Timestamp) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
         let valid = known.exists && known.since + known.record.duration() > now;
         (self.is_ours() && valid).then(|| self.record(clock, known.record.acquired, known.record.transitions))
     }
 
     /// The record that gives the Lease up: nobody's, and over in a second. None while it is not ours.
-    pub fn resignation(&self, clock: Timestamp) -> Option<Record> {
+    pub fn release_record(&self, clock: Timestamp) -> Option<LeaderElectionRecord> {
         let known = self.known.as_ref()?;
-        self.is_ours().then(|| Record {
+        self.is_ours().then(|| LeaderElectionRecord {
             holder: String::new(),
             duration_seconds: 1,
             acquired: Some(clock),
@@ -198,8 +198,8 @@ impl Election {
         })
     }
 
-    fn record(&self, clock: Timestamp, acquired: Option<Timestamp>, transitions: i32) -> Record {
-        Record {
+    fn record(&self, clock: Timestamp, acquired: Option<Timestamp>, transitions: i32) -> LeaderElectionRecord {
+        LeaderElectionRecord {
             holder: self.identity.clone(),
             duration_seconds: i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX),
             acquired,

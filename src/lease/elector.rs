@@ -20,8 +20,8 @@ use tracing::{debug, error, info, warn};
 use display::Display;
 
 use super::Term;
-use super::candidate::{Campaign, Holder, Order, Standing};
-use super::election::{Election, Next};
+use super::election::{ElectionState, LeaseAction};
+use super::handle::{ElectorCommand, LeaderElectionConfig, LeaderState, LeaseHolder};
 use super::shares::LeaseShareGuard;
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
@@ -31,19 +31,19 @@ use crate::telemetry::Metrics;
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
 
-pub(super) struct Elector {
+pub(super) struct LeaderElector {
     api: Api<Lease>,
-    campaign: Campaign,
+    campaign: LeaderElectionConfig,
     name: String,
     metrics: Metrics,
     display: Display,
-    election: Election,
+    election: ElectionState,
     /// The Lease as it was last read or written; its resource version makes a write fail that comes too late.
     known: Option<Lease>,
     /// Whether the Lease was seen at all, or seen not to be there.
     seen: bool,
     /// Whether a write was begun whose end is not known.
-    in_doubt: bool,
+    write_unconfirmed: bool,
     /// When the Lease was last about to be made with nothing known of who held it before.
     made: Option<Instant>,
     /// Whether who held the Lease that we made may still work.
@@ -58,16 +58,16 @@ pub(super) struct Elector {
     refusal: watch::Sender<Option<String>>,
 }
 
-impl Elector {
+impl LeaderElector {
     pub fn new(
-        campaign: Campaign,
+        campaign: LeaderElectionConfig,
         name: String,
         metrics: Metrics,
-        standing: watch::Sender<Standing>,
+        standing: watch::Sender<LeaderState>,
         refusal: watch::Sender<Option<String>>,
     ) -> Self {
         let settings = &campaign.settings;
-        let election = Election::new(settings.identity.clone(), settings.timing.lease_duration);
+        let election = ElectionState::new(settings.identity.clone(), settings.timing.lease_duration);
         Self {
             api: Api::namespaced(campaign.client.clone(), &settings.namespace),
             display: Display {
@@ -83,7 +83,7 @@ impl Elector {
             election,
             known: None,
             seen: false,
-            in_doubt: false,
+            write_unconfirmed: false,
             made: None,
             former_holder: Arc::default(),
             namesake: false,
@@ -94,24 +94,24 @@ impl Elector {
     }
 
     /// Does as it is told until it is told to resign.
-    pub async fn run(mut self, mut orders: watch::Receiver<Order>) {
+    pub async fn run(mut self, mut orders: watch::Receiver<ElectorCommand>) {
         loop {
             let order = *orders.borrow_and_update();
             match order {
-                Order::Resign => return,
-                Order::Observe => tokio::select! {
+                ElectorCommand::Stop => return,
+                ElectorCommand::Observe => tokio::select! {
                     biased;
-                    () = self.observe() => {}
+                    () = self.watch_holder() => {}
                     changed = orders.changed() => if changed.is_err() {
                         return;
                     }
                 },
-                Order::Compete => {
+                ElectorCommand::Acquire => {
                     self.election.stand();
                     let told = tokio::select! {
                         biased;
-                        () = self.compete() => true,
-                        told = orders.wait_for(|order| *order != Order::Compete) => told.is_ok(),
+                        () = self.acquire_and_renew() => true,
+                        told = orders.wait_for(|order| *order != ElectorCommand::Acquire) => told.is_ok(),
                     };
                     if !told {
                         return;
@@ -119,19 +119,19 @@ impl Elector {
                     self.release().await;
                     self.share = None;
                     self.election.withdraw();
-                    self.campaign.health.gone(&self.name);
+                    self.campaign.health.remove(&self.name);
                     self.metrics.forget_lease(&self.name);
                     let holder = self.other_holder();
-                    self.show(Standing::Observing { holder });
+                    self.show(LeaderState::Observing { holder });
                 }
             }
         }
     }
 
     /// Competes until cut off.
-    async fn compete(&mut self) {
+    async fn acquire_and_renew(&mut self) {
         let holder = self.other_holder();
-        self.show(Standing::Waiting { holder });
+        self.show(LeaderState::Waiting { holder });
         if !self.campaign.settings.enabled {
             let term = Term::without_lease(self.campaign.clock.clone());
             self.term = Some(term.clone());
@@ -160,7 +160,7 @@ impl Elector {
             }
             warn!(lease = self.name, holder = self.election.holder(), "lost the Lease");
             let until = Instant::now() + term.until_end();
-            self.show(Standing::Lost { until });
+            self.show(LeaderState::Lost { until });
         }
     }
 
@@ -178,15 +178,15 @@ impl Elector {
                 change.wait(|holder| display.wait_for(holder)).await;
             }
             info!(lease, identity, "leading");
-            display.show(Standing::Leading(term));
+            display.show(LeaderState::Leading(term));
             std::future::pending::<()>().await;
         }
     }
 
     /// Shows who holds the Lease until cut off: at each change of it, and when the holder's time is over. Writes nothing.
-    async fn observe(&mut self) {
+    async fn watch_holder(&mut self) {
         if !self.campaign.settings.enabled {
-            self.show(Standing::Observing { holder: None });
+            self.show(LeaderState::Observing { holder: None });
             return std::future::pending().await;
         }
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
@@ -201,24 +201,24 @@ impl Elector {
                     }
                 }
                 Some(event) = watched.next() => match event {
-                    Ok(lease) => self.saw(lease),
+                    Ok(lease) => self.observe_lease(lease),
                     Err(error) => {
                         debug!(lease = self.name, error = chain(&error), "cannot watch the Lease");
                         continue;
                     }
                 }
             }
-            next_look = self.next_look();
+            next_look = self.next_check();
             if self.seen {
                 let holder = self.other_holder();
-                self.show(Standing::Observing { holder });
+                self.show(LeaderState::Observing { holder });
             }
         }
     }
 
     /// Who else holds the Lease, as far as known.
-    fn other_holder(&self) -> Option<Holder> {
-        let Next::Wait { holder: identity, .. } = self.next() else {
+    fn other_holder(&self) -> Option<LeaseHolder> {
+        let LeaseAction::Wait { holder: identity, .. } = self.next() else {
             return None;
         };
         let notes = self
@@ -228,7 +228,7 @@ impl Elector {
         // One of our own name may be a sidecar, which leaves our note on the Lease.
         let has_our_name = identity == self.campaign.settings.identity;
         let reports = notes.and_then(|notes| notes.get(LEASE_HOLDER_ANNOTATION)) == Some(&identity) && !has_our_name;
-        Some(Holder {
+        Some(LeaseHolder {
             namesake: self.namesake && has_our_name,
             identity,
             reports,
@@ -236,19 +236,19 @@ impl Elector {
     }
 
     /// When one that only watches looks for itself: when the holder's time is over, or after a while without any news.
-    fn next_look(&self) -> Instant {
+    fn next_check(&self) -> Instant {
         let timing = &self.campaign.settings.timing;
         let spread = timing.retry_period.mul_f64(SPREAD * fastrand::f64());
         let usual = Instant::now() + timing.lease_duration;
         let wanted = match self.next() {
-            Next::Wait { until, .. } => until.min(usual),
+            LeaseAction::Wait { until, .. } => until.min(usual),
             _ if self.seen => usual,
             _ => Instant::now() + timing.retry_period,
         };
         wanted + spread
     }
 
-    fn show(&self, standing: Standing) {
+    fn show(&self, standing: LeaderState) {
         self.display.show(standing);
     }
 
@@ -268,7 +268,7 @@ impl Elector {
             return;
         }
         // A write may have been cut off that did happen: then the Lease is looked at whatever is thought of it.
-        let mut sure = !self.in_doubt;
+        let mut sure = !self.write_unconfirmed;
         for _ in 0..3 {
             if !std::mem::take(&mut sure)
                 && let Err(error) = self.read().await
@@ -276,7 +276,7 @@ impl Elector {
                 warn!(lease = self.name, error, "cannot release the Lease");
                 continue;
             }
-            let Some(record) = self.election.resignation(clock::now()) else {
+            let Some(record) = self.election.release_record(clock::now()) else {
                 return;
             };
             match self.write(record).await {

@@ -11,10 +11,10 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The held Leases of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseHealth(Arc<Mutex<BTreeMap<String, Held>>>);
+pub struct LeaseHealth(Arc<Mutex<BTreeMap<String, LeaseRenewal>>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct LeaseRenewal {
     renewed: Instant,
     duration: Duration,
 }
@@ -22,11 +22,13 @@ struct Held {
 impl LeaseHealth {
     /// A Lease was taken or renewed.
     pub(super) fn renewed(&self, lease: &str, duration: Duration, now: Instant) {
-        self.0.lock().insert(lease.to_owned(), Held { renewed: now, duration });
+        self.0
+            .lock()
+            .insert(lease.to_owned(), LeaseRenewal { renewed: now, duration });
     }
 
     /// A Lease is not thought to be held any more.
-    pub(super) fn gone(&self, lease: &str) {
+    pub(super) fn remove(&self, lease: &str) {
         self.0.lock().remove(lease);
     }
 

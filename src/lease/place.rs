@@ -16,8 +16,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::election::{Election, Next};
-use super::record::Record;
+use super::election::{ElectionState, LeaseAction};
+use super::record::LeaderElectionRecord;
 use crate::api::LeaderElectionStatus;
 
 /// So many replicas that work without a Lease are recorded, the latest ones.
@@ -133,7 +133,7 @@ fn is_namespace(name: &str) -> bool {
 /// What is known of a former place.
 #[derive(Debug)]
 pub struct FormerLease {
-    election: Election,
+    election: ElectionState,
     /// Since when it may not be read, or is not there.
     out_of_sight: Option<(Unseen, Instant)>,
     runs_out_after: Duration,
@@ -151,7 +151,7 @@ impl FormerLease {
     /// say that nobody else works under it, as we may have made it after somebody deleted the one of another.
     pub fn new(runs_out_after: Duration) -> Self {
         Self {
-            election: Election::new(String::new(), runs_out_after),
+            election: ElectionState::new(String::new(), runs_out_after),
             out_of_sight: None,
             runs_out_after,
         }
@@ -159,7 +159,7 @@ impl FormerLease {
 
     /// Takes in what was read. Who gives a Lease up leaves it without a holder: one that is not there was deleted by somebody
     /// at some moment before this, and its holder may not know.
-    pub fn observe(&mut self, seen: Option<Record>, now: Instant) {
+    pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
         match seen {
             Some(_) => {
                 self.out_of_sight = None;
@@ -192,8 +192,8 @@ impl FormerLease {
                         .max(self.election.known_duration().unwrap_or_default())
             }
             None => match self.election.next(now, crate::clock::now()) {
-                Next::Wait { until, .. } => until,
-                Next::Create(_) | Next::Write(_) => return None,
+                LeaseAction::Wait { until, .. } => until,
+                LeaseAction::Create(_) | LeaseAction::Write(_) => return None,
             },
         };
         (until > now).then_some(until)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The record of an election.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaderElectionRecord {
     /// Who holds the Lease; empty when it was released.
     pub holder: String,
     /// How long others must leave it alone after its last change, in seconds.
@@ -22,7 +22,7 @@ pub struct Record {
     pub transitions: i32,
 }
 
-impl Record {
+impl LeaderElectionRecord {
     /// Reads a Lease. What is absent counts as zero or empty, as in client-go.
     pub fn of(lease: &Lease) -> Self {
         let Some(spec) = &lease.spec else {

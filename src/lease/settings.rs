@@ -13,7 +13,7 @@ const JITTER: f64 = 1.2;
 
 /// The times of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct LeaseTimings {
     /// How long others leave the Lease alone after its last change; whole seconds, as the Lease counts them.
     pub lease_duration: Duration,
     /// How long the holder goes without a renewal before it stops working; below the lease duration.
@@ -24,7 +24,7 @@ pub struct Timing {
 
 /// Why times do not make an election.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum TimingError {
+pub enum LeaseTimingsError {
     /// A Lease counts whole seconds, at least one.
     #[error("the lease duration must be at least 1s")]
     LeaseDuration,
@@ -39,7 +39,7 @@ pub enum TimingError {
     Zero,
 }
 
-impl Default for Timing {
+impl Default for LeaseTimings {
     /// 15 s, 10 s and 2 s, as in client-go.
     fn default() -> Self {
         Self {
@@ -50,25 +50,25 @@ impl Default for Timing {
     }
 }
 
-impl Timing {
+impl LeaseTimings {
     /// Checks times by the rules of client-go. Fractions of a second of the lease duration are cut off.
     pub fn new(
         lease_duration: Duration,
         renew_deadline: Duration,
         retry_period: Duration,
-    ) -> Result<Self, TimingError> {
+    ) -> Result<Self, LeaseTimingsError> {
         let lease_duration = Duration::from_secs(lease_duration.as_secs().min(i32::MAX.unsigned_abs().into()));
         if lease_duration.is_zero() {
-            return Err(TimingError::LeaseDuration);
+            return Err(LeaseTimingsError::LeaseDuration);
         }
         if renew_deadline >= lease_duration {
-            return Err(TimingError::RenewDeadline);
+            return Err(LeaseTimingsError::RenewDeadline);
         }
         if retry_period.is_zero() {
-            return Err(TimingError::Zero);
+            return Err(LeaseTimingsError::Zero);
         }
         if renew_deadline.as_secs_f64() <= retry_period.as_secs_f64() * JITTER {
-            return Err(TimingError::RetryPeriod);
+            return Err(LeaseTimingsError::RetryPeriod);
         }
         Ok(Self {
             lease_duration,
@@ -85,7 +85,7 @@ impl Timing {
 
 /// Everything about an election but the driver's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ElectionSettings {
+pub struct LeaseSettings {
     /// Whether there is a Lease at all. Without, a candidate leads as soon as no former place of a Lease is in use.
     pub enabled: bool,
     /// Namespace of the Lease.
@@ -98,7 +98,7 @@ pub struct ElectionSettings {
     /// Whether the holder writes the status of an AttacherConfig, which the Lease is then to tell the other replicas.
     pub reports: bool,
     /// The times.
-    pub timing: Timing,
+    pub timing: LeaseTimings,
 }
 
 /// The namespace for Leases by the sidecar's rule: what is asked for, else that of the pod, else "default".

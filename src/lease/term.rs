@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::{Clock, Moment};
-use super::settings::Timing;
+use super::settings::LeaseTimings;
 
 /// Longer than any machine is up, and short enough for every clock.
 const FOR_EVER: Duration = Duration::from_hours(20 * 365 * 24);
@@ -25,7 +25,7 @@ pub struct Term(Arc<TermInner>);
 
 struct TermInner {
     clock: Clock,
-    timing: Timing,
+    timing: LeaseTimings,
     /// When the request was begun that renewed the Lease last. Others count from when they see its answer, which is later.
     renewed: Mutex<Moment>,
     /// Ended before its time.
@@ -34,7 +34,7 @@ struct TermInner {
 
 impl Term {
     /// The term of a Lease that was taken by a request begun at `taken`.
-    pub fn new(clock: Clock, timing: Timing, taken: Moment) -> Self {
+    pub fn new(clock: Clock, timing: LeaseTimings, taken: Moment) -> Self {
         Self(Arc::new(TermInner {
             clock,
             timing,
@@ -45,7 +45,7 @@ impl Term {
 
     /// The term of one that works without a Lease: it is over when it is ended.
     pub(super) fn without_lease(clock: Clock) -> Self {
-        let timing = Timing {
+        let timing = LeaseTimings {
             lease_duration: FOR_EVER,
             renew_deadline: FOR_EVER,
             retry_period: FOR_EVER,

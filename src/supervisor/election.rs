@@ -1,32 +1,33 @@
 //! Whether and how a driver's Lease is competed for.
 
 use crate::api::DriverConfig;
-use crate::lease::{Campaign, Office, PlaceRecord, Timing};
+use crate::lease::{LeaderElectionConfig, LeaderElections, LeaseTimings, PlaceRecord};
 
 /// How Leases are competed for.
 #[derive(Clone)]
-pub(super) enum Election {
+pub(super) enum LeaderElectionMode {
     /// Not at all: there must be no other replica.
     None,
     /// The same for all drivers.
-    Same(Box<Campaign>),
+    Same(Box<LeaderElectionConfig>),
     /// For each driver by its settings.
-    Each(Office),
+    Each(LeaderElections),
 }
 
-impl Election {
+impl LeaderElectionMode {
     /// What the driver of this AttacherConfig needs to compete. Without a Lease, too: former places must be over first.
-    pub fn campaign(&self, name: &str, config: &DriverConfig) -> Option<Campaign> {
+    pub fn campaign(&self, name: &str, config: &DriverConfig) -> Option<LeaderElectionConfig> {
         let office = match self {
             Self::None => return None,
-            Self::Same(campaign) => return Some(Campaign::clone(campaign)),
+            Self::Same(campaign) => return Some(LeaderElectionConfig::clone(campaign)),
             Self::Each(office) => office,
         };
         let asked = &config.leader_election;
         // Times were checked when the AttacherConfig was read, so that the fall-back is never taken.
-        let timing = Timing::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
+        let timing =
+            LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
         let record = PlaceRecord::new(office.client.clone(), name.to_owned());
-        let campaign = office.campaign(&asked.namespace, timing).recorded(record);
+        let campaign = office.config_for(&asked.namespace, timing).recorded(record);
         let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
         Some(if asked.enabled {
             campaign

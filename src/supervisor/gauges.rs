@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 use crate::api::validated::DriverConfig;
+use crate::cache::{ATTACH, AttacherKey, DETACH, VOLUME};
 use crate::clock;
-use crate::driver::Context;
+use crate::driver::SharedContext;
 use crate::queue::Stats;
-use crate::store::{ATTACH, AttacherKey, DETACH, VOLUME};
 use crate::telemetry::metrics::LaneGauges;
 use crate::telemetry::names;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::saturation::Saturation;
 
 /// Sets the gauges of one driver from the figures of its queue.
-pub(super) fn set(context: &Context, driver: &str, queue: &Stats<AttacherKey>, config: &DriverConfig) {
+pub(super) fn set(context: &SharedContext, driver: &str, queue: &Stats<AttacherKey>, config: &DriverConfig) {
     let (store, metrics) = (&context.store, &context.metrics);
     let counts = store.counts(driver);
     metrics.volume_attachments(driver, "attached", counts.attached);
@@ -58,8 +58,12 @@ pub(super) fn set(context: &Context, driver: &str, queue: &Stats<AttacherKey>, c
 }
 
 /// Sets the gauges behind the condition Saturated.
-pub(super) fn set_saturated(context: &Context, driver: &str, saturation: &Saturation) {
-    for reason in [Reason::LaneFull, Reason::RateLimited, Reason::NodeLimit] {
+pub(super) fn set_saturated(context: &SharedContext, driver: &str, saturation: &Saturation) {
+    for reason in [
+        ConditionReason::LaneFull,
+        ConditionReason::RateLimited,
+        ConditionReason::NodeLimit,
+    ] {
         let holds = saturation.reasons().any(|other| other == reason);
         context.metrics.saturated(driver, reason.as_str(), holds);
     }

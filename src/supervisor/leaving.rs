@@ -4,21 +4,21 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use super::deletion::{self, Remaining};
-use super::running::Drivers;
-use super::voice::Lead;
-use super::writer::Entry;
+use super::drivers::Drivers;
+use super::status_author::DriverLeader;
+use super::writer::TrackedConfig;
 use super::{Supervisor, driver_name};
 use crate::api::names::finalizer_name;
 use crate::clock;
-use crate::events::{Events, Occurrence, Reason, of_config};
+use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
 
 impl Supervisor {
     /// Puts the finalizer of `deletionPolicy` on AttacherConfigs, and takes it off when nothing is waited for any more. Takes away
     /// confirmations that are used up.
-    pub(super) async fn keep_or_let_go(&mut self) {
+    pub(super) async fn update_deletion_finalizers(&mut self) {
         let (drivers, writer, events) = (&self.drivers, &self.writer, &self.events);
         let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
-            if drivers.lead(name) == Lead::Other {
+            if drivers.lead(name) == DriverLeader::Other {
                 entry.last_list = None;
                 return None;
             }
@@ -48,7 +48,7 @@ impl Supervisor {
 }
 
 /// What an AttacherConfig waits for to be deleted; none when it does not wait, or when that is not known yet.
-pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &Entry) -> Option<Remaining> {
+pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Remaining> {
     if !deletion::is_waiting(&entry.object) {
         return None;
     }
@@ -61,7 +61,7 @@ pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &Entry) -> Option<
 
 /// Whether an AttacherConfig that is being deleted waits for nothing any more. Nothing new is claimed by then, and lists that
 /// began afterwards show nothing: the cache alone may be behind what another replica claimed, or this one before.
-pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry) -> bool {
+pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut TrackedConfig) -> bool {
     let nothing = remaining(drivers, name, entry).is_some_and(|remaining| remaining.is_empty());
     if !nothing || !drivers.claims_ended(name) {
         entry.last_list = None;
@@ -76,7 +76,7 @@ pub(super) fn waits_for_nothing(drivers: &Drivers, name: &str, entry: &mut Entry
 
 /// Tells which volumes keep the finalizer of a driver whose AttacherConfig is gone. They are not touched: to take it off would let
 /// a volume go while a sidecar or another operator attaches it.
-fn tell_of_finalizers(events: &Events, drivers: &Drivers, name: &str, entry: &Entry) {
+fn tell_of_finalizers(events: &EventRecorder, drivers: &Drivers, name: &str, entry: &TrackedConfig) {
     let Some(driver) = driver_name(drivers, name, entry) else {
         return;
     };
@@ -89,10 +89,10 @@ fn tell_of_finalizers(events: &Events, drivers: &Drivers, name: &str, entry: &En
         volumes.len()
     );
     warn!(config = name, driver, PersistentVolumes = volumes.len(), "{note}");
-    events.record(Occurrence {
+    events.record(NewEvent {
         driver: driver.as_str().into(),
-        reason: Reason::FinalizersLeft,
-        level: Reason::FinalizersLeft.level(),
+        reason: EventReason::FinalizersLeft,
+        level: EventReason::FinalizersLeft.level(),
         cause: Box::default(),
         note,
         traceparent: None,

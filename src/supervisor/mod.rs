@@ -5,17 +5,17 @@
 //! with backoff, and the others do not notice.
 
 mod deletion;
+mod drivers;
 mod election;
 mod gauges;
 mod leaving;
-mod news;
-mod numbers;
+mod metrics;
 mod plan;
-mod running;
 mod saturation;
-mod single;
+mod single_driver;
 mod status;
-mod voice;
+mod status_author;
+mod status_events;
 mod watched;
 mod writer;
 
@@ -30,23 +30,23 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admin::CheckHandle;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::cache::{from_lists, patient};
 use crate::clock;
-use crate::driver::{Context, Phase};
-use crate::events::{Events, Occurrence, of_config};
-use crate::inspector::{Configured, Insights};
-use crate::lease::Office;
-use crate::store::{from_lists, patient};
-use election::Election;
-use numbers::Numbers;
-use plan::{Problem, Step, Wish};
-use running::Drivers;
-use voice::{Lead, Word};
+use crate::driver::{DriverPhase, SharedContext};
+use crate::events::{EventRecorder, NewEvent, of_config};
+use crate::findings::{ConfiguredDriver, FindingsHandle};
+use crate::health::CheckHandle;
+use crate::lease::LeaderElections;
+use drivers::Drivers;
+use election::LeaderElectionMode;
+use metrics::SupervisorMetrics;
+use plan::{ConfigProblem, DesiredDriver, Step};
+use status_author::{DriverLeader, StatusProposal};
 use watched::Watched;
-use writer::{Entry, StatusWriter};
+use writer::{StatusWriter, TrackedConfig};
 
-pub use single::serve_one;
+pub use single_driver::run_single_driver;
 
 /// How often the states are looked at for a status that should change.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,40 +54,40 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Owns the drivers.
 pub struct Supervisor {
     drivers: Drivers,
-    objects: BTreeMap<String, Entry>,
+    objects: BTreeMap<String, TrackedConfig>,
     /// The objects of a list that is still coming in.
-    listing: Option<BTreeMap<String, Entry>>,
-    problems: BTreeMap<String, Problem>,
+    listing: Option<BTreeMap<String, TrackedConfig>>,
+    problems: BTreeMap<String, ConfigProblem>,
     writer: StatusWriter,
     holder: String,
-    events: Events,
-    insights: Insights,
-    numbers: Numbers,
+    events: EventRecorder,
+    insights: FindingsHandle,
+    numbers: SupervisorMetrics,
 }
 
 impl Supervisor {
     /// A supervisor that writes status over `client`, and works for drivers whose Leases it holds by the name of `office`.
-    pub fn new(context: Context, client: Client, office: Office) -> Self {
+    pub fn new(context: SharedContext, client: Client, office: LeaderElections) -> Self {
         let (holder, events) = (office.identity.clone(), context.events.clone());
-        let numbers = Numbers::new(context.metrics.clone());
+        let numbers = SupervisorMetrics::new(context.metrics.clone());
         Self {
             numbers,
-            drivers: Drivers::new(context).electing(Election::Each(office)),
+            drivers: Drivers::new(context).with_leader_election(LeaderElectionMode::Each(office)),
             objects: BTreeMap::new(),
             listing: None,
             problems: BTreeMap::new(),
             writer: StatusWriter::new(client),
             holder,
             events,
-            insights: Insights::default(),
+            insights: FindingsHandle::default(),
         }
     }
 
     /// The same, which shows in the status what was found about attachments.
     #[must_use]
-    pub fn showing(self, insights: Insights) -> Self {
+    pub fn showing(self, insights: FindingsHandle) -> Self {
         Self {
-            drivers: self.drivers.showing(insights.clone()),
+            drivers: self.drivers.with_findings(insights.clone()),
             insights,
             ..self
         }
@@ -105,7 +105,7 @@ impl Supervisor {
     /// Lets all drivers finish, and writes their last status: for one that led when its last call has ended, while its
     /// Lease is released.
     async fn finish(&mut self) {
-        let mut farewells = self.drivers.farewells();
+        let mut farewells = self.drivers.all_stopped();
         self.drivers.stop_all();
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,7 +135,7 @@ impl Supervisor {
                 event = events.next() => match event {
                     Some(Ok(event)) => {
                         watched.event(&event);
-                        self.take_in(event);
+                        self.apply_event(event);
                     }
                     Some(Err(error)) => watched.error(&error),
                     None => return,
@@ -144,22 +144,22 @@ impl Supervisor {
                 _ = look.tick() => {
                     watched.look();
                     self.drivers.restart_due();
-                    self.drivers.look();
+                    self.drivers.update_gauges();
                     self.insights.configured(self.configured());
                     self.numbers.in_use(self.generations());
                     self.numbers.ready(self.objects.values().map(|entry| &entry.written));
-                    self.keep_or_let_go().await;
+                    self.update_deletion_finalizers().await;
                     self.write_statuses().await;
                 }
             }
         }
     }
 
-    fn take_in(&mut self, event: watcher::Event<AttacherConfigObject>) {
+    fn apply_event(&mut self, event: watcher::Event<AttacherConfigObject>) {
         match event {
             watcher::Event::Init => {
                 self.listing = Some(BTreeMap::new());
-                self.objects.values_mut().for_each(Entry::is_listed_again);
+                self.objects.values_mut().for_each(TrackedConfig::is_listed_again);
             }
             watcher::Event::InitApply(object) => {
                 let (name, entry) = self.entry(object);
@@ -185,21 +185,21 @@ impl Supervisor {
         }
     }
 
-    fn entry(&mut self, object: AttacherConfigObject) -> (String, Entry) {
+    fn entry(&mut self, object: AttacherConfigObject) -> (String, TrackedConfig) {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let entry = Entry::new(object, self.objects.get(&name));
+        let entry = TrackedConfig::new(object, self.objects.get(&name));
         let driver = entry.written.driver.as_ref().map(|driver| driver.name.as_str());
         self.drivers.set_known_as(&name, driver);
         (name, entry)
     }
 
     /// The AttacherConfigs whose driver is known by name, from its spec or because it answered once.
-    fn configured(&self) -> Vec<Configured> {
+    fn configured(&self) -> Vec<ConfiguredDriver> {
         // What concerns a driver that another replica leads is told by that one.
-        let ours = |name: &str| !matches!(self.drivers.lead(name), Lead::Other | Lead::Unknown);
+        let ours = |name: &str| !matches!(self.drivers.lead(name), DriverLeader::Other | DriverLeader::Unknown);
         let named = self.objects.iter().filter(|(name, _)| ours(name));
         let named = named.filter_map(|(name, entry)| {
-            Some(Configured {
+            Some(ConfiguredDriver {
                 driver: driver_name(&self.drivers, name, entry)?,
                 name: name.clone(),
                 uid: entry.object.metadata.uid.clone().unwrap_or_default(),
@@ -229,13 +229,13 @@ impl Supervisor {
             let made = entry.object.metadata.creation_timestamp.as_ref();
             (Name::from(name.as_str()), made.map(|time| time.0))
         });
-        self.drivers.set_ages(ages.collect());
-        let wishes = plan::wishes(self.objects.values().map(|entry| &entry.object));
-        let problems: BTreeMap<String, Problem> = wishes
+        self.drivers.set_creation_times(ages.collect());
+        let wishes = plan::desired_drivers(self.objects.values().map(|entry| &entry.object));
+        let problems: BTreeMap<String, ConfigProblem> = wishes
             .iter()
             .filter_map(|(name, wish)| match wish {
-                Wish::Refused(problem) => Some((name.clone(), problem.clone())),
-                Wish::Run(_) => None,
+                DesiredDriver::Refused(problem) => Some((name.clone(), problem.clone())),
+                DesiredDriver::Run(_) => None,
             })
             .collect();
         let configs = self.drivers.configs();
@@ -273,16 +273,16 @@ impl Supervisor {
             let leaving = leaving::remaining(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving.as_ref());
             let phase = drivers.phase(name);
-            let word = Word {
-                essence: &essence,
-                waits: matches!(phase, Some(Phase::Standby { .. })),
-                ends: phase == Some(Phase::Stopped),
+            let word = StatusProposal {
+                content: &essence,
+                waits: matches!(phase, Some(DriverPhase::Standby { .. })),
+                ends: phase == Some(DriverPhase::Stopped),
             };
-            if !entry.voice.may_speak(drivers.lead(name), word, Instant::now()) {
+            if !entry.voice.may_write(drivers.lead(name), word, Instant::now()) {
                 return None;
             }
             if wanted == entry.written {
-                entry.voice.spoke(essence);
+                entry.voice.set_written(essence);
                 return None;
             }
             if !entry.is_due(&wanted) {
@@ -294,9 +294,9 @@ impl Supervisor {
                 match written {
                     Ok(answer) => {
                         numbers.wrote(&entry.written, &wanted);
-                        tell(events, name, entry, &wanted);
+                        record_status_event(events, name, entry, &wanted);
                         entry.wrote(wanted, &answer);
-                        entry.voice.spoke(essence);
+                        entry.voice.set_written(essence);
                     }
                     Err(error) => {
                         warn!(
@@ -312,10 +312,10 @@ impl Supervisor {
 }
 
 /// Tells a change of the status as events. Told by whoever writes the status, hence once whatever the number of replicas.
-fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatus) {
+fn record_status_event(events: &EventRecorder, name: &str, entry: &TrackedConfig, wanted: &AttacherConfigStatus) {
     let news = [
-        news::news(&entry.written, wanted),
-        news::without_attachment(&entry.written, wanted),
+        status_events::event_for_change(&entry.written, wanted),
+        status_events::without_attachment(&entry.written, wanted),
     ];
     let driver = wanted
         .driver
@@ -323,7 +323,7 @@ fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatu
         .map_or_else(|| name.to_owned(), |driver| driver.name.clone());
     let uid = entry.object.metadata.uid.as_deref().unwrap_or_default();
     for (reason, cause, note) in news.into_iter().flatten() {
-        events.record(Occurrence {
+        events.record(NewEvent {
             driver: driver.as_str().into(),
             reason,
             level: reason.level(),
@@ -337,7 +337,7 @@ fn tell(events: &Events, name: &str, entry: &Entry, wanted: &AttacherConfigStatu
 }
 
 /// The driver's name, from what it answers, what it answered once, or the spec.
-fn driver_name(drivers: &Drivers, name: &str, entry: &Entry) -> Option<String> {
+fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<String> {
     let answered = || entry.written.driver.as_ref().map(|driver| driver.name.clone());
     let told = || entry.object.spec.as_ref().ok()?.driver_name.clone();
     drivers.name(name).or_else(answered).or_else(told)

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::deletion::is_served;
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig};
 
 /// What an AttacherConfig asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wish {
+pub(super) enum DesiredDriver {
     /// A driver with these settings.
     Run(Arc<DriverConfig>),
     /// Nothing that can be done; whatever runs for it goes on with its last good settings.
-    Refused(Problem),
+    Refused(ConfigProblem),
 }
 
 /// Why the settings of an object are not taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub reason: Reason,
+pub(super) struct ConfigProblem {
+    pub reason: ConditionReason,
     pub message: String,
 }
 
@@ -37,7 +37,9 @@ pub(super) enum Step {
 }
 
 /// Reads the objects, the oldest first: of two that claim one driver or one endpoint the older wins.
-pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObject>) -> BTreeMap<String, Wish> {
+pub(super) fn desired_drivers<'a>(
+    objects: impl IntoIterator<Item = &'a AttacherConfigObject>,
+) -> BTreeMap<String, DesiredDriver> {
     let mut sorted: Vec<&AttacherConfigObject> = objects.into_iter().filter(|object| is_served(object)).collect();
     sorted.sort_by_key(|object| {
         let meta = &object.metadata;
@@ -47,8 +49,8 @@ pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObj
     let mut wishes = BTreeMap::new();
     for object in sorted {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let wish = wish(object, &taken);
-        if let Wish::Run(config) = &wish {
+        let wish = desired_driver(object, &taken);
+        if let DesiredDriver::Run(config) = &wish {
             taken.push((name.clone(), config.clone()));
         }
         wishes.insert(name, wish);
@@ -56,12 +58,12 @@ pub(super) fn wishes<'a>(objects: impl IntoIterator<Item = &'a AttacherConfigObj
     wishes
 }
 
-fn wish(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> Wish {
+fn desired_driver(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) -> DesiredDriver {
     let config = match object.config() {
         Ok(config) => config,
         Err(errors) => {
-            return Wish::Refused(Problem {
-                reason: Reason::InvalidSpec,
+            return DesiredDriver::Refused(ConfigProblem {
+                reason: ConditionReason::InvalidSpec,
                 message: errors.to_string(),
             });
         }
@@ -77,29 +79,29 @@ fn wish(object: &AttacherConfigObject, taken: &[(String, Arc<DriverConfig>)]) ->
             continue;
         };
         let message = format!("{what} already belongs to the older AttacherConfig {other}; delete one of the two");
-        return Wish::Refused(Problem {
-            reason: Reason::EndpointConflict,
+        return DesiredDriver::Refused(ConfigProblem {
+            reason: ConditionReason::EndpointConflict,
             message,
         });
     }
-    Wish::Run(Arc::new(config))
+    DesiredDriver::Run(Arc::new(config))
 }
 
 /// What leads from the running drivers to the wished ones. Only what differs is touched.
 pub(super) fn steps(
     running: &BTreeMap<String, Arc<DriverConfig>>,
-    wishes: &BTreeMap<String, Wish>,
+    wishes: &BTreeMap<String, DesiredDriver>,
 ) -> Vec<(String, Step)> {
     let gone = running
         .keys()
         .filter(|name| !wishes.contains_key(*name))
         .map(|name| (name.clone(), Step::Stop));
     let wanted = wishes.iter().filter_map(|(name, wish)| {
-        let Wish::Run(config) = wish else { return None };
+        let DesiredDriver::Run(config) = wish else { return None };
         let step = match running.get(name) {
             None => Step::Start(config.clone()),
             Some(known) if known == config => return None,
-            Some(known) if is_cold(known, config) => Step::Restart(config.clone()),
+            Some(known) if requires_restart(known, config) => Step::Restart(config.clone()),
             Some(_) => Step::Reload(config.clone()),
         };
         Some((name.clone(), step))
@@ -108,7 +110,7 @@ pub(super) fn steps(
 }
 
 /// Whether a change needs another connection, or another election.
-fn is_cold(known: &DriverConfig, wanted: &DriverConfig) -> bool {
+fn requires_restart(known: &DriverConfig, wanted: &DriverConfig) -> bool {
     known.endpoint != wanted.endpoint
         || known.tls != wanted.tls
         || known.driver_name != wanted.driver_name

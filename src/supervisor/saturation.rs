@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::api::condition::{ConditionType, ConditionUpdate, Reason};
+use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::validated::DriverConfig;
+use crate::cache::{ATTACH, AttacherKey, DETACH};
 use crate::queue::{LaneStats, Stats};
-use crate::store::{ATTACH, AttacherKey, DETACH};
 
 /// A shortage that is over is shown for at least so long, so that the condition does not change with every burst.
 const SHORTEST_CALM: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const LONGEST_CALM: Duration = Duration::from_mins(1);
 
 /// What is at its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bound {
+pub(super) enum SaturatedLimit {
     /// `concurrency.attach`.
     Attach,
     /// `concurrency.detach`.
@@ -29,8 +29,8 @@ pub(super) enum Bound {
 
 /// Work that waits because of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    pub bound: Bound,
+pub(super) struct DelayedWork {
+    pub bound: SaturatedLimit,
     pub limit: usize,
     pub waiting: usize,
     /// How long the first of it waits.
@@ -40,7 +40,7 @@ pub(super) struct Shortage {
 /// What was short lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Saturation {
-    shown: Vec<Shortage>,
+    shown: Vec<DelayedWork>,
     seen: Option<Instant>,
     /// Until when nothing was handed out: what waited then, waited for something else.
     paused: Option<Instant>,
@@ -65,8 +65,8 @@ impl Saturation {
     }
 
     /// The reasons for the condition, the first of which names it.
-    pub fn reasons(&self) -> impl Iterator<Item = Reason> {
-        self.shown.iter().map(Shortage::reason)
+    pub fn reasons(&self) -> impl Iterator<Item = ConditionReason> {
+        self.shown.iter().map(DelayedWork::reason)
     }
 
     /// The condition.
@@ -74,38 +74,38 @@ impl Saturation {
         let kind = ConditionType::Saturated;
         let Some(reason) = self.reasons().next() else {
             let message = "no limit of spec.concurrency delays attaches or detaches";
-            return ConditionUpdate::new(kind, false, Reason::NotSaturated, message);
+            return ConditionUpdate::new(kind, false, ConditionReason::NotSaturated, message);
         };
-        let messages: Vec<String> = self.shown.iter().map(Shortage::message).collect();
+        let messages: Vec<String> = self.shown.iter().map(DelayedWork::message).collect();
         ConditionUpdate::new(kind, true, reason, messages.join("; "))
     }
 }
 
-impl Shortage {
-    fn reason(&self) -> Reason {
+impl DelayedWork {
+    fn reason(&self) -> ConditionReason {
         match self.bound {
-            Bound::Attach | Bound::Detach => Reason::LaneFull,
-            Bound::Rate => Reason::RateLimited,
-            Bound::Node(_) => Reason::NodeLimit,
+            SaturatedLimit::Attach | SaturatedLimit::Detach => ConditionReason::LaneFull,
+            SaturatedLimit::Rate => ConditionReason::RateLimited,
+            SaturatedLimit::Node(_) => ConditionReason::NodeLimit,
         }
     }
 
     fn message(&self) -> String {
         let limit = self.limit;
         let (what, field) = match &self.bound {
-            Bound::Attach => (
+            SaturatedLimit::Attach => (
                 format!("the attach lane is full: {limit} in flight, as spec.concurrency.attach allows"),
                 "attach",
             ),
-            Bound::Detach => (
+            SaturatedLimit::Detach => (
                 format!("the detach lane is full: {limit} in flight, as spec.concurrency.detach allows"),
                 "detach",
             ),
-            Bound::Rate => (
+            SaturatedLimit::Rate => (
                 format!("{limit} calls start in a second, as spec.concurrency.callsPerSecond allows"),
                 "callsPerSecond",
             ),
-            Bound::Node(node) => (
+            SaturatedLimit::Node(node) => (
                 format!("node {node} has {limit} calls in flight, as spec.concurrency.perNode allows"),
                 "perNode",
             ),
@@ -124,7 +124,7 @@ fn shortages(
     config: &DriverConfig,
     not_before: Option<Instant>,
     now: Instant,
-) -> Vec<Shortage> {
+) -> Vec<DelayedWork> {
     if stats.paused {
         return Vec::new();
     }
@@ -133,12 +133,12 @@ fn shortages(
     let age = |since: Instant| now.saturating_duration_since(not_before.map_or(since, |earliest| since.max(earliest)));
     let is_late = |since: &Instant| age(*since) > patience;
     let lanes = [
-        (ATTACH, Bound::Attach, limits.attach),
-        (DETACH, Bound::Detach, limits.detach),
+        (ATTACH, SaturatedLimit::Attach, limits.attach),
+        (DETACH, SaturatedLimit::Detach, limits.detach),
     ];
     let mut found = Vec::new();
-    let mut rate: Option<Shortage> = None;
-    let mut node: Option<Shortage> = None;
+    let mut rate: Option<DelayedWork> = None;
+    let mut node: Option<DelayedWork> = None;
     for (lane, bound, limit) in lanes {
         let Some(figures) = stats.lanes.get(lane.index()) else {
             continue;
@@ -153,13 +153,13 @@ fn shortages(
                 found.push(shortage(bound, limit, free, age(since)));
             } else if let Some(calls) = limits.calls_per_second.filter(|_| stats.lacks_token) {
                 let calls = usize::try_from(calls.get()).unwrap_or(usize::MAX);
-                merge(&mut rate, shortage(Bound::Rate, calls, free, age(since)));
+                merge(&mut rate, shortage(SaturatedLimit::Rate, calls, free, age(since)));
             }
         }
         if let (Some((name, since)), Some(limit)) = (&figures.oldest_blocked, limits.per_node)
             && is_late(since)
         {
-            let bound = Bound::Node(name.clone());
+            let bound = SaturatedLimit::Node(name.clone());
             merge(&mut node, shortage(bound, limit.get(), figures.blocked, age(*since)));
         }
     }
@@ -168,8 +168,8 @@ fn shortages(
     found
 }
 
-fn shortage(bound: Bound, limit: usize, waiting: usize, oldest: Duration) -> Shortage {
-    Shortage {
+fn shortage(bound: SaturatedLimit, limit: usize, waiting: usize, oldest: Duration) -> DelayedWork {
+    DelayedWork {
         bound,
         limit,
         waiting,
@@ -183,13 +183,13 @@ fn free_waiting(lane: &LaneStats<AttacherKey>) -> usize {
 }
 
 /// Adds up what waits for one limit in both lanes; the longest wait names the node.
-fn merge(known: &mut Option<Shortage>, other: Shortage) {
+fn merge(known: &mut Option<DelayedWork>, other: DelayedWork) {
     *known = Some(match known.take() {
         None => other,
         Some(known) => {
             let waiting = known.waiting + other.waiting;
             let longer = if other.oldest > known.oldest { other } else { known };
-            Shortage { waiting, ..longer }
+            DelayedWork { waiting, ..longer }
         }
     });
 }

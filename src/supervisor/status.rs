@@ -4,28 +4,30 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::deletion::Remaining;
-use super::plan::Problem;
+use super::plan::ConfigProblem;
 use super::saturation::Saturation;
-use crate::api::condition::{self, ConditionStatus, ConditionType, ConditionUpdate, Reason, whole_seconds};
+use crate::api::condition::{
+    self, ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, truncate_to_seconds,
+};
 use crate::api::status::{
     AttacherConfigStatus, AttachmentsStatus, DriverMode, DriverStatus as PluginStatus, LastFailure, LastReconcileSync,
     ListedVolume, OldestPending, WithoutAttachment,
 };
+use crate::cache::Counts;
 use crate::decide::cut;
 use crate::decide::reconcile::Unclaimed;
-use crate::driver::{DriverStatus, LastReconcile, Phase, Plugin};
-use crate::insight::{Kind, Stuck, Summary};
+use crate::driver::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
+use crate::insight::{FindingKind, FindingsSummary, StuckAttachment};
 use crate::objects::Attachment;
-use crate::store::Counts;
 
 /// Everything that a status is made from.
-pub(super) struct Facts<'a> {
+pub(super) struct StatusInput<'a> {
     pub generation: Option<i64>,
     pub holder: &'a str,
     /// State of the driver; none when none runs.
-    pub driver: Option<&'a DriverStatus>,
+    pub driver: Option<&'a DriverState>,
     /// Why the latest spec is not in use.
-    pub problem: Option<&'a Problem>,
+    pub problem: Option<&'a ConfigProblem>,
     /// What the object waits for to be deleted.
     pub leaving: Option<&'a Remaining>,
     pub counts: Counts,
@@ -34,18 +36,18 @@ pub(super) struct Facts<'a> {
     /// Which limits make work wait; none when no driver runs.
     pub saturation: Option<&'a Saturation>,
     /// What was found about the driver's attachments; none when this replica does not look at them.
-    pub insight: Option<&'a Summary>,
+    pub insight: Option<&'a FindingsSummary>,
     /// The attachment that has been stuck longest, if one still is.
-    pub stuck: Option<&'a Stuck>,
+    pub stuck: Option<&'a StuckAttachment>,
 }
 
 /// Handles and node IDs are shown up to this length, in bytes; the CSI spec allows 128 and 256.
 const LONGEST_SHOWN: usize = 256;
 
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
-pub(super) fn status(facts: &Facts<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
+pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
-    let running = facts.driver.is_some_and(|driver| driver.phase == Phase::Running);
+    let running = facts.driver.is_some_and(|driver| driver.phase == DriverPhase::Running);
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
@@ -96,12 +98,12 @@ fn describe(plugin: &Plugin) -> PluginStatus {
     }
 }
 
-fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
+fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
     let oldest = facts.oldest.and_then(|record| {
         let since = record.deleting.or(record.created)?;
         Some(OldestPending {
             name: record.name.to_string(),
-            since: whole_seconds(since),
+            since: truncate_to_seconds(since),
         })
     });
     AttachmentsStatus::new(
@@ -113,7 +115,7 @@ fn attachments(facts: &Facts<'_>) -> AttachmentsStatus {
     )
 }
 
-fn last_reconcile_sync(last: &LastReconcile, known: Option<&LastReconcileSync>) -> LastReconcileSync {
+fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileSync>) -> LastReconcileSync {
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let without_attachment = match &last.without_attachment {
         // A replica that has just taken over, or a comparison that failed, says nothing about it.
@@ -125,7 +127,7 @@ fn last_reconcile_sync(last: &LastReconcile, known: Option<&LastReconcileSync>) 
         }),
     };
     LastReconcileSync {
-        finished_at: whole_seconds(last.finished_at),
+        finished_at: truncate_to_seconds(last.finished_at),
         volumes: count(last.volumes),
         mismatches: count(last.mismatches),
         without_attachment,
@@ -140,10 +142,10 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
     }
 }
 
-fn last_failure(driver: &DriverStatus) -> Option<LastFailure> {
+fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     let failure = driver.last_failure.as_ref()?;
     Some(LastFailure {
-        at: whole_seconds(failure.at),
+        at: truncate_to_seconds(failure.at),
         volume_attachment: failure.attachment.clone(),
         operation: failure.operation.to_owned(),
         code: failure.code.clone(),
@@ -152,14 +154,16 @@ fn last_failure(driver: &DriverStatus) -> Option<LastFailure> {
     })
 }
 
-fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
+fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
     let mut updates = match facts.driver.map(|driver| &driver.phase) {
-        None => of_phase(&Phase::Connecting),
+        None => of_phase(&DriverPhase::Connecting),
         Some(phase) => of_phase(phase),
     };
     if let Some(concern) = facts.driver.and_then(|driver| driver.concern.as_ref()) {
-        let reachable = updates.iter_mut().find(|update| update.reason == Reason::Connected);
+        let reachable = updates
+            .iter_mut()
+            .find(|update| update.reason == ConditionReason::Connected);
         if let Some(reachable) = reachable {
             reachable.message = format!("{}; {concern}", reachable.message);
         }
@@ -202,7 +206,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<ConditionUpdate> {
             remaining.words()
         );
         let kind = ConditionType::Reconciling;
-        replace(&mut updates, kind, True, Reason::WaitingForDetach, &text);
+        replace(&mut updates, kind, True, ConditionReason::WaitingForDetach, &text);
     }
     let saturated = facts.saturation.map(Saturation::condition);
     updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
@@ -215,7 +219,7 @@ fn replace(
     updates: &mut [ConditionUpdate],
     kind: ConditionType,
     status: ConditionStatus,
-    reason: Reason,
+    reason: ConditionReason,
     message: &str,
 ) {
     if let Some(update) = updates.iter_mut().find(|update| update.type_ == kind) {
@@ -224,10 +228,15 @@ fn replace(
 }
 
 /// Status, reason and message of one condition.
-type State<'a> = (ConditionStatus, Reason, &'a str);
+type ConditionParts<'a> = (ConditionStatus, ConditionReason, &'a str);
 
 /// The four conditions that follow from the phase, in the order of the documentation.
-fn four(ready: State<'_>, reconciling: State<'_>, stalled: State<'_>, reachable: State<'_>) -> Vec<ConditionUpdate> {
+fn four(
+    ready: ConditionParts<'_>,
+    reconciling: ConditionParts<'_>,
+    stalled: ConditionParts<'_>,
+    reachable: ConditionParts<'_>,
+) -> Vec<ConditionUpdate> {
     let all = [
         (ConditionType::Ready, ready),
         (ConditionType::Reconciling, reconciling),
@@ -239,74 +248,83 @@ fn four(ready: State<'_>, reconciling: State<'_>, stalled: State<'_>, reachable:
         .collect()
 }
 
-fn of_phase(phase: &Phase) -> Vec<ConditionUpdate> {
+fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
-    let free = (False, Reason::NotStalled, "");
-    let done = (False, Reason::UpToDate, "the latest spec is in use");
-    let connected = (True, Reason::Connected, "the driver answers");
+    let free = (False, ConditionReason::NotStalled, "");
+    let done = (False, ConditionReason::UpToDate, "the latest spec is in use");
+    let connected = (True, ConditionReason::Connected, "the driver answers");
     // Not ready because of something that passes by itself.
     let busy = |reason, text, reachable| four((False, reason, text), (True, reason, text), free, reachable);
     match phase {
-        Phase::Running => four(
-            (True, Reason::Running, "attaching and detaching volumes"),
+        DriverPhase::Running => four(
+            (True, ConditionReason::Running, "attaching and detaching volumes"),
             done,
             free,
             connected,
         ),
-        Phase::Syncing => busy(
-            Reason::Syncing,
+        DriverPhase::Syncing => busy(
+            ConditionReason::Syncing,
             "waiting for the first complete list of objects from the API server",
             connected,
         ),
-        Phase::Connecting => {
+        DriverPhase::Connecting => {
             let text = "connecting to the driver";
-            busy(Reason::Connecting, text, (Unknown, Reason::Connecting, text))
+            busy(
+                ConditionReason::Connecting,
+                text,
+                (Unknown, ConditionReason::Connecting, text),
+            )
         }
-        Phase::Standby { holder } => {
+        DriverPhase::Standby { holder } => {
             let text = match holder {
                 Some(holder) => format!("{holder} holds the driver's Lease; this replica is ready to take over"),
                 None => "the driver's Lease has no known holder; trying to acquire it".to_owned(),
             };
-            busy(Reason::Standby, &text, connected)
+            busy(ConditionReason::Standby, &text, connected)
         }
-        Phase::Queued { after } => {
+        DriverPhase::AwaitingReservation { after } => {
             let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
-            busy(Reason::Draining, &text, connected)
+            busy(ConditionReason::Draining, &text, connected)
         }
-        Phase::Stopped => at_rest(Reason::Stopped, "the replica that served the driver has stopped"),
-        Phase::Draining => busy(Reason::Draining, "finishing running calls", connected),
-        Phase::Unreachable { reason, message } => four(
-            (False, Reason::DriverUnreachable, message),
-            (True, Reason::Connecting, "trying to reach the driver"),
+        DriverPhase::Stopped => at_rest(
+            ConditionReason::Stopped,
+            "the replica that served the driver has stopped",
+        ),
+        DriverPhase::Draining => busy(ConditionReason::Draining, "finishing running calls", connected),
+        DriverPhase::Unreachable { reason, message } => four(
+            (False, ConditionReason::DriverUnreachable, message),
+            (True, ConditionReason::Connecting, "trying to reach the driver"),
             free,
             (False, *reason, message),
         ),
-        Phase::Stalled { reason, message } => {
+        DriverPhase::Stalled { reason, message } => {
             let stuck = |status| (status, *reason, message.as_str());
             // Without certificates nobody can be asked.
             let reachable = match reason {
-                Reason::SecretMissing | Reason::SecretForbidden | Reason::TlsInvalid => stuck(False),
+                ConditionReason::SecretMissing | ConditionReason::SecretForbidden | ConditionReason::TlsInvalid => {
+                    stuck(False)
+                }
                 _ => connected,
             };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        Phase::Suspended => at_rest(Reason::Suspended, "spec.suspend is true"),
+        DriverPhase::Suspended => at_rest(ConditionReason::Suspended, "spec.suspend is true"),
     }
 }
 
 /// Nothing is done, as it should be.
-fn at_rest(reason: Reason, text: &str) -> Vec<ConditionUpdate> {
+fn at_rest(reason: ConditionReason, text: &str) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, Unknown};
-    let free = (False, Reason::NotStalled, "");
+    let free = (False, ConditionReason::NotStalled, "");
     four(
         (False, reason, text),
-        (False, Reason::UpToDate, text),
+        (False, ConditionReason::UpToDate, text),
         free,
         (Unknown, reason, text),
     )
 }
 
-fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
+fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsHealthy;
     // It says what to do, which is better than that something is stuck for want of it.
     if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
@@ -319,15 +337,20 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
     }
     if let Some(stuck) = facts.stuck {
         let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
-        let count = count(Kind::AttachStuck) + count(Kind::DetachStuck);
+        let count = count(FindingKind::AttachStuck) + count(FindingKind::DetachStuck);
         let message = match count {
             0 | 1 => stuck.words.clone(),
             count => format!("{count} are stuck; the oldest: {}", stuck.words),
         };
-        return ConditionUpdate::new(kind, false, Reason::AttachmentsStuck, message);
+        return ConditionUpdate::new(kind, false, ConditionReason::AttachmentsStuck, message);
     }
     if facts.failing == 0 {
-        return ConditionUpdate::new(kind, true, Reason::NoFailures, "no attach or detach keeps failing");
+        return ConditionUpdate::new(
+            kind,
+            true,
+            ConditionReason::NoFailures,
+            "no attach or detach keeps failing",
+        );
     }
     let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
     let last = last.map(|failure| {
@@ -341,27 +364,27 @@ fn healthy(facts: &Facts<'_>) -> ConditionUpdate {
         facts.failing,
         last.unwrap_or_default()
     );
-    ConditionUpdate::new(kind, false, Reason::AttachmentsFailing, message)
+    ConditionUpdate::new(kind, false, ConditionReason::AttachmentsFailing, message)
 }
 
 /// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
-fn consistent(insight: &Summary) -> ConditionUpdate {
+fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
     let Some(worst) = kinds.peek() else {
         let text = "attachments agree with their volumes, nodes and the CSIDriver";
-        return ConditionUpdate::new(kind, true, Reason::Consistent, text);
+        return ConditionUpdate::new(kind, true, ConditionReason::Consistent, text);
     };
     let reason = match worst {
-        Kind::AttachedTwice => Reason::AttachedTwice,
-        Kind::AttachStuck | Kind::DetachStuck => Reason::AttachmentsStuck,
-        Kind::VolumeGone => Reason::VolumeGone,
-        Kind::NodeGone => Reason::NodeGone,
-        Kind::DriverNotOnNode => Reason::DriverNotOnNode,
-        Kind::InlineLeftOver => Reason::InlineLeftOver,
-        Kind::LeftOver => Reason::LeftOver,
-        Kind::AttachNotRequired => Reason::AttachNotRequired,
-        Kind::CSIDriverMissing => Reason::CSIDriverMissing,
+        FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
+        FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
+        FindingKind::VolumeGone => ConditionReason::VolumeGone,
+        FindingKind::NodeGone => ConditionReason::NodeGone,
+        FindingKind::DriverNotOnNode => ConditionReason::DriverNotOnNode,
+        FindingKind::InlineLeftOver => ConditionReason::InlineLeftOver,
+        FindingKind::LeftOver => ConditionReason::LeftOver,
+        FindingKind::AttachNotRequired => ConditionReason::AttachNotRequired,
+        FindingKind::CSIDriverMissing => ConditionReason::CSIDriverMissing,
     };
     let texts: Vec<String> = kinds
         .map(|kind| {

@@ -4,8 +4,8 @@ use kube::runtime::watcher::{self, Event};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::admin::CheckHandle;
-use crate::store::RECOVERED;
+use crate::cache::RECOVERED;
+use crate::health::CheckHandle;
 
 /// What the events and errors of the watch say for readiness.
 pub(super) struct Watched {

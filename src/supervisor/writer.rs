@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::status;
-use super::voice::Voice;
+use super::status_author::StatusAuthor;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 
@@ -19,7 +19,7 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// An AttacherConfig and what is known of its status.
-pub(super) struct Entry {
+pub(super) struct TrackedConfig {
     pub object: AttacherConfigObject,
     /// The newest status that is known, whoever wrote it.
     pub written: AttacherConfigStatus,
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
     overwritten: bool,
-    pub voice: Voice,
+    pub voice: StatusAuthor,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
     pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
 }
@@ -46,7 +46,7 @@ fn version(object: &AttacherConfigObject) -> Option<u64> {
     object.metadata.resource_version.as_deref()?.parse().ok()
 }
 
-impl Entry {
+impl TrackedConfig {
     /// An object from the watch; `known` is what was known of the same object before.
     pub fn new(object: AttacherConfigObject, known: Option<&Self>) -> Self {
         let same = known.filter(|known| known.object.metadata.uid == object.metadata.uid);
@@ -57,7 +57,7 @@ impl Entry {
                 written_at: None,
                 version: None,
                 overwritten: false,
-                voice: Voice::default(),
+                voice: StatusAuthor::default(),
                 last_list: None,
             };
         };

@@ -25,7 +25,7 @@ use super::span_counts::{SpanCounters, SpanCounts, add};
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Where batches go. Implemented by the exporters of [`super::exporter`].
-pub(super) trait Sink: Send + 'static {
+pub(super) trait SpanSink: Send + 'static {
     /// Gets ready, and tells what stands in the way: before there is anything to export, so that it is told at the start.
     fn prepare(&mut self) {}
 
@@ -43,7 +43,7 @@ pub(super) enum ExportError {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SpanQueueState {
     spans: VecDeque<SpanData>,
     flushes: Vec<oneshot::Sender<()>>,
     /// No further span is taken.
@@ -54,8 +54,8 @@ struct State {
 
 /// The queue; shared by the processor that fills it and the thread that empties it.
 #[derive(Debug)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct SpanQueue {
+    state: Mutex<SpanQueueState>,
     wake: Notify,
     /// The instant after which the thread gives up, once the queue was closed.
     deadline: watch::Sender<Option<Instant>>,
@@ -63,10 +63,10 @@ pub(super) struct Queue {
     settings: BatchSettings,
 }
 
-impl Queue {
+impl SpanQueue {
     pub(super) fn new(settings: BatchSettings, counters: Arc<SpanCounters>) -> Arc<Self> {
         counters.queue_opened(settings.max_queue_size);
-        let state = Mutex::new(State::default());
+        let state = Mutex::new(SpanQueueState::default());
         Arc::new(Self {
             state,
             wake: Notify::new(),
@@ -154,9 +154,9 @@ impl Queue {
 
 /// The SDK's side of the queue.
 #[derive(Debug)]
-pub(super) struct Processor(pub(super) Arc<Queue>);
+pub(super) struct CountingSpanProcessor(pub(super) Arc<SpanQueue>);
 
-impl SpanProcessor for Processor {
+impl SpanProcessor for CountingSpanProcessor {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
@@ -179,7 +179,7 @@ impl SpanProcessor for Processor {
 }
 
 /// What the export thread does next.
-enum Step {
+enum ExportStep {
     /// Nothing is queued.
     Idle,
     /// Spans are queued, the batch is not full.
@@ -190,8 +190,8 @@ enum Step {
     Stop,
 }
 
-/// The export thread's loop; returns after [`Queue::close`] when the queue is empty or the deadline has passed.
-pub(super) async fn run(queue: Arc<Queue>, mut sink: impl Sink) {
+/// The export thread's loop; returns after [`SpanQueue::close`] when the queue is empty or the deadline has passed.
+pub(super) async fn run(queue: Arc<SpanQueue>, mut sink: impl SpanSink) {
     let _rest = DropRest(&queue);
     sink.prepare();
     let mut deadline = queue.deadline.subscribe();
@@ -199,19 +199,19 @@ pub(super) async fn run(queue: Arc<Queue>, mut sink: impl Sink) {
     let mut batch_due = None;
     loop {
         match next_step(&queue) {
-            Step::Stop => break,
-            Step::Idle => {
+            ExportStep::Stop => break,
+            ExportStep::Idle => {
                 batch_due = None;
                 queue.wake.notified().await;
             }
-            Step::Fill => {
+            ExportStep::Fill => {
                 let due = *batch_due.get_or_insert_with(|| Instant::now() + queue.settings.schedule_delay);
                 if tokio::time::timeout_at(due, queue.wake.notified()).await.is_err() {
                     batch_due = None;
                     export(&queue, &mut sink, &mut deadline, &mut log).await;
                 }
             }
-            Step::Export => {
+            ExportStep::Export => {
                 batch_due = None;
                 export(&queue, &mut sink, &mut deadline, &mut log).await;
             }
@@ -223,7 +223,7 @@ pub(super) async fn run(queue: Arc<Queue>, mut sink: impl Sink) {
 }
 
 /// What is left when the loop ends, however it ends, is dropped and counted.
-struct DropRest<'a>(&'a Queue);
+struct DropRest<'a>(&'a SpanQueue);
 
 impl Drop for DropRest<'_> {
     fn drop(&mut self) {
@@ -231,22 +231,26 @@ impl Drop for DropRest<'_> {
     }
 }
 
-fn next_step(queue: &Queue) -> Step {
+fn next_step(queue: &SpanQueue) -> ExportStep {
     let mut state = queue.state.lock();
     if state.spans.is_empty() {
         for flush in state.flushes.drain(..) {
             // A waiter that gave up is no concern of ours.
             flush.send(()).ok();
         }
-        return if state.closed { Step::Stop } else { Step::Idle };
+        return if state.closed {
+            ExportStep::Stop
+        } else {
+            ExportStep::Idle
+        };
     }
     let due = state.closed || !state.flushes.is_empty() || state.spans.len() >= queue.settings.max_batch_size;
-    if due { Step::Export } else { Step::Fill }
+    if due { ExportStep::Export } else { ExportStep::Fill }
 }
 
 async fn export(
-    queue: &Queue,
-    sink: &mut impl Sink,
+    queue: &SpanQueue,
+    sink: &mut impl SpanSink,
     deadline: &mut watch::Receiver<Option<Instant>>,
     log: &mut FailureLog,
 ) {

@@ -13,7 +13,7 @@ struct TestSink {
     batches: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Sink for TestSink {
+impl SpanSink for TestSink {
     async fn export(&mut self, batch: Vec<SpanData>) -> Result<(), ExportError> {
         self.batches.lock().push(batch.len());
         if self.hang.load(Ordering::SeqCst) {
@@ -28,7 +28,7 @@ impl Sink for TestSink {
 }
 
 struct Fixture {
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
     counters: Arc<SpanCounters>,
     provider: SdkTracerProvider,
     hang: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ fn fixture(max_queue_size: usize, max_batch_size: usize) -> Fixture {
         max_batch_size,
     };
     let counters = Arc::<SpanCounters>::default();
-    let queue = Queue::new(settings, Arc::clone(&counters));
+    let queue = SpanQueue::new(settings, Arc::clone(&counters));
     let (hang, fail, batches) = (Arc::default(), Arc::default(), Arc::default());
     let sink = TestSink {
         hang: Arc::clone(&hang),
@@ -55,7 +55,7 @@ fn fixture(max_queue_size: usize, max_batch_size: usize) -> Fixture {
     };
     let task = tokio::spawn(run(Arc::clone(&queue), sink));
     let provider = SdkTracerProvider::builder()
-        .with_span_processor(Processor(Arc::clone(&queue)))
+        .with_span_processor(CountingSpanProcessor(Arc::clone(&queue)))
         .build();
     Fixture {
         queue,

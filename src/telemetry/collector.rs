@@ -60,7 +60,7 @@ pub enum ExporterError {
 }
 
 /// A collector, and the exporter to it while there is one.
-pub(super) struct Collector {
+pub(super) struct OtlpSink {
     settings: OtlpSettings,
     transport: TransportSettings,
     headers: HeaderMap,
@@ -72,7 +72,7 @@ pub(super) struct Collector {
     told: Option<String>,
 }
 
-impl Collector {
+impl OtlpSink {
     pub fn new(settings: OtlpSettings, transport: TransportSettings, headers: HeaderMap, resource: Resource) -> Self {
         Self {
             settings,
@@ -92,7 +92,7 @@ impl Collector {
         if self.exporter.is_some() && files == self.files {
             return;
         }
-        match quietly(|| self.build()) {
+        match without_sdk_warnings(|| self.build()) {
             Ok(exporter) => {
                 if self.exporter.is_some() || self.told.take().is_some() {
                     tracing::info!(
@@ -234,24 +234,24 @@ impl Collector {
         } else {
             Arc::new(HyperClient::with_default_connector(timeout, None))
         };
-        Ok(builder.with_http_client(Ours { client, headers }).build()?)
+        Ok(builder.with_http_client(HeaderClient { client, headers }).build()?)
     }
 }
 
 /// The SDK reads the environment too when something is built, and complains about what we have complained about.
-pub(super) fn quietly<T>(build: impl FnOnce() -> T) -> T {
+pub(super) fn without_sdk_warnings<T>(build: impl FnOnce() -> T) -> T {
     tracing::dispatcher::with_default(&tracing::Dispatch::none(), build)
 }
 
 /// Sends the headers that we decided on.
 #[derive(Debug)]
-struct Ours {
+struct HeaderClient {
     client: Arc<dyn HttpClient>,
     headers: HeaderMap,
 }
 
 #[tonic::async_trait]
-impl HttpClient for Ours {
+impl HttpClient for HeaderClient {
     async fn send_bytes(&self, mut request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
         replace(request.headers_mut(), &self.headers);
         self.client.send_bytes(request).await

@@ -19,10 +19,10 @@ fn transport() -> TransportSettings {
     }
 }
 
-fn collector(protocol: OtlpProtocol, endpoint: &str, transport: TransportSettings) -> Collector {
+fn collector(protocol: OtlpProtocol, endpoint: &str, transport: TransportSettings) -> OtlpSink {
     let endpoint = endpoint.to_owned();
     let resource = Resource::builder_empty().build();
-    Collector::new(
+    OtlpSink::new(
         OtlpSettings { protocol, endpoint },
         transport,
         HeaderMap::new(),
@@ -212,7 +212,7 @@ async fn grpc_over_tls_uses_the_configured_trust_and_identity() {
 }
 
 /// Exports one span to a server of this authority.
-async fn is_exported(collector: &mut Collector, pki: &Pki, listener: &std::net::TcpListener) -> bool {
+async fn is_exported(collector: &mut OtlpSink, pki: &Pki, listener: &std::net::TcpListener) -> bool {
     let server = serve_one_https_request(pki, listener.try_clone().unwrap());
     let exported = collector.export(vec![span()]).await;
     exported.is_ok() && server.join().is_ok()

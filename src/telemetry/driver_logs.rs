@@ -31,11 +31,11 @@ const CONFIG: &str = "config";
 pub struct DriverLogs(Option<Arc<Levels>>);
 
 /// All levels.
-pub(super) struct Levels(RwLock<State>);
+pub(super) struct Levels(RwLock<LevelState>);
 
-struct State {
+struct LevelState {
     process: EnvFilter,
-    own: BTreeMap<String, Own>,
+    own: BTreeMap<String, ConfigLevel>,
     /// Levels by the name of the driver and of the AttacherConfig, made from `own`.
     by_driver: HashMap<String, LevelFilter>,
     by_config: HashMap<String, LevelFilter>,
@@ -44,7 +44,7 @@ struct State {
 
 /// What is known of one AttacherConfig.
 #[derive(Default, PartialEq)]
-struct Own {
+struct ConfigLevel {
     level: Option<LevelFilter>,
     driver: Option<String>,
 }
@@ -73,10 +73,10 @@ impl DriverLogs {
 
     /// Forgets an AttacherConfig.
     pub fn forget(&self, config: &str) {
-        self.change(config, |own| *own = Own::default());
+        self.change(config, |own| *own = ConfigLevel::default());
     }
 
-    fn change(&self, config: &str, change: impl FnOnce(&mut Own)) {
+    fn change(&self, config: &str, change: impl FnOnce(&mut ConfigLevel)) {
         let Some(levels) = &self.0 else { return };
         if levels.0.write().change(config, change) {
             // Asks every line anew whether it may be of interest. Not under the lock, which that takes.
@@ -85,12 +85,12 @@ impl DriverLogs {
     }
 }
 
-impl State {
+impl LevelState {
     /// Returns whether any level is another one now.
-    fn change(&mut self, config: &str, change: impl FnOnce(&mut Own)) -> bool {
+    fn change(&mut self, config: &str, change: impl FnOnce(&mut ConfigLevel)) -> bool {
         let own = self.own.entry(config.to_owned()).or_default();
         change(own);
-        if *own == Own::default() {
+        if *own == ConfigLevel::default() {
             self.own.remove(config);
         }
         let (mut by_driver, mut by_config) = (HashMap::new(), HashMap::new());
@@ -115,7 +115,7 @@ impl State {
 
 impl Levels {
     pub(super) fn new(process: EnvFilter) -> Self {
-        Self(RwLock::new(State {
+        Self(RwLock::new(LevelState {
             process,
             own: BTreeMap::new(),
             by_driver: HashMap::new(),
@@ -126,9 +126,9 @@ impl Levels {
 }
 
 /// The filter of a log by [`Levels`].
-pub(super) struct ByLevels(pub(super) Arc<Levels>);
+pub(super) struct DriverLevelFilter(pub(super) Arc<Levels>);
 
-impl<S: Subscriber> Filter<S> for ByLevels {
+impl<S: Subscriber> Filter<S> for DriverLevelFilter {
     fn callsite_enabled(&self, line: &'static Metadata<'static>) -> Interest {
         let state = self.0.0.read();
         let process = Filter::<S>::callsite_enabled(&state.process, line);
@@ -150,7 +150,7 @@ impl<S: Subscriber> Filter<S> for ByLevels {
         if state.loudest_for(event.metadata()).is_none() {
             return true;
         }
-        let mut subject = Subject {
+        let mut subject = DriverFieldVisitor {
             state: &state,
             level: None,
         };
@@ -189,12 +189,12 @@ impl<S: Subscriber> Filter<S> for ByLevels {
 }
 
 /// Finds the level of the driver that a line is about.
-struct Subject<'a> {
-    state: &'a State,
+struct DriverFieldVisitor<'a> {
+    state: &'a LevelState,
     level: Option<LevelFilter>,
 }
 
-impl Visit for Subject<'_> {
+impl Visit for DriverFieldVisitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         let levels = match field.name() {
             DRIVER => &self.state.by_driver,

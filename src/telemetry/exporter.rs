@@ -9,13 +9,13 @@ use opentelemetry::trace::Status;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
-use super::batch::{ExportError, Sink};
-use super::collector::Collector;
+use super::batch::{ExportError, SpanSink};
+use super::collector::OtlpSink;
 use super::otel_env::{ExporterSettings, TraceSettings};
 
 /// One destination.
 enum Exporter {
-    Otlp(Box<Collector>),
+    Otlp(Box<OtlpSink>),
     Console,
 }
 
@@ -27,7 +27,7 @@ impl Exporters {
     pub(super) fn new(exporters: &[ExporterSettings], settings: &TraceSettings, resource: &Resource) -> Self {
         let exporter = |exporter: &ExporterSettings| match exporter {
             ExporterSettings::Console => Exporter::Console,
-            ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(Collector::new(
+            ExporterSettings::Otlp(otlp) => Exporter::Otlp(Box::new(OtlpSink::new(
                 (**otlp).clone(),
                 settings.transport.clone(),
                 settings.headers.clone(),
@@ -38,7 +38,7 @@ impl Exporters {
     }
 }
 
-impl Sink for Exporters {
+impl SpanSink for Exporters {
     fn prepare(&mut self) {
         for exporter in &mut self.0 {
             if let Exporter::Otlp(collector) = exporter {

@@ -12,11 +12,11 @@ thread_local! {
     static TOLD: Cell<Option<(TraceId, SpanId)>> = const { Cell::new(None) };
 }
 
-/// Random ids, unless [`Told`] says otherwise.
+/// Random ids, unless [`FixedIds`] says otherwise.
 #[derive(Debug, Default)]
-pub(super) struct Ids(RandomIdGenerator);
+pub(super) struct SpanIdGenerator(RandomIdGenerator);
 
-impl IdGenerator for Ids {
+impl IdGenerator for SpanIdGenerator {
     fn new_trace_id(&self) -> TraceId {
         TOLD.get().map_or_else(|| self.0.new_trace_id(), |(trace, _)| trace)
     }
@@ -27,16 +27,16 @@ impl IdGenerator for Ids {
 }
 
 /// Tells the ids of the span that is built on this thread while it lives.
-pub(super) struct Told(());
+pub(super) struct FixedIds(());
 
-impl Told {
+impl FixedIds {
     pub(super) fn new(trace: TraceId, span: SpanId) -> Self {
         TOLD.set(Some((trace, span)));
         Self(())
     }
 }
 
-impl Drop for Told {
+impl Drop for FixedIds {
     fn drop(&mut self) {
         TOLD.set(None);
     }
@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn ids_are_told_for_one_span_and_one_thread() {
-        let ids = Ids::default();
+        let ids = SpanIdGenerator::default();
         let told = (TraceId::from(7_u128), SpanId::from(8_u64));
         {
-            let _told = Told::new(told.0, told.1);
+            let _told = FixedIds::new(told.0, told.1);
             assert_eq!((ids.new_trace_id(), ids.new_span_id()), told);
             let elsewhere = std::thread::scope(|scope| scope.spawn(|| ids.new_trace_id()).join().unwrap());
             assert_ne!(elsewhere, told.0);

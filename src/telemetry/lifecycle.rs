@@ -18,14 +18,14 @@ pub const EPOCHS: u32 = 1000;
 
 /// The ids of one epoch of a life cycle: the trace and its root span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct TraceIdentity {
     /// Id of the trace.
     pub trace_id: TraceId,
     /// Id of its root span.
     pub root_id: SpanId,
 }
 
-impl Identity {
+impl TraceIdentity {
     /// The ids of epoch `epoch` of what is done (`attach` or `detach`) with the VolumeAttachment of this UID.
     pub fn derive(operation: &str, uid: &str, epoch: u32) -> Self {
         let mut digest = Context::new(&SHA256);
@@ -57,7 +57,7 @@ impl Identity {
 pub fn epoch_of(annotation: &str, operation: &str, uid: &str) -> Option<u32> {
     let told = w3c::parse(annotation, None).ok()?.context;
     (0..EPOCHS).find(|epoch| {
-        let own = Identity::derive(operation, uid, *epoch);
+        let own = TraceIdentity::derive(operation, uid, *epoch);
         told.span_id() == own.root_id && told.trace_id() == own.trace_id
     })
 }
@@ -76,7 +76,7 @@ mod tests {
     /// pending during an upgrade.
     #[test]
     fn the_ids_stay_what_they_are() {
-        let id = Identity::derive("attach", UID, 0);
+        let id = TraceIdentity::derive("attach", UID, 0);
         assert_eq!(format!("{:032x}", id.trace_id), KNOWN_TRACE);
         assert_eq!(format!("{:016x}", id.root_id), KNOWN_ROOT);
     }
@@ -90,7 +90,7 @@ mod tests {
         for operation in ["attach", "detach"] {
             for uid in ["a", "b", UID] {
                 for epoch in [0, 1, 10, 11, 100] {
-                    let id = Identity::derive(operation, uid, epoch);
+                    let id = TraceIdentity::derive(operation, uid, epoch);
                     assert!(id.context(true).is_valid());
                     assert!(
                         seen.insert(id.trace_id)
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn only_our_own_annotation_tells_an_epoch() {
         for epoch in [0, 1, 49, EPOCHS - 1] {
-            let text = w3c::traceparent(&Identity::derive("attach", UID, epoch).context(epoch % 2 == 0));
+            let text = w3c::traceparent(&TraceIdentity::derive("attach", UID, epoch).context(epoch % 2 == 0));
             assert_eq!(epoch_of(&text, "attach", UID), Some(epoch));
             assert_eq!(epoch_of(&text, "detach", UID), None);
             assert_eq!(epoch_of(&text, "attach", "another"), None);
         }
-        let beyond = w3c::traceparent(&Identity::derive("attach", UID, EPOCHS).context(true));
+        let beyond = w3c::traceparent(&TraceIdentity::derive("attach", UID, EPOCHS).context(true));
         let stranger = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         for text in ["", "garbage", stranger, &beyond] {
             assert_eq!(epoch_of(text, "attach", UID), None, "{text}");
@@ -121,7 +121,7 @@ mod tests {
         #[test]
         fn ids_are_uniform_enough_to_sample_by(seed in any::<u64>()) {
             let low = (0..400).filter(|number| {
-                let id = Identity::derive("attach", &format!("{seed}-{number}"), 0);
+                let id = TraceIdentity::derive("attach", &format!("{seed}-{number}"), 0);
                 id.trace_id.to_bytes()[8] < 0x80
             });
             // Six standard deviations.

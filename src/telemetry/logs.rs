@@ -19,7 +19,7 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use super::driver_logs::DriverLogs;
-use super::driver_logs::{ByLevels, Levels};
+use super::driver_logs::{DriverLevelFilter, Levels};
 
 /// Targets that may log at most at the given level, unless a directive names them.
 const CEILINGS: [(&str, LevelFilter); 7] = [
@@ -124,7 +124,7 @@ where
                 .with_span_list(false),
         ),
     };
-    let filter = ByLevels(levels.clone());
+    let filter = DriverLevelFilter(levels.clone());
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
     Ok((subscriber, DriverLogs::new(levels)))
 }

@@ -35,14 +35,14 @@ use std::time::Duration;
 pub use attribute::{AttrValue, Attribute};
 pub use collector::ExporterError;
 pub use guard::{FlushOutcome, TelemetryGuard};
-pub use lifecycle::Identity;
+pub use lifecycle::TraceIdentity;
 pub use logs::{DriverLogs, LogError, LogFormat, LogOptions};
 pub use metrics::Metrics;
 pub use opentelemetry::trace::{SpanContext, SpanKind, TraceId};
 pub use provider::ProviderError;
 pub use redact::Redaction;
 pub use span_counts::{SpanCounters, SpanCounts};
-pub use trace::{Opening, Span, Tracer};
+pub use trace::{Span, SpanOptions, Tracer};
 
 use otel_env::Environment;
 
@@ -51,7 +51,7 @@ pub const SHUTDOWN_CAP: Duration = Duration::from_secs(3);
 
 /// What [`Telemetry::init`] needs.
 #[derive(Clone, Default)]
-pub struct Options {
+pub struct TelemetryOptions {
     /// Variables that configure traces ([`otel_env::process_environment`] in production).
     pub environment: Environment,
     /// Logging settings.
@@ -74,7 +74,7 @@ impl Telemetry {
     ///
     /// Fails only when logging cannot be set up. Unusable `OTEL_*` values, or an exporter that cannot be built, are logged
     /// as warnings and leave the rest working.
-    pub fn init(options: &Options) -> Result<(Self, TelemetryGuard), LogError> {
+    pub fn init(options: &TelemetryOptions) -> Result<(Self, TelemetryGuard), LogError> {
         let parsed = otel_env::parse(&options.environment, env!("CARGO_PKG_VERSION"));
         let logs = logs::install(&options.log, parsed.settings.sdk_log_level.as_deref())?;
         for warning in &parsed.warnings {

@@ -12,13 +12,13 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use super::batch::{self, Processor, Queue};
-use super::collector::quietly;
+use super::batch::{self, CountingSpanProcessor, SpanQueue};
+use super::collector::without_sdk_warnings;
 use super::exporter::Exporters;
-use super::ids::Ids;
+use super::ids::SpanIdGenerator;
 use super::names;
 use super::otel_env::{RootSampler, SamplerSettings, TraceSettings};
-use super::share::UnlessChosen;
+use super::share::PresetSampler;
 use super::span_counts::SpanCounters;
 use super::trace::Tracer;
 
@@ -33,7 +33,7 @@ pub enum ProviderError {
 /// A running pipeline.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    pub queue: Arc<Queue>,
+    pub queue: Arc<SpanQueue>,
     /// Resolves when the export thread is at its end.
     pub finished: oneshot::Receiver<()>,
 }
@@ -47,7 +47,7 @@ impl Pipeline {
         let resource = resource(settings);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let exporters = Exporters::new(&settings.exporters, settings, &resource);
-        let queue = Queue::new(settings.batch, Arc::clone(counters));
+        let queue = SpanQueue::new(settings.batch, Arc::clone(counters));
         let finished = spawn_export_thread(runtime, Arc::clone(&queue), exporters)?;
         let tracer = tracer(settings, resource, Arc::clone(&queue));
         Ok((tracer, Self { queue, finished }))
@@ -56,7 +56,7 @@ impl Pipeline {
 
 fn spawn_export_thread(
     runtime: tokio::runtime::Runtime,
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
     exporters: Exporters,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (sender, finished) = oneshot::channel();
@@ -85,19 +85,19 @@ fn resource(settings: &TraceSettings) -> Resource {
         .build()
 }
 
-fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<Queue>) -> Tracer {
+fn tracer(settings: &TraceSettings, resource: Resource, queue: Arc<SpanQueue>) -> Tracer {
     let limits = settings.limits;
     let sampler = sampler(settings.sampler);
-    let provider = quietly(SdkTracerProvider::builder)
-        .with_sampler(UnlessChosen(sampler.clone()))
-        .with_id_generator(Ids::default())
+    let provider = without_sdk_warnings(SdkTracerProvider::builder)
+        .with_sampler(PresetSampler(sampler.clone()))
+        .with_id_generator(SpanIdGenerator::default())
         .with_max_attributes_per_span(limits.attributes)
         .with_max_events_per_span(limits.events)
         .with_max_links_per_span(limits.links)
         .with_max_attributes_per_event(limits.event_attributes)
         .with_max_attributes_per_link(limits.link_attributes)
         .with_resource(resource)
-        .with_span_processor(Processor(queue))
+        .with_span_processor(CountingSpanProcessor(queue))
         .build();
     let scope = InstrumentationScope::builder(names::SERVICE_NAME)
         .with_version(env!("CARGO_PKG_VERSION"))

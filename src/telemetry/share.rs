@@ -8,17 +8,17 @@ const MILLION: u32 = 1_000_000;
 
 /// So many of a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share(pub u32);
+pub(super) struct SamplingRatio(pub u32);
 
-impl Share {
+impl SamplingRatio {
     /// Whether the next one is among them.
-    pub fn by_chance(self) -> bool {
+    pub fn sample_random(self) -> bool {
         fastrand::u32(0..MILLION) < self.0
     }
 
     /// Whether this trace is among them, by the same rule as the standard's sampler by ratio: everybody who samples by the
     /// same ratio picks the same traces.
-    pub fn has(self, trace_id: TraceId) -> bool {
+    pub fn samples_trace(self, trace_id: TraceId) -> bool {
         let ratio = f64::from(self.0) / f64::from(MILLION);
         let kind = SpanKind::Internal;
         is_sampled(&Sampler::TraceIdRatioBased(ratio).should_sample(None, trace_id, "", &kind, &[], &[]))
@@ -32,13 +32,13 @@ pub(super) fn is_sampled(result: &SamplingResult) -> bool {
 
 /// A decision that was made before the sampler is asked; it travels in the context of the span that starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen(pub bool);
+pub(super) struct PresetDecision(pub bool);
 
-/// Asks the sampler of the process only where nothing was [`Chosen`].
+/// Asks the sampler of the process only where nothing was [`PresetDecision`].
 #[derive(Clone, Debug)]
-pub(super) struct UnlessChosen(pub Sampler);
+pub(super) struct PresetSampler(pub Sampler);
 
-impl ShouldSample for UnlessChosen {
+impl ShouldSample for PresetSampler {
     fn should_sample(
         &self,
         parent: Option<&Context>,
@@ -48,7 +48,7 @@ impl ShouldSample for UnlessChosen {
         attributes: &[KeyValue],
         links: &[Link],
     ) -> SamplingResult {
-        let Some(Chosen(sampled)) = parent.and_then(|parent| parent.get::<Chosen>()) else {
+        let Some(PresetDecision(sampled)) = parent.and_then(|parent| parent.get::<PresetDecision>()) else {
             return self.0.should_sample(parent, trace_id, name, kind, attributes, links);
         };
         let decision = if *sampled {

@@ -38,19 +38,19 @@ fn by_name<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
 
 /// Makes one attempt with two calls, one of which fails; returns the ids of the root.
 fn trace_an_attempt(tracer: &Tracer, start: SystemTime) -> (String, String) {
-    let mut root = tracer.open(Opening {
+    let mut root = tracer.open(SpanOptions {
         start: Some(start),
-        ..Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer)
+        ..SpanOptions::new(span::ATTACH_ATTEMPT, SpanKind::Consumer)
     });
     root.set(attr::CSI_PLUGIN_NAME, "driver.example");
     root.set(attr::ATTEMPT, 2i64);
     root.set(attr::ATTEMPT, 3i64);
     root.set(attr::QUEUE_WAIT, Duration::from_millis(500));
     root.set(attr::READ_ONLY, true);
-    let mut call = tracer.open(Opening {
+    let mut call = tracer.open(SpanOptions {
         start: Some(start),
         parent: root.context(),
-        ..Opening::new("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client)
+        ..SpanOptions::new("csi.v1.Controller/ControllerPublishVolume", SpanKind::Client)
     });
     call.set(
         attr::RPC_RESPONSE_STATUS_CODE,

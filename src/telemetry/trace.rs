@@ -16,26 +16,26 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, Span as SdkSpan};
 
 use super::attribute::{AttrValue, Attribute, clean, to_key_values};
 use super::exemplar::SpanIds;
-use super::ids::Told;
-use super::lifecycle::Identity;
+use super::ids::FixedIds;
+use super::lifecycle::TraceIdentity;
 use super::names::attr;
 use super::otel_env::Propagators;
 use super::redact::Redaction;
-use super::share::{Chosen, Share};
-pub use opening::Opening;
+use super::share::{PresetDecision, SamplingRatio};
+pub use opening::SpanOptions;
 
 /// Makes root spans. A clone is one reference count.
 #[derive(Clone, Debug)]
 pub struct Tracer {
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<TracerInner>>,
     /// Which share of the roots is sampled; without, the sampler of the process decides.
-    share: Option<Share>,
+    share: Option<SamplingRatio>,
     /// What does not leave the process as it is.
     redaction: Option<Arc<Redaction>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TracerInner {
     tracer: SdkTracer,
     sampler: Sampler,
     value_limit: usize,
@@ -47,13 +47,13 @@ struct Shared {
 /// The status stays unset unless [`Span::fail`] is called.
 #[derive(Debug, Default)]
 #[must_use = "a span that is dropped at once measures nothing"]
-pub struct Span(Option<Box<Active>>);
+pub struct Span(Option<Box<ActiveSpan>>);
 
 #[derive(Debug)]
-struct Active {
-    shared: Arc<Shared>,
+struct ActiveSpan {
+    shared: Arc<TracerInner>,
     span: SdkSpan,
-    /// Whether a [`Share`] decided about the root of this span: its children follow, whatever the sampler of the process is.
+    /// Whether a [`SamplingRatio`] decided about the root of this span: its children follow, whatever the sampler of the process is.
     chosen: bool,
     redaction: Option<Arc<Redaction>>,
     /// Kept here until the end, because the SDK would record a key that is set twice as two attributes.
@@ -65,7 +65,7 @@ struct SpanStart<'a> {
     name: Cow<'static, str>,
     kind: SpanKind,
     start: Option<SystemTime>,
-    identity: Option<Identity>,
+    identity: Option<TraceIdentity>,
     links: &'a [SpanContext],
     /// Whether it is sampled, when that is not for the sampler of the process to decide.
     chosen: Option<bool>,
@@ -74,7 +74,7 @@ struct SpanStart<'a> {
 
 impl Tracer {
     pub(super) fn new(tracer: SdkTracer, sampler: Sampler, value_limit: usize, propagators: Propagators) -> Self {
-        let shared = Some(Arc::new(Shared {
+        let shared = Some(Arc::new(TracerInner {
             tracer,
             sampler,
             value_limit,
@@ -99,7 +99,7 @@ impl Tracer {
     #[must_use]
     pub fn sampling(&self, samples_per_million: Option<u32>) -> Self {
         Self {
-            share: samples_per_million.map(Share),
+            share: samples_per_million.map(SamplingRatio),
             ..self.clone()
         }
     }
@@ -110,7 +110,7 @@ impl Tracer {
     }
 }
 
-impl Shared {
+impl TracerInner {
     fn start(self: &Arc<Self>, parent: Option<&SpanContext>, start: SpanStart<'_>) -> Span {
         let mut builder = SpanBuilder::from_name(start.name).with_kind(start.kind);
         builder.start_time = start.start;
@@ -123,13 +123,13 @@ impl Shared {
             None => Context::new(),
         };
         let parent = match start.chosen {
-            Some(sampled) => parent.with_value(Chosen(sampled)),
+            Some(sampled) => parent.with_value(PresetDecision(sampled)),
             None => parent,
         };
-        let told = start.identity.map(|own| Told::new(own.trace_id, own.root_id));
+        let told = start.identity.map(|own| FixedIds::new(own.trace_id, own.root_id));
         let span = self.tracer.build_with_context(builder, &parent);
         drop(told);
-        let active = Active {
+        let active = ActiveSpan {
             shared: Arc::clone(self),
             span,
             chosen: start.chosen.is_some(),
@@ -241,7 +241,7 @@ impl Span {
             .filter(|context| context.is_valid())
     }
 
-    fn recording(&mut self) -> Option<&mut Active> {
+    fn recording(&mut self) -> Option<&mut ActiveSpan> {
         self.0.as_deref_mut().filter(|active| active.span.is_recording())
     }
 
@@ -256,7 +256,7 @@ impl Span {
     }
 }
 
-impl Active {
+impl ActiveSpan {
     fn put(&mut self, pair: KeyValue) {
         match self.attributes.iter_mut().find(|known| known.key == pair.key) {
             Some(known) => known.value = pair.value,

@@ -16,11 +16,11 @@ const LENGTH: usize = 55;
 /// Why a text is no `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a W3C traceparent")]
-pub struct Malformed;
+pub struct MalformedTraceContext;
 
 /// A trace context that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedTraceContext {
     /// What it says.
     pub context: SpanContext,
     /// Whether there was a `tracestate` that says nothing that can be carried on.
@@ -29,13 +29,13 @@ pub struct Parsed {
 
 /// Reads a `traceparent` and the `tracestate` that belongs to it. One `tracestate` that cannot be read is left out, as the
 /// specification wants it, and told; nothing but the sampled bit is taken from the flags.
-pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Result<Parsed, Malformed> {
-    let (trace_id, span_id, flags) = fields(traceparent).ok_or(Malformed)?;
+pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Result<ParsedTraceContext, MalformedTraceContext> {
+    let (trace_id, span_id, flags) = fields(traceparent).ok_or(MalformedTraceContext)?;
     let state = tracestate.map(members);
     let state_malformed = matches!(state, Some(None));
     let state = state.flatten().unwrap_or_default();
     let flags = TraceFlags::default().with_sampled(flags & 1 == 1);
-    Ok(Parsed {
+    Ok(ParsedTraceContext {
         context: SpanContext::new(trace_id, span_id, flags, true, state),
         state_malformed,
     })
@@ -159,7 +159,7 @@ mod tests {
                 sampled,
                 "{text:?}"
             );
-            let Some(Parsed {
+            let Some(ParsedTraceContext {
                 context,
                 state_malformed,
             }) = parsed

@@ -9,7 +9,7 @@ use kube::Client;
 use csi_attacher_model::decide::patch;
 use csi_attacher_model::decide::{Capabilities, DriverFacts};
 use csi_attacher_model::objects::{
-    Attachment, PersistentVolumeWire, Source, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
+    Attachment, AttachmentSource, PersistentVolumeWire, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
 };
 
 use super::cluster::{Bench, NOBODYS_DRIVER, name};
@@ -140,7 +140,7 @@ async fn detach_all(bench: &Bench, group: &str, count: usize, facts: &Arc<Driver
     .await?;
     let releases: Vec<Prepared> = attachments
         .iter()
-        .filter(|attachment| matches!(attachment.source, Source::PersistentVolume(_)))
+        .filter(|attachment| matches!(attachment.source, AttachmentSource::PersistentVolume(_)))
         .filter_map(|attachment| patch::release(attachment, &facts.finalizer))
         .map(|write| Prepared::patch(&write))
         .collect();

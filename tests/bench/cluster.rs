@@ -6,7 +6,7 @@ use std::ops::Sub;
 use http::Request;
 use kube::{Client, Config};
 
-use csi_attacher_operator::kubernetes::connect;
+use csi_attacher_operator::apiserver::connect;
 
 use super::operator_run::SMALL_BURST;
 use super::recorder::Recorder;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
-use csi_attacher_operator::kubernetes::connect;
+use csi_attacher_operator::apiserver::connect;
 
 use super::support::{Error, Result};
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use csi_attacher_model::decide::Write;
-use csi_attacher_model::decide::patch::{Form, Target};
+use csi_attacher_model::decide::patch::{PatchType, WriteTarget};
 
 use super::support::{Error, Result};
 
@@ -36,16 +36,16 @@ impl Prepared {
     /// The patch that the operator would send.
     pub fn patch(write: &Write) -> Self {
         let path = match &write.target {
-            Target::Volume(name) => format!("{VOLUMES}/{name}"),
-            Target::Attachment(name) => format!("{ATTACHMENTS}/{name}"),
-            Target::AttachmentStatus(name) => format!("{ATTACHMENTS}/{name}/status"),
+            WriteTarget::Volume(name) => format!("{VOLUMES}/{name}"),
+            WriteTarget::Attachment(name) => format!("{ATTACHMENTS}/{name}"),
+            WriteTarget::AttachmentStatus(name) => format!("{ATTACHMENTS}/{name}/status"),
         };
         Self {
             method: http::Method::PATCH,
             uri: format!("{path}?fieldManager=csi-attacher-operator"),
             content_type: match write.form {
-                Form::Json => "application/json-patch+json",
-                Form::Merge => "application/merge-patch+json",
+                PatchType::Json => "application/json-patch+json",
+                PatchType::Merge => "application/merge-patch+json",
             },
             body: write.body.to_string().into_bytes(),
         }

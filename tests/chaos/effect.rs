@@ -84,7 +84,7 @@ pub fn seen(calls: &[CallRecord], since: Timestamp, lease_seconds: Option<i32>) 
 /// The most calls that ran at the same time. One that was given up may be noticed late, and counts only when it begins.
 fn peak<'a>(calls: impl Iterator<Item = &'a CallRecord>) -> usize {
     let mut changes: Vec<(Timestamp, i32)> = Vec::new();
-    for call in calls.filter(|call| call.outcome == csi_mock_driver::Outcome::Answered) {
+    for call in calls.filter(|call| call.outcome == csi_mock_driver::CallResult::Answered) {
         changes.push((call.started, 1));
         changes.extend(call.finished.map(|finished| (finished, -1)));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_mock_driver::{Action, ControllerCapability, Failure, Method, Rule};
+use csi_mock_driver::{ControllerCapability, Method, Rule, ScriptAction, ScriptedFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -190,8 +190,8 @@ async fn replace(world: &World, replica: &Replica, how: &str, fault: &Planned) -
     world.start(replica, &mut running, &name, &program).await
 }
 
-fn failure(code: Code) -> Failure {
-    Failure {
+fn failure(code: Code) -> ScriptedFailure {
+    ScriptedFailure {
         code,
         message: "as chaos wants".to_owned(),
         echo_secrets: true,
@@ -239,10 +239,10 @@ async fn misbehave(world: &World, driver: &Driver, fault: &Planned) -> Result<()
             driver.mock.drop_connections();
             return Ok(());
         }
-        Kind::Drop if choice / 3 % 2 == 0 => rule.action(Action::DropConnection),
-        Kind::Drop => rule.action(Action::DropConnectionAfterWork),
-        Kind::Fail => rule.action(Action::Fail(failure(before[choice / 3 % before.len()]))),
-        Kind::FailAfter => rule.action(Action::FailAfterWork(failure(after[choice / 3 % after.len()]))),
+        Kind::Drop if choice / 3 % 2 == 0 => rule.action(ScriptAction::DropConnection),
+        Kind::Drop => rule.action(ScriptAction::DropConnectionAfterWork),
+        Kind::Fail => rule.action(ScriptAction::Fail(failure(before[choice / 3 % before.len()]))),
+        Kind::FailAfter => rule.action(ScriptAction::FailAfterWork(failure(after[choice / 3 % after.len()]))),
         Kind::Hang => rule.hang(),
         Kind::Late => rule.late_success(),
         _ => rule.delay(Duration::from_millis(500 + fault.choice % 4500)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use csi_mock_driver::{CallRecord, Method, Outcome};
+use csi_mock_driver::{CallRecord, CallResult, Method};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -182,7 +182,7 @@ pub fn call(driver: &str, record: &CallRecord) -> Option<Call> {
         pid: record.caller_pid?,
         started: record.started,
         finished: record.finished,
-        cancelled: matches!(record.outcome, Outcome::Cancelled | Outcome::Late),
+        cancelled: matches!(record.outcome, CallResult::Cancelled | CallResult::Late),
         outcome: format!("{:?}{code}", record.outcome),
     })
 }

@@ -1,6 +1,6 @@
 //! The publish Secrets of the drivers: they vanish, have other values, come back; and what is in them is to be seen nowhere.
 
-use csi_mock_driver::Credentials;
+use csi_mock_driver::MockCredentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -32,8 +32,8 @@ fn value(is_right: bool) -> String {
 }
 
 /// What the driver wants to be given.
-pub fn wanted() -> Credentials {
-    Credentials([(KEY.to_owned(), value(true))].into())
+pub fn wanted() -> MockCredentials {
+    MockCredentials([(KEY.to_owned(), value(true))].into())
 }
 
 /// In which form a text shows what is in a Secret, if it does.

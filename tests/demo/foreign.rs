@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt as _};
 
 use csi_attacher_model::api::AttacherConfig;
 
-use crate::plan::{self, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS, PRODUCT};
+use crate::plan::{self, CLUSTER_ROLES, DEFINITION, DRIVERS, NAMESPACE, NODES, PODS, PRODUCT};
 use crate::say::Say;
 use crate::support::fixtures::Object;
 use crate::support::wait::wait_for;
@@ -26,7 +26,7 @@ pub async fn refuse_if_taken(client: &Client) -> Result<()> {
     let fixtures = Fixtures::new(client.clone());
     let mut taken = Vec::new();
     find::<Namespace>(&fixtures, [PRODUCT, NAMESPACE], &mut taken).await?;
-    find::<ClusterRole>(&fixtures, [PRODUCT], &mut taken).await?;
+    find::<ClusterRole>(&fixtures, CLUSTER_ROLES, &mut taken).await?;
     find::<ClusterRoleBinding>(&fixtures, [PRODUCT], &mut taken).await?;
     find::<CustomResourceDefinition>(&fixtures, [DEFINITION], &mut taken).await?;
     find::<Node>(&fixtures, NODES, &mut taken).await?;
@@ -95,7 +95,9 @@ pub async fn clean_up(client: &Client, say: Say) -> Result<()> {
     }
     note(fixtures.delete::<CustomResourceDefinition>(DEFINITION).await);
     note(fixtures.delete::<ClusterRoleBinding>(PRODUCT).await);
-    note(fixtures.delete::<ClusterRole>(PRODUCT).await);
+    for name in CLUSTER_ROLES {
+        note(fixtures.delete::<ClusterRole>(name).await);
+    }
     for namespace in [NAMESPACE, PRODUCT] {
         note(fixtures.delete::<Namespace>(namespace).await);
     }

@@ -7,6 +7,9 @@ pub const NAMESPACE: &str = "csi-attacher-demo";
 /// Namespace and name of the operator's own objects, as in `config/rbac.yaml`.
 pub const PRODUCT: &str = "csi-attacher-operator";
 
+/// The ClusterRoles of `config/rbac.yaml`: the operator's own, and the one that lets people read its objects.
+pub const CLUSTER_ROLES: [&str; 2] = [PRODUCT, "csi-attacher-operator-view"];
+
 /// The CustomResourceDefinition of the operator.
 pub const DEFINITION: &str = "attacherconfigs.attacher.csi.dev";
 

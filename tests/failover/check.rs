@@ -2,17 +2,7 @@
 
 use std::collections::HashMap;
 
-use csi_mock_driver::{CallRecord, Method, Outcome};
-use jiff::Timestamp;
-
-/// A replica that was killed.
-#[derive(Clone, Copy, Debug)]
-pub struct Killed {
-    /// Its process.
-    pub pid: u32,
-    /// When the signal was sent.
-    pub at: Timestamp,
-}
+use csi_mock_driver::{CallRecord, CallResult, Method};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +16,12 @@ pub struct Found {
     pub overlaps: Vec<String>,
     /// Calls that ended because their caller was killed. A driver may go on with one after that: nobody can call it back.
     pub cut_off: usize,
-    /// Calls of a killed replica that arrived after its end.
-    pub from_the_dead: usize,
     /// Calls without a process behind them, which would make all of this worthless.
     pub unknown: usize,
 }
 
-/// Looks at all calls, in the order of their arrival.
-pub fn look(calls: &[CallRecord], killed: &[Killed]) -> Found {
+/// Looks at all calls, in the order of their arrival. `killed` are the processes of replicas that were killed.
+pub fn look(calls: &[CallRecord], killed: &[u32]) -> Found {
     let moves = |call: &&CallRecord| {
         matches!(
             call.method,
@@ -50,9 +38,7 @@ pub fn look(calls: &[CallRecord], killed: &[Killed]) -> Found {
             continue;
         };
         replicas.insert(pid);
-        let death = killed.iter().find(|killed| killed.pid == pid).map(|killed| killed.at);
-        found.cut_off += usize::from(death.is_some() && call.outcome == Outcome::Cancelled);
-        found.from_the_dead += usize::from(death.is_some_and(|at| call.started > at + GRACE));
+        found.cut_off += usize::from(killed.contains(&pid) && call.outcome == CallResult::Cancelled);
         let place = (
             call.volume.as_deref().unwrap_or_default(),
             call.node.as_deref().unwrap_or_default(),
@@ -68,7 +54,3 @@ pub fn look(calls: &[CallRecord], killed: &[Killed]) -> Found {
     found.replicas = replicas.len();
     found
 }
-
-/// What was on its way through the socket when the signal was sent may be read later, by a driver that stands still for a while
-/// on a busy machine.
-const GRACE: jiff::SignedDuration = jiff::SignedDuration::from_secs(4);

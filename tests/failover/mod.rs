@@ -3,7 +3,8 @@
 //! One mock driver is served by replicas that are processes of their own. Each round ends the one that leads: told to
 //! stop, or killed. What is measured is the time until the driver is called by another one; what is checked, from the
 //! driver's own record of calls with the process behind each, is that no two replicas ever worked on the same volume and
-//! node at the same time, and at the end that every volume is where it is wanted and nowhere else.
+//! node at the same time; from the versions of the Lease, that none was taken before it had run out or was given up; and at
+//! the end that every volume is where it is wanted and nowhere else.
 
 mod check;
 mod load;
@@ -17,6 +18,7 @@ pub use report::Report;
 use scene::Scene;
 
 use crate::support::Result;
+use crate::support::lease::changes;
 
 /// How replicas are told which driver they serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct Plan {
     pub volumes: usize,
     /// Attaches and detaches that are asked for in a second, together.
     pub per_second: usize,
+    /// Whether requests are recorded, so that refused ones are found; that takes its time.
+    pub audited: bool,
     /// How long a call takes: from the first to the second.
     pub call: [Duration; 2],
 }
@@ -105,7 +109,9 @@ pub async fn run(plan: Plan, progress: impl Fn(&str)) -> Result<Report> {
     }
     let wanted = load.stop().await?;
     let left = scene.settle(&wanted).await?;
-    report.found = check::look(&scene.calls(), scene.killed());
+    report.found = check::look(&scene.calls(), &scene.killed());
+    report.changes = changes(&scene.lease_versions().await?);
+    report.ended = scene.into_ended();
     report.lost = left;
     Ok(report)
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::check::Found;
+use super::scene::Ended;
 use super::{End, LEASE, Mode, Plan};
+use crate::support::lease::Change;
 
 /// The bar of the 99th percentile of a hand-over.
 pub const TOLD_BAR: Duration = Duration::from_secs(1);
@@ -18,6 +20,10 @@ pub struct Report {
     pub killed: Vec<Duration>,
     /// From the record of calls.
     pub found: Found,
+    /// How the Lease went from one to the next.
+    pub changes: Vec<Change>,
+    /// The replicas that were replaced.
+    pub ended: Vec<Ended>,
     /// Volumes that are not where they are wanted, at the end, in words.
     pub lost: Vec<String>,
 }
@@ -30,6 +36,8 @@ impl Report {
             told: Vec::new(),
             killed: Vec::new(),
             found: Found::default(),
+            changes: Vec::new(),
+            ended: Vec::new(),
             lost: Vec::new(),
         }
     }
@@ -47,9 +55,39 @@ impl Report {
         let found = &self.found;
         found.calls > 0
             && found.overlaps.is_empty()
-            && found.from_the_dead == 0
             && found.unknown == 0
+            && self.early().is_empty()
+            && self.kept().is_empty()
             && self.lost.is_empty()
+    }
+
+    /// Changes of the holder by which somebody worked before the former one's time was over.
+    pub fn early(&self) -> Vec<&Change> {
+        let early = self.changes.iter().filter(|change| change.is_early(LEASE.duration));
+        early.collect()
+    }
+
+    /// All that is not sound, in words.
+    fn complaints(&self) -> Vec<String> {
+        let early = self.early().into_iter().map(|change| format!("{change:?}"));
+        let kept = self.kept().into_iter();
+        let kept = kept.map(|ended| format!("{ended:?} of {:?}", self.changes));
+        let others = self.found.overlaps.iter().chain(&self.lost).cloned();
+        early.chain(kept).chain(others).collect()
+    }
+
+    /// Replicas whose Lease went on in another way than their end asks for: told to stop they give it up, unless they have lost
+    /// it before, and killed they leave it to run out.
+    pub fn kept(&self) -> Vec<&Ended> {
+        let as_asked = |ended: &&Ended| {
+            let mut last = self.changes.iter().rev().filter(|change| change.from == ended.name);
+            match (ended.end, last.next()) {
+                (_, None) => false,
+                (End::Told, Some(change)) => change.released || ended.lost_the_lease,
+                (End::Killed, Some(change)) => !change.released,
+            }
+        };
+        self.ended.iter().filter(|ended| !as_asked(ended)).collect()
     }
 }
 
@@ -114,7 +152,8 @@ impl fmt::Display for Report {
             ("replicas that made them", found.replicas, ""),
             ("calls cut off by SIGKILL", found.cut_off, ""),
             ("calls that overlap", found.overlaps.len(), "0"),
-            ("calls of the dead", found.from_the_dead, "0"),
+            ("Leases taken too early", self.early().len(), "0"),
+            ("Leases not handed on as asked", self.kept().len(), "0"),
             ("volumes not where wanted", self.lost.len(), "0"),
         ] {
             let bar = if bar.is_empty() {
@@ -124,9 +163,9 @@ impl fmt::Display for Report {
             };
             writeln!(formatter, "{what:<32} {number:>6}{bar}")?;
         }
-        for text in found.overlaps.iter().chain(&self.lost).take(20) {
-            writeln!(formatter, "{text}")?;
-        }
-        Ok(())
+        self.complaints()
+            .iter()
+            .take(20)
+            .try_for_each(|text| writeln!(formatter, "{text}"))
     }
 }

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use csi_mock_driver::{CallRecord, Method, MockDriver, MockHandle, Rule};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::check::Killed;
 use super::load::{name, node};
 use super::{End, LEASE, Mode, Plan};
+use crate::support::lease::History;
 use crate::support::operator::{self, IDENTITY, apply_config};
+use crate::support::rbac::Account;
 use crate::support::wait::wait_for;
-use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Result, Volume};
+use crate::support::{ControlPlane, Error, Fixtures, Operator, OperatorOptions, Options, Refusals, Result, Volume};
 
 /// The driver.
 pub const DRIVER: &str = "failover.csi.test";
@@ -38,6 +39,18 @@ struct Replica {
     process: Operator,
 }
 
+/// A replica that was replaced.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its identity.
+    pub name: String,
+    /// How.
+    pub end: End,
+    /// Whether it says itself that it lost the Lease, so that it had none to hand over.
+    pub lost_the_lease: bool,
+    pid: u32,
+}
+
 /// Everything of a run.
 pub struct Scene {
     /// An administrator's client.
@@ -48,8 +61,10 @@ pub struct Scene {
     plan: Plan,
     kubeconfig: PathBuf,
     started: usize,
-    killed: Vec<Killed>,
+    ended: Vec<Ended>,
+    history: History,
     fixtures: Fixtures,
+    _refusals: Option<Refusals>,
     _cluster: ControlPlane,
     sockets: tempfile::TempDir,
 }
@@ -57,7 +72,11 @@ pub struct Scene {
 impl Scene {
     /// Starts everything; returns when one replica leads and the others are ready.
     pub async fn set(plan: Plan) -> Result<Self> {
-        let cluster = ControlPlane::start(Options::default()).await?;
+        let options = Options {
+            audit: plan.audited,
+            ..Options::default()
+        };
+        let cluster = ControlPlane::start(options).await?;
         let client = cluster.admin_client().await?;
         let fixtures = Fixtures::new(client.clone()).with_limit(LIMIT * 4);
         let sockets = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
@@ -82,6 +101,9 @@ impl Scene {
                 cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?
             }
         };
+        let refusals = plan.audited.then(|| refusals(&cluster)).transpose()?;
+        let namespace = namespace(plan.mode);
+        let history = History::start(Api::namespaced(client.clone(), namespace), LEASE_NAME);
         let mut scene = Self {
             client,
             replicas: Vec::new(),
@@ -89,8 +111,10 @@ impl Scene {
             plan,
             kubeconfig,
             started: 0,
-            killed: Vec::new(),
+            ended: Vec::new(),
+            history,
             fixtures,
+            _refusals: refusals,
             _cluster: cluster,
             sockets,
         };
@@ -101,20 +125,13 @@ impl Scene {
         Ok(scene)
     }
 
-    fn namespace(&self) -> &'static str {
-        match self.plan.mode {
-            Mode::Flags => DROP_IN.0,
-            Mode::Config => IDENTITY,
-        }
-    }
-
     fn spec(&self) -> serde_json::Value {
         let socket = self.sockets.path().join("csi.sock");
         json!({
             "endpoint": format!("unix://{}", socket.display()),
             "leaderElection": {
                 "enabled": true,
-                "namespace": self.namespace(),
+                "namespace": namespace(self.plan.mode),
                 "leaseDuration": milliseconds(LEASE.duration),
                 "renewDeadline": milliseconds(LEASE.renew_deadline),
                 "retryPeriod": milliseconds(LEASE.retry_period),
@@ -131,7 +148,7 @@ impl Scene {
         let mut options = options
             .argument(format!("--csi-address={}", socket.display()))
             .argument("--leader-election")
-            .argument(format!("--leader-election-namespace={}", self.namespace()));
+            .argument(format!("--leader-election-namespace={}", namespace(self.plan.mode)));
         for (flag, time) in [
             ("lease-duration", LEASE.duration),
             ("renew-deadline", LEASE.renew_deadline),
@@ -157,7 +174,7 @@ impl Scene {
 
     /// Waits until one of the replicas that run holds the Lease, and tells its place.
     async fn leader(&self) -> Result<usize> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), self.namespace());
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace(self.plan.mode));
         let names: Vec<String> = self.replicas.iter().map(|replica| replica.name.clone()).collect();
         let holder = |lease: Option<&Lease>| {
             let holder = lease?.spec.as_ref()?.holder_identity.clone()?;
@@ -178,12 +195,7 @@ impl Scene {
         let signalled = Timestamp::now();
         match end {
             End::Told => leader.process.signal("TERM")?,
-            End::Killed => {
-                leader.process.signal("KILL")?;
-                // Not the time before: it takes a while to send a signal, in which the replica works on.
-                let at = Timestamp::now();
-                self.killed.push(Killed { pid: leader.pid, at });
-            }
+            End::Killed => leader.process.signal("KILL")?,
         }
         let first = self.driver.wait_for_call(move |call| {
             is_move(call) && call.started >= signalled && call.caller_pid.is_some_and(|pid| others.contains(&pid))
@@ -196,6 +208,12 @@ impl Scene {
             let log = leader.process.log_text();
             return Err(Error::Other(format!("{} ended with {status}:\n{log}", leader.name)));
         }
+        self.ended.push(Ended {
+            lost_the_lease: leader.process.log_text().contains("lost the Lease"),
+            name: leader.name,
+            end,
+            pid: leader.pid,
+        });
         self.fill_up().await?;
         let took = first.started.duration_since(signalled);
         Ok(Duration::try_from(took).unwrap_or_default())
@@ -228,9 +246,20 @@ impl Scene {
         self.driver.calls()
     }
 
-    /// The replicas that were killed.
-    pub fn killed(&self) -> &[Killed] {
-        &self.killed
+    /// The processes that were killed.
+    pub fn killed(&self) -> Vec<u32> {
+        let killed = self.ended.iter().filter(|ended| ended.end == End::Killed);
+        killed.map(|ended| ended.pid).collect()
+    }
+
+    /// All versions of the Lease so far.
+    pub async fn lease_versions(&self) -> Result<Vec<LeaseSpec>> {
+        self.history.versions(LIMIT).await
+    }
+
+    /// The replicas that were replaced, in their order.
+    pub fn into_ended(self) -> Vec<Ended> {
+        self.ended
     }
 }
 
@@ -244,6 +273,23 @@ fn driver(plan: &Plan) -> csi_mock_driver::MockDriverBuilder {
         builder = builder.rule(Rule::any().volume(name(number)).delay(delay));
     }
     builder
+}
+
+/// Looks back at what replicas of either mode were refused.
+fn refusals(cluster: &ControlPlane) -> Result<Refusals> {
+    let account = Account {
+        namespace: DROP_IN.0.to_owned(),
+        name: DROP_IN.1.to_owned(),
+    };
+    Refusals::of(cluster)?.and_of_sidecar(account, DROP_IN_RBAC)
+}
+
+/// Where the Lease is.
+fn namespace(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Flags => DROP_IN.0,
+        Mode::Config => IDENTITY,
+    }
 }
 
 fn is_move(call: &CallRecord) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{Action, Failure, Method, MockDriver, MockDriverBuilder, Rule};
+use csi_mock_driver::{Method, MockDriver, MockDriverBuilder, Rule, ScriptAction, ScriptedFailure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -213,7 +213,7 @@ fn driver_name(name: &str) -> String {
 
 /// The first call of this method fails, with the values of the secrets in its message.
 fn echo(method: Method) -> Rule {
-    Rule::on(method).times(1).action(Action::Fail(Failure {
+    Rule::on(method).times(1).action(ScriptAction::Fail(ScriptedFailure {
         code: Code::Internal,
         message: format!("{} {DRIVER_MESSAGE}", forms().join(" ")),
         echo_secrets: true,

@@ -18,29 +18,27 @@ fn read(path: &Path) -> String {
     text.expect("the file can be read")
 }
 
+/// Files and not links: Flux packs no links, and a chart that is packed has no folder above it.
 #[test]
-fn the_definition_is_the_generated_one() {
+fn copies_are_those_of_their_sources() {
+    let check = std::process::Command::new(root().join("tests/chart/copies")).output();
+    let output = check.expect("the script runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let generated = read(&root().join("crds/attacher.csi.dev_attacherconfigs.yaml"));
-    assert!(
-        read(&chart("files/attacherconfigs.yaml")) == generated,
-        "the chart has another definition; it should be a link"
-    );
-    // The template puts labels and annotations behind this line.
-    assert_eq!(
-        generated
-            .matches("\n  name: attacherconfigs.attacher.csi.dev\n")
-            .count(),
-        1
-    );
-    // Helm would install what is there on its own account, and never upgrade it.
-    assert!(!chart("crds").exists());
+    assert!(read(&chart("crds/attacher.csi.dev_attacherconfigs.yaml")) == generated);
+    // The template of the other chart puts labels and annotations behind this line.
+    let name = "\n  name: attacherconfigs.attacher.csi.dev\n";
+    assert_eq!(generated.matches(name).count(), 1);
 }
 
 #[test]
 fn versions_are_those_of_the_program() {
-    let about: Value = serde_yaml::from_str(&read(&chart("Chart.yaml"))).expect("Chart.yaml is YAML");
-    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
+    for name in ["csi-attacher-operator", "csi-attacher-operator-crds"] {
+        let about = read(&root().join("charts").join(name).join("Chart.yaml"));
+        let about: Value = serde_yaml::from_str(&about).expect("Chart.yaml is YAML");
+        assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
+    }
 }
 
 /// Helm treats a value that is not there as empty, so a mistyped name would go unnoticed.

@@ -33,7 +33,7 @@ async fn arrives(receiver: &OtlpReceiver, attachment: &str) {
 }
 
 /// Spans by what became of them, as the operator counts them.
-async fn spans(operator: &Operator, result: &str) -> Result<u64> {
+pub async fn spans(operator: &Operator, result: &str) -> Result<u64> {
     let metrics = operator.metrics().await?;
     let start = format!("csi_attacher_trace_spans_total{{result=\"{result}\"}} ");
     let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
@@ -41,7 +41,7 @@ async fn spans(operator: &Operator, result: &str) -> Result<u64> {
 }
 
 /// Asks again and again, as Prometheus does: counts tell nobody of news.
-async fn until_spans(operator: &Operator, result: &str, enough: impl Fn(u64) -> bool) -> Result<u64> {
+pub async fn until_spans(operator: &Operator, result: &str, enough: impl Fn(u64) -> bool) -> Result<u64> {
     let asking = async {
         loop {
             let count = spans(operator, result).await?;
@@ -70,7 +70,7 @@ fn records(operator: &Operator, words: &[&str]) -> usize {
 }
 
 /// An operator whose spans go to this endpoint, by this protocol.
-fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
+pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
     operator_options()
         .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .variable("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{Method, MockDriver, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, MockDriver, Rule};
 use serde_json::json;
 
 use crate::rig::{World, within};
@@ -64,7 +64,7 @@ async fn another_endpoint_drains_and_moves_that_driver_alone() -> Result<()> {
     let slow = &driver.calls_for("move-slow")[..];
     assert_eq!(
         slow.iter().map(|call| call.outcome).collect::<Vec<_>>(),
-        [Outcome::Answered]
+        [CallResult::Answered]
     );
     assert!(
         slow[0].finished.is_some_and(|ended| ended <= moved.started),

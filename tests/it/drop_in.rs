@@ -1,5 +1,8 @@
 //! The operator in the place of a sidecar: the sidecar's flags, the sidecar's rights, and nothing of ours in the cluster.
 
+mod recipes;
+mod sidecar;
+
 use std::process::{Command, Output};
 
 use csi_mock_driver::{Method, MockDriver, MockHandle};
@@ -9,11 +12,21 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::rig::{LIMIT, World};
+use crate::support::rbac::Account;
 use crate::support::{Error, Operator, OperatorOptions, Result, Volume};
 
-const RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
+pub const RBAC: &str = include_str!("../../config/samples/drop-in-rbac.yaml");
 /// Namespace and name of the ServiceAccount in that file.
 pub const ACCOUNT: (&str, &str) = ("csi-driver", "csi-attacher");
+
+pub fn account() -> Account {
+    let (namespace, name) = ACCOUNT;
+    Account {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 pub const DRIVER: &str = "drop-in.csi.test";
 const NODE: &str = "drop-in-node";
 

@@ -1,5 +1,9 @@
 //! The chart by the real helm and a real API server. `make chart` compares what it renders, and looks what it refuses.
 
+mod gitops;
+mod health;
+mod upgrade;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,8 +18,15 @@ use crate::support::{ControlPlane, Error, Kubectl, Options, Result};
 
 const CHART: &str = "charts/csi-attacher-operator";
 const NAMESPACE: &str = "attacher";
-/// The sets of values whose pods do not meet the Pod Security standard "restricted": sockets by hostPath.
-const NOT_RESTRICTED: [&str; 3] = ["all-layouts", "configs", "hostpath"];
+const RELEASE: &str = "csi-attacher-operator";
+const CRD: &str = "attacherconfigs.attacher.csi.dev";
+/// The sets of values whose pods do not meet the Pod Security standard "restricted", and why.
+const NOT_RESTRICTED: [(&str, &str); 4] = [
+    ("all-layouts", "hostPath"),
+    ("configs", "hostPath"),
+    ("hostpath", "hostPath"),
+    ("placement", "hostNetwork"),
+];
 
 fn other(error: impl std::fmt::Display) -> Error {
     Error::Other(error.to_string())
@@ -63,9 +74,10 @@ async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         "drivers",
         "grafana",
         "other",
-        "rook-ceph",
+        "storage-drivers",
         "storage",
         "vault",
+        "vmware-system-csi",
     ] {
         let manifest = format!(
             "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n  labels:\n    \
@@ -116,10 +128,10 @@ async fn an_api_server_takes_what_it_renders() -> Result<()> {
         kubectl.run(&apply).await?;
         // Pod Security says for a Deployment, in a warning, what it would refuse its pods for.
         let strict = [&apply[..], &["--warnings-as-errors"]].concat();
-        if NOT_RESTRICTED.contains(&name.as_str()) {
+        if let Some((_, why)) = NOT_RESTRICTED.iter().find(|(set, _)| *set == name) {
             let warning = kubectl.refused(&strict, "").await?;
             assert!(
-                warning.contains("would violate PodSecurity") && warning.contains("hostPath"),
+                warning.contains("would violate PodSecurity") && warning.contains(why),
                 "{name}: {warning}"
             );
         } else {
@@ -154,8 +166,13 @@ impl Helm {
 
     /// Runs a command for the release; whether it succeeded, and what it said.
     async fn run(&self, arguments: &[&str]) -> Result<(bool, String)> {
+        self.run_in(NAMESPACE, arguments).await
+    }
+
+    /// The same in another namespace.
+    async fn run_in(&self, namespace: &str, arguments: &[&str]) -> Result<(bool, String)> {
         let mut command = Command::new(&self.program);
-        command.args(arguments).args(["--namespace", NAMESPACE]);
+        command.args(arguments).args(["--namespace", namespace]);
         command.env("KUBECONFIG", &self.kubeconfig);
         for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(folder, self.home.path());
@@ -168,11 +185,7 @@ impl Helm {
     async fn put(&self, verb: &str, example: &str, settings: &[&str]) -> Result<(bool, String)> {
         let chart = of_repository(CHART).display().to_string();
         let values = of_repository("config/examples").join(example).display().to_string();
-        let arguments = [
-            &[verb, "csi-attacher-operator", &chart, "--values", &values][..],
-            settings,
-        ]
-        .concat();
+        let arguments = [&[verb, RELEASE, &chart, "--values", &values][..], settings].concat();
         self.run(&arguments).await
     }
 }
@@ -191,67 +204,10 @@ fn names(configs: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// The definition and the AttacherConfigs come with one release: the first revision makes them, later ones keep them,
-/// and no way back loses one.
+/// The CRD comes before the AttacherConfigs of the first revision; later ones keep them, and no way back loses one.
 #[tokio::test]
 async fn attacherconfigs_live_with_the_release() -> Result<()> {
-    let cluster = ControlPlane::start(Options::default()).await?;
-    let kubectl = Kubectl::of(&cluster).await?;
-    for namespace in [NAMESPACE, "rook-ceph"] {
-        kubectl.run(&["create", "namespace", namespace]).await?;
-    }
-    let helm = Helm::of(&cluster).await?;
-
-    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
-    assert!(installed && said.contains("Drivers: cephfs, rbd."), "{said}");
-    let first = configs(&kubectl).await?;
-    assert_eq!(names(&first), ["cephfs", "rbd"]);
-
-    let (upgraded, said) = helm.put("upgrade", "ceph.yaml", &[]).await?;
-    assert!(upgraded, "{said}");
-    assert_eq!(configs(&kubectl).await?, first, "they were made anew");
-
-    // What the schema of the values cannot say, the API server does.
-    let longer = "--set=drivers.rbd.config.backoff.initial=2h";
-    let (upgraded, said) = helm.put("upgrade", "ceph.yaml", &[longer]).await?;
-    assert!(!upgraded && said.contains("spec.backoff.initial"), "{said}");
-
-    let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[]).await?;
-    assert!(upgraded, "{said}");
-    assert_eq!(names(&configs(&kubectl).await?), ["ebs"]);
-
-    for revision in ["2", "1"] {
-        let (back, said) = helm.run(&["rollback", "csi-attacher-operator", revision]).await?;
-        assert!(back, "{said}");
-        assert_eq!(
-            names(&configs(&kubectl).await?),
-            ["cephfs", "rbd"],
-            "revision {revision}"
-        );
-    }
-
-    // The definition stays, and nothing else does.
-    uninstall(&helm, &kubectl).await?;
-    kubectl.run(&["get", "crd", "attacherconfigs.attacher.csi.dev"]).await?;
-    Ok(())
-}
-
-async fn uninstall(helm: &Helm, kubectl: &Kubectl) -> Result<()> {
-    let (gone, said) = helm.run(&["uninstall", "csi-attacher-operator"]).await?;
-    assert!(gone, "{said}");
-    assert_eq!(configs(kubectl).await?, Vec::<String>::new());
-    Ok(())
-}
-
-/// Helm forgets what a hook has made; the AttacherConfigs of the first revision go all the same when they should.
-#[tokio::test]
-async fn attacherconfigs_of_the_first_revision_are_not_left_behind() -> Result<()> {
-    let cluster = ControlPlane::start(Options::default()).await?;
-    let kubectl = Kubectl::of(&cluster).await?;
-    for namespace in [NAMESPACE, "rook-ceph"] {
-        kubectl.run(&["create", "namespace", namespace]).await?;
-    }
-    let helm = Helm::of(&cluster).await?;
+    let (cluster, kubectl, helm) = cluster(&["storage-drivers"]).await?;
     let foreign = json!({
         "apiVersion": "attacher.csi.dev/v1alpha1",
         "kind": "AttacherConfig",
@@ -259,22 +215,59 @@ async fn attacherconfigs_of_the_first_revision_are_not_left_behind() -> Result<(
         "spec": {"endpoint": "unix:///foreign.sock"},
     });
 
-    // The first upgrade has other drivers.
-    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
-    assert!(installed, "{said}");
+    let (installed, said) = helm.put("install", "network.yaml", &[]).await?;
+    assert!(installed && said.contains("Drivers: bulk, fast."), "{said}");
+    let first = configs(&kubectl).await?;
+    assert_eq!(names(&first), ["bulk", "fast"]);
+
+    let (upgraded, said) = helm.put("upgrade", "network.yaml", &[]).await?;
+    assert!(upgraded, "{said}");
+    assert_eq!(configs(&kubectl).await?, first, "they were made anew");
+
+    // What the schema of the values cannot say, the API server does.
+    let longer = "--set=drivers.fast.config.backoff.initial=2h";
+    let (upgraded, said) = helm.put("upgrade", "network.yaml", &[longer]).await?;
+    assert!(!upgraded && said.contains("spec.backoff.initial"), "{said}");
+
     cluster.apply_yaml(&foreign.to_string()).await?;
     let (upgraded, said) = helm.put("upgrade", "ebs.yaml", &[]).await?;
     assert!(upgraded, "{said}");
     assert_eq!(names(&configs(&kubectl).await?), ["ebs", "foreign"]);
     kubectl.run(&["delete", "attacherconfig", "foreign"]).await?;
-    uninstall(&helm, &kubectl).await?;
 
-    // The first revision is the only one. Without its definition the kind is unknown once more.
-    kubectl
-        .run(&["delete", "crd", "attacherconfigs.attacher.csi.dev"])
-        .await?;
-    let (installed, said) = helm.put("install", "ceph.yaml", &[]).await?;
+    for revision in ["2", "1"] {
+        let (back, said) = helm.run(&["rollback", RELEASE, revision]).await?;
+        assert!(back, "{said}");
+        assert_eq!(
+            names(&configs(&kubectl).await?),
+            ["bulk", "fast"],
+            "revision {revision}"
+        );
+    }
+
+    // The CRD stays, and nothing else does; the next release begins with it.
+    uninstall(&helm, &kubectl).await?;
+    kubectl.run(&["get", "crd", CRD]).await?;
+    let (installed, said) = helm.put("install", "ebs.yaml", &[]).await?;
     assert!(installed, "{said}");
-    assert_eq!(names(&configs(&kubectl).await?), ["cephfs", "rbd"]);
+    assert_eq!(names(&configs(&kubectl).await?), ["ebs"]);
     uninstall(&helm, &kubectl).await
+}
+
+/// A cluster with the namespace of the release and these, and the programs for it.
+async fn cluster(namespaces: &[&str]) -> Result<(ControlPlane, Kubectl, Helm)> {
+    let cluster = ControlPlane::start(Options::default()).await?;
+    let kubectl = Kubectl::of(&cluster).await?;
+    for namespace in [&[NAMESPACE], namespaces].concat() {
+        kubectl.run(&["create", "namespace", namespace]).await?;
+    }
+    let helm = Helm::of(&cluster).await?;
+    Ok((cluster, kubectl, helm))
+}
+
+async fn uninstall(helm: &Helm, kubectl: &Kubectl) -> Result<()> {
+    let (gone, said) = helm.run(&["uninstall", RELEASE]).await?;
+    assert!(gone, "{said}");
+    assert_eq!(configs(kubectl).await?, Vec::<String>::new());
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_attacher_model::api::condition::{ConditionType, Reason};
+use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_operator::events;
 use csi_mock_driver::{ControllerCapability, Method, MockDriverBuilder, Rule};
 use kube::{Api, CustomResourceExt};
@@ -285,7 +285,7 @@ async fn the_document_shows_what_kubectl_prints() -> Result<()> {
         .operator(operator_options().argument(format!("--identity={REPLICA}")))
         .await?;
     let _drivers = scene(&world).await?;
-    let update = std::env::var_os("UPDATE").is_some();
+    let update = std::env::var_os("UPDATE").is_some_and(|value| value == "1");
     let mut parts = parts(&document());
     let mut wrong = Vec::new();
     for part in &mut parts {
@@ -394,9 +394,9 @@ fn every_field_condition_and_reason_is_told() {
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     collect(definition.pointer(spec).unwrap(), "", &mut fields);
     assert!(fields.len() > 30, "{fields:?}");
-    let reasons = Reason::ALL.iter().map(|reason| reason.as_str().to_owned());
+    let reasons = ConditionReason::ALL.iter().map(|reason| reason.as_str().to_owned());
     let conditions = ConditionType::ALL.iter().map(|condition| condition.as_str().to_owned());
-    let events = events::Reason::ALL.iter().map(|reason| reason.as_str().to_owned());
+    let events = events::EventReason::ALL.iter().map(|reason| reason.as_str().to_owned());
     let names = fields.into_iter().chain(reasons).chain(conditions).chain(events);
     let missing: Vec<String> = names.filter(|name| !told.contains(name.as_str())).collect();
     assert!(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_mock_driver::{Method, MockDriver, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, MockDriver, Rule};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
@@ -16,8 +16,8 @@ use crate::support::{Error, Operator, Result};
 const LEASE: &str = "external-attacher-leader-drop-in-csi-test";
 /// Of a Lease whose end is waited for. It outlives a machine that stands still for some seconds.
 const LEASE_DURATION: Duration = Duration::from_secs(8);
-/// How soon a Lease that is over must be taken: a busy machine may be late with it; `make failover` measures.
-const TAKEN_WITHIN: Duration = Duration::from_secs(25);
+/// How long after its last renewal such a Lease must be taken, by the times in it: five tries after it is over.
+const TAKEN_WITHIN: Duration = Duration::from_secs(8 + 5);
 
 impl Scene {
     fn leases(&self) -> Api<Lease> {
@@ -131,7 +131,7 @@ async fn of_two_replicas_one_works_and_hands_over_when_told_to_stop() -> Result<
     let publishes: Vec<_> = scene.mock.calls_of(Method::ControllerPublishVolume);
     assert_eq!(publishes.len(), 4, "{publishes:?}");
     assert!(
-        publishes.iter().all(|call| call.outcome == Outcome::Answered),
+        publishes.iter().all(|call| call.outcome == CallResult::Answered),
         "{publishes:?}"
     );
     assert_eq!(lease.spec.and_then(|spec| spec.lease_transitions), Some(1));
@@ -151,18 +151,16 @@ async fn a_replica_that_is_killed_is_succeeded_when_its_lease_is_over() -> Resul
     scene.attach("killed-1").await?;
     let mut second = scene.mortal_replica("second").await?;
     first.signal("KILL")?;
-    let killed = Instant::now();
     first.wait_ended(LIMIT).await?;
     let left = scene.holder(Some("first")).await?;
     scene.claim("killed-2").await?;
     let taken = scene.holder(Some("second")).await?;
-    let took = killed.elapsed();
     // Not from when it was killed: the last renewal was before that.
     let rested = times(&taken)?.0.duration_since(times(&left)?.1);
+    println!("{rested:#} from the last renewal until the Lease was taken, of {LEASE_DURATION:?}");
     assert!(rested.as_secs_f64() >= LEASE_DURATION.as_secs_f64(), "{rested:#}");
-    assert!(took <= TAKEN_WITHIN, "{took:?}");
+    assert!(rested.as_secs_f64() <= TAKEN_WITHIN.as_secs_f64(), "{rested:#}");
     scene.world.fixtures.wait_for_attached("killed-2").await?;
-    println!("{took:?} from kill -9 until the Lease was taken, of {LEASE_DURATION:?}");
 
     // One that starts under its old name has its Lease back at once.
     second.signal("KILL")?;

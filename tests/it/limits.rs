@@ -14,7 +14,7 @@ const PUBLISH: Method = Method::ControllerPublishVolume;
 const UNPUBLISH: Method = Method::ControllerUnpublishVolume;
 
 /// The value of the one series with this name and these labels.
-fn value(metrics: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+pub fn value(metrics: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let has = |line: &str| {
         labels
             .iter()

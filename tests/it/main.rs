@@ -50,7 +50,7 @@ mod registry;
 mod reload;
 mod replicas;
 mod rig;
-mod second_examination;
+mod selected;
 mod shutdown;
 mod takeover;
 mod tls;

@@ -3,16 +3,20 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{CallRecord, Method, MockHandle, Outcome, Rule};
+use csi_mock_driver::{CallRecord, CallResult, Method, MockHandle, Rule};
 use kube::Api;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::drop_in::{Scene, end};
 use crate::events::event;
+use crate::limits::value;
 use crate::rig::{Driver, LIMIT, World, within};
 use crate::support::Result;
 use crate::support::wait::wait_for;
+
+/// What the operator logs of a volume that it is about to attach or detach once more.
+const MISPLACED: &str = "the volume is not where the VolumeAttachment says";
 
 /// Passes so short after one another that a test can wait for several.
 fn often() -> Value {
@@ -26,14 +30,46 @@ async fn back(mock: &MockHandle, volume: &str, node_id: &str) -> Result<()> {
     within("the volume to be attached again", published).await.map(drop)
 }
 
-/// Waits until the driver was asked for so many pages from now on.
+/// Waits until the driver has answered with so many pages from now on.
 async fn pages(driver: &Driver<'_>, count: usize) -> Result<()> {
-    let listed = |call: &CallRecord| call.method == Method::ListVolumes && call.outcome == Outcome::Answered;
-    let last = driver.mock.calls().into_iter().filter(listed).count() + count;
+    answers(driver, count, None).await
+}
+
+/// Waits until the driver has refused so many pages from now on. Each ends a pass, so that all but the last of these passes are
+/// judged by then.
+async fn refusals(driver: &Driver<'_>, count: usize) -> Result<()> {
+    answers(driver, count, Some(Code::Aborted)).await
+}
+
+/// Waits until the driver has answered ListVolumes so often with this code from now on; with any, if none is given.
+async fn answers(driver: &Driver<'_>, count: usize, code: Option<Code>) -> Result<()> {
+    let listed = move |call: &CallRecord| {
+        call.method == Method::ListVolumes
+            && call.outcome == CallResult::Answered
+            && (code.is_none() || call.code == code)
+    };
+    let last = driver.mock.calls().iter().filter(|call| listed(call)).count() + count;
     let seen = AtomicUsize::new(0);
     // The wait looks at each call that was answered once, those of the past included.
     let reached = move |call: &CallRecord| listed(call) && seen.fetch_add(1, Ordering::Relaxed) + 1 >= last;
-    within("pages", driver.mock.wait_for_call(reached)).await.map(drop)
+    let what = format!("{count} pages with {code:?}");
+    within(&what, driver.mock.wait_for_call(reached)).await.map(drop)
+}
+
+/// Fails unless each of these volumes was published once and never again, and none was told to be somewhere else.
+fn assert_left_alone(driver: &Driver<'_>, volumes: &[&str]) {
+    let log = driver.world.log_text();
+    for volume in volumes {
+        let calls: Vec<_> = driver
+            .calls_for(volume)
+            .into_iter()
+            .map(|call| (call.method, call.code))
+            .collect();
+        assert_eq!(calls, [(Method::ControllerPublishVolume, Some(Code::Ok))], "{volume}");
+        let told = |line: &&str| line.contains(MISPLACED) && line.contains(&format!("\"{volume}\""));
+        let told: Vec<&str> = log.lines().filter(told).collect();
+        assert!(told.is_empty(), "{told:#?}");
+    }
 }
 
 async fn status(driver: &Driver<'_>, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
@@ -146,39 +182,74 @@ async fn a_listing_that_fails_is_told_and_changes_nothing() -> Result<()> {
     for name in ["reerr-1", "reerr-2"] {
         driver.attach(name).await?;
     }
-    // Half a listing must not look like a volume that is gone.
-    let second_page = Rule::on(Method::ListVolumes).fail(Code::Aborted, "the token expired");
-    driver.mock.script(second_page);
-    let seen = status(&driver, |sync| sync["error"].is_string()).await?;
-    assert!(
-        seen["error"].as_str().unwrap_or_default().contains("the token expired"),
-        "{seen}"
-    );
-    passes_failing(&driver).await?;
-    assert!(
-        driver
-            .calls_for("reerr-1")
-            .iter()
-            .all(|call| call.outcome == Outcome::Answered)
-    );
-    assert_eq!(driver.calls_for("reerr-1").len(), 1);
-    driver.mock.clear_rules();
-    status(&driver, |sync| sync["error"].is_null() && sync["volumes"] == 2).await?;
-
-    // Switched off, nothing is asked; switched on again, it goes on.
-    driver
-        .configure(&json!({ "reconcileSync": { "mode": "Disabled" } }))
-        .await?;
-    driver.wait("Ready", "True", None).await?;
-    driver.configure(&often()).await?;
-    pages(&driver, 1).await
+    fails(&driver, Rule::on(Method::ListVolumes), ["reerr-1", "reerr-2"]).await
 }
 
-async fn passes_failing(driver: &Driver<'_>) -> Result<()> {
-    let failed = |call: &CallRecord| call.method == Method::ListVolumes && call.code == Some(Code::Aborted);
-    within("a failing pass", driver.mock.wait_for_call(failed))
-        .await
-        .map(drop)
+/// Half a listing must not look like a volume that is gone.
+#[tokio::test]
+async fn a_listing_whose_second_page_fails_changes_nothing() -> Result<()> {
+    let world = World::shared().await?;
+    let driver = world.driver("rehalf", often()).await?;
+    for name in ["rehalf-1", "rehalf-2"] {
+        driver.attach(name).await?;
+    }
+    let second_page = Rule::on(Method::ListVolumes).starting_token("after:rehalf-1");
+    fails(&driver, second_page, ["rehalf-1", "rehalf-2"]).await?;
+    // Its first page was answered each time.
+    let of_both = |call: &&CallRecord| call.method == Method::ListVolumes && call.outcome == CallResult::Answered;
+    let calls = driver.mock.calls();
+    let listed: Vec<&CallRecord> = calls.iter().filter(of_both).collect();
+    let mut halves = 0;
+    for pair in listed.windows(2).filter(|pair| pair[1].code == Some(Code::Aborted)) {
+        assert_eq!(pair[0].starting_token.as_deref(), Some(""), "{pair:#?}");
+        assert_eq!(
+            (pair[0].code, pair[1].starting_token.as_deref()),
+            (Some(Code::Ok), Some("after:rehalf-1"))
+        );
+        halves += 1;
+    }
+    assert!(halves >= 3, "{listed:#?}");
+    Ok(())
+}
+
+/// Lets calls fail until two passes in a row have, and more; both volumes are left alone, then and after the driver is well again.
+async fn fails(driver: &Driver<'_>, rule: Rule, volumes: [&str; 2]) -> Result<()> {
+    driver.mock.script(rule.fail(Code::Aborted, "the token expired"));
+    let seen = status(driver, |sync| sync["error"].is_string()).await?;
+    let error = seen["error"].as_str().unwrap_or_default();
+    assert!(error.contains("the token expired"), "{seen}");
+    assert_eq!(seen["mismatches"], 0, "{seen}");
+    refusals(driver, 4).await?;
+    // What those passes had begun would be done by the time when this is.
+    driver.attach_one_more(&format!("{}-3", driver.short)).await?;
+    assert_left_alone(driver, &volumes);
+    driver.mock.clear_rules();
+    status(driver, |sync| sync["error"].is_null() && sync["volumes"] == 3).await?;
+    assert_left_alone(driver, &volumes);
+    Ok(())
+}
+
+#[tokio::test]
+async fn switched_off_nothing_is_asked_until_it_is_switched_on() -> Result<()> {
+    let world = World::shared().await?;
+    let election = json!({ "leaseDuration": "60s", "renewDeadline": "40s", "retryPeriod": "1s" });
+    let mut settings = often();
+    settings["leaderElection"] = election.clone();
+    let driver = world.driver("reoff", settings.clone()).await?;
+    driver.attach("reoff-1").await?;
+    pages(&driver, 3).await?;
+    let off = json!({ "reconcileSync": { "mode": "Disabled" }, "leaderElection": election });
+    driver.configure(&off).await?;
+    driver.wait("Ready", "True", None).await?;
+    // A pass that ran has been given up by then.
+    driver.attach_one_more("reoff-2").await?;
+    let asked = || driver.mock.calls_of(Method::ListVolumes).len();
+    let before = asked();
+    // The time of some ten passes, as the operator has it.
+    world.renewals(&driver.name, 3).await?;
+    assert_eq!(asked(), before);
+    driver.configure(&settings).await?;
+    pages(&driver, 3).await
 }
 
 #[tokio::test]
@@ -191,17 +262,23 @@ async fn the_flags_of_the_sidecar_do_the_same() -> Result<()> {
     }
     assert!(scene.mock.drift_detach("flags-2", "node-id"));
     back(&scene.mock, "flags-2", "node-id").await?;
-    let passes = "csi_attacher_reconcile_sync_passes_total{driver_name=\"drop-in.csi.test\",outcome=\"succeeded\"}";
+    // Two passes in a row have to contradict; the second may not be counted yet.
     let metrics = operator.metrics().await?;
-    assert!(metrics.contains(passes));
+    let driver = ("driver_name", "drop-in.csi.test");
+    let counted = |name: &str, label| {
+        value(
+            &metrics,
+            &format!("csi_attacher_reconcile_sync_{name}_total"),
+            &[driver, label],
+        )
+    };
+    let passes = counted("passes", ("outcome", "succeeded"));
+    assert!(passes >= Some(1.0), "{passes:?} in: {metrics}");
+    assert_eq!(counted("passes", ("outcome", "failed")), Some(0.0), "{metrics}");
     // Once, unless a machine that is busy let a third pass look before the volume was back.
-    let forced = "csi_attacher_reconcile_sync_forced_total{driver_name=\"drop-in.csi.test\",direction=\"attach\"} ";
-    let times = metrics.lines().find_map(|line| line.strip_prefix(forced));
-    assert!(times.is_some_and(|times| times != "0"), "{metrics}");
-    assert!(
-        operator
-            .log_text()
-            .contains("the volume is not where the VolumeAttachment says")
-    );
+    let forced = counted("forced", ("direction", "attach"));
+    assert!(forced >= Some(1.0), "{forced:?} in: {metrics}");
+    assert_eq!(counted("forced", ("direction", "detach")), Some(0.0), "{metrics}");
+    assert!(operator.log_text().contains(MISPLACED));
     end(&mut operator).await
 }

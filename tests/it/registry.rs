@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use csi_attacher_operator::telemetry::registry::model::{Kind, Level, Registry, SpanKind as Declared, Use, ValueType};
+use csi_attacher_operator::telemetry::registry::model::{
+    Registry, RegistrySpan as Declared, RegistrySpanKind, RequirementLevel, Use, ValueType,
+};
 use csi_attacher_operator::telemetry::registry::registry;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
@@ -117,12 +119,12 @@ impl Check<'_> {
                 found.push(format!("unknown attribute {key}"));
                 continue;
             };
-            if one.level == Level::Failed && !failed {
+            if one.level == RequirementLevel::Failed && !failed {
                 found.push(format!("{key} though it did not fail"));
             }
             found.extend(self.value(key, value));
         }
-        let required = uses.iter().filter(|one| one.level == Level::Required);
+        let required = uses.iter().filter(|one| one.level == RequirementLevel::Required);
         let missing = required.filter(|one| !attributes.contains_key(&one.key));
         found.extend(missing.map(|one| format!("{} is missing", one.key)));
         found
@@ -156,7 +158,11 @@ impl Check<'_> {
     }
 
     fn resource(&self, span: &ReceivedSpan) -> Vec<String> {
-        let required = self.registry.resource.iter().filter(|one| one.level == Level::Required);
+        let required = self
+            .registry
+            .resource
+            .iter()
+            .filter(|one| one.level == RequirementLevel::Required);
         let missing = required.filter(|one| !span.resource.contains_key(&one.key));
         missing.map(|one| format!("the resource has no {}", one.key)).collect()
     }
@@ -202,11 +208,11 @@ fn is_named(span: &ReceivedSpan, declared: &Declared) -> bool {
     span.name == name
 }
 
-fn kind_of(kind: SpanKind) -> Option<Kind> {
+fn kind_of(kind: SpanKind) -> Option<RegistrySpanKind> {
     match kind {
-        SpanKind::Internal => Some(Kind::Internal),
-        SpanKind::Client => Some(Kind::Client),
-        SpanKind::Consumer => Some(Kind::Consumer),
+        SpanKind::Internal => Some(RegistrySpanKind::Internal),
+        SpanKind::Client => Some(RegistrySpanKind::Client),
+        SpanKind::Consumer => Some(RegistrySpanKind::Consumer),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use csi_mock_driver::{CallRecord, ControllerCapability, Method, MockDriver, MockHandle, Outcome, Rule};
+use csi_mock_driver::{CallRecord, CallResult, ControllerCapability, Method, MockDriver, MockHandle, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
@@ -288,7 +288,7 @@ fn assert_undisturbed(mock: &MockHandle) {
     for method in [Method::Probe, Method::GetPluginInfo] {
         assert_eq!(mock.calls_of(method).len(), 1, "{method:?}: one connection");
     }
-    let given_up = |call: &CallRecord| !matches!(call.outcome, Outcome::Answered);
+    let given_up = |call: &CallRecord| !matches!(call.outcome, CallResult::Answered);
     let given_up: Vec<_> = mock.calls().into_iter().filter(given_up).collect();
     assert!(given_up.is_empty(), "{given_up:#?}");
     for method in [PUBLISH, UNPUBLISH] {

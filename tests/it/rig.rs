@@ -7,7 +7,6 @@
 mod driver;
 mod nodes;
 mod record;
-mod refusals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +15,12 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
+use crate::drop_in;
 use crate::support::operator::{Operator, OperatorOptions};
-use crate::support::{ControlPlane, Error, Fixtures, Options, Result};
+use crate::support::{ControlPlane, Error, Fixtures, Options, Refusals, Result};
 
 pub use driver::Driver;
 pub use record::{NOW, Step, VERSION, VOLUME_UID, assert_steps};
-use refusals::Refusals;
 
 /// The bound of every wait that has none of its own.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -128,7 +127,7 @@ impl World {
         Ok(Self {
             fixtures: Fixtures::new(client.clone()),
             client,
-            _refusals: Refusals::of(Arc::clone(&cluster))?,
+            _refusals: Refusals::of(&cluster)?.and_of_sidecar(drop_in::account(), drop_in::RBAC)?,
             cluster,
             log: None,
             sockets: tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?,

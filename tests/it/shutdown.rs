@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csi_mock_driver::{Method, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, Rule};
 use serde_json::json;
 
 use crate::rig::{LIMIT, World, operator_options};
@@ -23,7 +23,7 @@ async fn a_running_call_is_finished_and_its_result_recorded() -> Result<()> {
     let status = operator.wait_ended(LIMIT).await?;
     assert!(status.success(), "{status}: {}", operator.log_text());
     let calls = driver.calls_for("ending-va");
-    assert_eq!((calls.len(), calls[0].outcome), (1, Outcome::Answered), "{calls:?}");
+    assert_eq!((calls.len(), calls[0].outcome), (1, CallResult::Answered), "{calls:?}");
     let stored = world.fixtures.get_attachment("ending-va").await?;
     assert!(stored.status.is_some_and(|status| status.attached));
     Ok(())

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{Endpoint, Method, MockDriver, Outcome, Rule, ServerTls};
+use csi_mock_driver::{CallResult, ListenEndpoint, Method, MockDriver, Rule, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -57,7 +57,7 @@ async fn driver<'w>(world: &'w World, short: &str, tls: Option<ServerTls>) -> Re
     if let Some(tls) = tls {
         builder = builder.tls(tls);
     }
-    let any = Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let any = ListenEndpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let mock = builder.start_on(any).await.map_err(other)?;
     let short = short.to_owned();
     let driver = Driver {
@@ -73,8 +73,8 @@ async fn driver<'w>(world: &'w World, short: &str, tls: Option<ServerTls>) -> Re
 
 fn port(driver: &Driver<'_>) -> u16 {
     match driver.mock.endpoint() {
-        Endpoint::Tcp(address) => address.port(),
-        Endpoint::Unix(path) => panic!("{}", path.display()),
+        ListenEndpoint::Tcp(address) => address.port(),
+        ListenEndpoint::Unix(path) => panic!("{}", path.display()),
     }
 }
 
@@ -130,7 +130,7 @@ async fn asked(driver: &Driver<'_>, times: usize) -> Result<()> {
     let answered = std::sync::atomic::AtomicUsize::new(0);
     let seen = parking_lot::Mutex::new(std::collections::BTreeSet::new());
     let call = driver.mock.wait_for_call(move |call| {
-        if call.method == Method::GetPluginInfo && call.outcome == Outcome::Answered && seen.lock().insert(call.id) {
+        if call.method == Method::GetPluginInfo && call.outcome == CallResult::Answered && seen.lock().insert(call.id) {
             answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         answered.load(std::sync::atomic::Ordering::Relaxed) >= times
@@ -201,13 +201,13 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     asked(&driver, 2).await?;
     driver.attach("tls-renew-next").await?;
     let slow_call = &driver.calls_for("tls-renew-slow")[0];
-    assert_eq!(slow_call.outcome, Outcome::Running, "the old connection still works");
+    assert_eq!(slow_call.outcome, CallResult::Running, "the old connection still works");
     within("both connections", driver.mock.wait_for_connections(2)).await?;
     world.fixtures.wait_for_attached("tls-renew-slow").await?;
     let calls = driver.calls_for("tls-renew-slow");
     assert_eq!(
         calls.iter().map(|call| call.outcome).collect::<Vec<_>>(),
-        [Outcome::Answered]
+        [CallResult::Answered]
     );
     driver.wait("Ready", "True", None).await?;
     within("the end of the old connection", driver.mock.wait_for_connections(1)).await?;

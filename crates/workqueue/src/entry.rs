@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::places::{Hold, Ready};
-use super::{Cause, Group, Lane, Trigger, Verdict, later};
+use super::places::{ReadyPosition, SpanBuffer};
+use super::{CauseCode, Group, Lane, RunResult, Trigger, later};
 
 /// One unsettled key.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct KeyEntry {
     /// The lane of the newest add.
     pub(super) lane: Lane,
     /// The group of the newest add.
@@ -17,27 +17,27 @@ pub(super) struct Entry {
     /// The newest inputs.
     pub(super) fingerprint: u64,
     /// Why the next run is due. While one runs, it means something only if that run is followed by another.
-    pub(super) cause: Cause,
+    pub(super) cause: CauseCode,
     /// Failures in a row.
     pub(super) failures: u32,
     /// The inputs of the last failure; means something only while `failures` is above zero.
     pub(super) failed: u64,
     /// The first add after the last `Done`.
     pub(super) pending_since: Instant,
-    pub(super) phase: Phase,
+    pub(super) phase: KeyPhase,
 }
 
 /// Where a key is.
 #[derive(Debug)]
-pub(super) enum Phase {
-    Ready(Ready),
-    Held(Hold),
-    Running(Active),
+pub(super) enum KeyPhase {
+    Ready(ReadyPosition),
+    Held(SpanBuffer),
+    Running(RunningKey),
 }
 
 /// A key that runs, and what came in meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Active {
+pub(super) struct RunningKey {
     /// The lane that the run counts in; that of the entry may be newer.
     pub(super) lane: Lane,
     pub(super) started: Instant,
@@ -51,13 +51,13 @@ pub(super) struct Active {
 
 /// Where a key goes after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
+pub(super) enum NextPhase {
     Gone,
     Ready(Trigger),
     Held(Instant, Trigger),
 }
 
-impl Active {
+impl RunningKey {
     pub(super) fn new(lane: Lane, started: Instant) -> Self {
         Self {
             lane,
@@ -76,9 +76,9 @@ impl Active {
     }
 }
 
-impl Entry {
+impl KeyEntry {
     /// Takes over new inputs. When the key has failed with other ones, its failures are void; returns whether they were.
-    pub(super) fn observe(&mut self, fingerprint: u64) -> bool {
+    pub(super) fn set_fingerprint(&mut self, fingerprint: u64) -> bool {
         self.fingerprint = fingerprint;
         let changed = self.failures > 0 && self.failed != fingerprint;
         if changed {
@@ -88,57 +88,60 @@ impl Entry {
     }
 
     /// What becomes of the key after a run that started with the inputs `fingerprint`.
-    pub(super) fn settle(
+    pub(super) fn finish_run(
         &mut self,
-        active: Active,
-        verdict: Verdict,
+        active: RunningKey,
+        verdict: RunResult,
         fingerprint: u64,
         retry_delay: Duration,
         now: Instant,
-    ) -> Course {
+    ) -> NextPhase {
         match verdict {
             _ if active.forgotten => self.settled(active),
-            Verdict::Done => self.settled(active),
-            Verdict::Again => self.requeued(active, Course::Ready(Trigger::Again)),
-            Verdict::After(delay) => self.requeued(active, Course::Held(later(now, delay), Trigger::Again)),
-            Verdict::Failed => self.failed(active, fingerprint, later(now, retry_delay)),
-            Verdict::FailedWith { fingerprint } => self.failed(active, fingerprint, later(now, retry_delay)),
+            RunResult::Done => self.settled(active),
+            RunResult::Requeue => self.requeued(active, NextPhase::Ready(Trigger::Again)),
+            RunResult::RequeueAfter(delay) => self.requeued(active, NextPhase::Held(later(now, delay), Trigger::Again)),
+            RunResult::Failed => self.failed(active, fingerprint, later(now, retry_delay)),
+            RunResult::FailedWith { fingerprint } => self.failed(active, fingerprint, later(now, retry_delay)),
         }
     }
 
-    fn settled(&mut self, active: Active) -> Course {
+    fn settled(&mut self, active: RunningKey) -> NextPhase {
         self.failures = 0;
-        active.dirty.map_or(Course::Gone, |since| {
+        active.dirty.map_or(NextPhase::Gone, |since| {
             self.pending_since = since;
-            Course::Ready(Trigger::Event)
+            NextPhase::Ready(Trigger::Event)
         })
     }
 
-    fn requeued(&mut self, active: Active, wanted: Course) -> Course {
+    fn requeued(&mut self, active: RunningKey, wanted: NextPhase) -> NextPhase {
         if active.dirty.is_some() {
-            self.observe(self.fingerprint);
+            self.set_fingerprint(self.fingerprint);
         }
         interrupted(active, wanted)
     }
 
-    fn failed(&mut self, active: Active, fingerprint: u64, until: Instant) -> Course {
+    fn failed(&mut self, active: RunningKey, fingerprint: u64, until: Instant) -> NextPhase {
         if active.dirty.is_some() && self.fingerprint != fingerprint {
             self.failures = 0;
-            return interrupted(active, Course::Held(until, Trigger::Event));
+            return interrupted(active, NextPhase::Held(until, Trigger::Event));
         }
         self.fingerprint = fingerprint;
         self.failures = self.failures.saturating_add(1);
         self.failed = fingerprint;
         // The inputs are those that failed: adds are swallowed.
-        interrupted(Active { dirty: None, ..active }, Course::Held(until, Trigger::Retry))
+        interrupted(
+            RunningKey { dirty: None, ..active },
+            NextPhase::Held(until, Trigger::Retry),
+        )
     }
 }
 
 /// The course that a verdict wants, unless an add or a wake during the run wants the key earlier.
-fn interrupted(active: Active, wanted: Course) -> Course {
+fn interrupted(active: RunningKey, wanted: NextPhase) -> NextPhase {
     match (active.dirty, wanted) {
-        (Some(_), _) => Course::Ready(Trigger::Event),
-        (_, Course::Held(..)) if active.woken => Course::Ready(Trigger::Wake),
+        (Some(_), _) => NextPhase::Ready(Trigger::Event),
+        (_, NextPhase::Held(..)) if active.woken => NextPhase::Ready(Trigger::Wake),
         (_, wanted) => wanted,
     }
 }

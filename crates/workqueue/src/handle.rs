@@ -9,18 +9,18 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
-use super::state::{Next, State};
-use super::{Admission, Backoff, Cause, Item, Key, Limits, Rate, Run, Ticket, Verdict};
+use super::state::{NextRun, QueueState};
+use super::{AddResult, Backoff, CauseCode, Item, Key, QueueLimits, Rate, Run, RunResult, Ticket};
 
 /// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
 /// [`Queue::next`] and [`Queue::drained`] waits.
 pub struct Queue<K: Key> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<QueueInner<K>>,
 }
 
 /// What the handles and the tickets share.
-pub(super) struct Shared<K> {
-    state: Mutex<State<K>>,
+pub(super) struct QueueInner<K> {
+    state: Mutex<QueueState<K>>,
     pub(super) observer: Arc<dyn Observer>,
     /// Told once for each change that may let a key run. Who takes the word and leaves [`Queue::next`] passes it on, so that
     /// one word is enough for any number of keys and consumers.
@@ -32,7 +32,7 @@ pub(super) struct Shared<K> {
 /// Makes a [`Queue`].
 pub struct Builder {
     backoff: Backoff,
-    limits: Limits,
+    limits: QueueLimits,
     observer: Arc<dyn Observer>,
     rng: Rng,
     failures: Rate,
@@ -43,7 +43,7 @@ impl Builder {
     pub fn new(backoff: Backoff) -> Self {
         Self {
             backoff,
-            limits: Limits::default(),
+            limits: QueueLimits::default(),
             observer: Arc::new(NoObserver),
             rng: Rng::new(),
             failures: Rate::UNLIMITED,
@@ -52,7 +52,7 @@ impl Builder {
 
     /// Starts with these limits (default: none).
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: QueueLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -89,8 +89,8 @@ impl Builder {
             failures,
         } = self;
         let now = Instant::now();
-        let state = State::new(backoff, limits, rng, Arc::clone(&observer), now).paced(failures, now);
-        let shared = Shared {
+        let state = QueueState::new(backoff, limits, rng, Arc::clone(&observer), now).paced(failures, now);
+        let shared = QueueInner {
             state: Mutex::new(state),
             observer,
             work: Notify::new(),
@@ -109,18 +109,18 @@ impl<K: Key> Queue<K> {
     }
 
     /// Queues a key at once, unless it is held after a failure with the same fingerprint.
-    pub fn add(&self, item: Item<K>) -> Admission {
+    pub fn add(&self, item: Item<K>) -> AddResult {
         self.shared.change(|state, now| state.add(item, now))
     }
 
     /// Queues a held key now; its failure count stays. A key that runs is queued at once if that run fails or asks for a
     /// delay. Returns whether the key was held or runs.
-    pub fn wake(&self, key: &K, cause: Cause) -> bool {
+    pub fn wake(&self, key: &K, cause: CauseCode) -> bool {
         self.shared.change(|state, now| state.wake(key, cause, now))
     }
 
     /// [`Self::wake`] for all keys; returns how many were held or run.
-    pub fn wake_all(&self, cause: Cause) -> usize {
+    pub fn wake_all(&self, cause: CauseCode) -> usize {
         self.shared.change(|state, now| state.wake_all(cause, now))
     }
 
@@ -133,7 +133,7 @@ impl<K: Key> Queue<K> {
     /// Waits for a key that may run. Nothing after [`Self::close`]. Cancelling the future loses no key. Does not wait while keys are
     /// ready: who takes many lets other tasks run in between.
     pub async fn next(&self) -> Option<Ticket<K>> {
-        let _baton = Baton(&self.shared.work);
+        let _baton = NotifyNextGuard(&self.shared.work);
         loop {
             let changed = self.shared.work.notified();
             let next = {
@@ -141,10 +141,10 @@ impl<K: Key> Queue<K> {
                 state.next(Instant::now())
             };
             match next {
-                Next::Run(run) => return Some(Ticket::new(run, Arc::clone(&self.shared))),
-                Next::Closed => return None,
-                Next::Wait(None) => changed.await,
-                Next::Wait(Some(at)) => {
+                NextRun::Run(run) => return Some(Ticket::new(run, Arc::clone(&self.shared))),
+                NextRun::Closed => return None,
+                NextRun::Wait(None) => changed.await,
+                NextRun::Wait(Some(at)) => {
                     // Whichever is first: both lead to another look.
                     timeout_at(at, changed).await.ok();
                 }
@@ -153,11 +153,11 @@ impl<K: Key> Queue<K> {
     }
 
     /// Takes over other limits at once. Runs in flight go on.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: QueueLimits) {
         self.shared.change(|state, now| state.set_limits(limits, now));
     }
 
-    /// Tells how much of [`Limits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
+    /// Tells how much of [`QueueLimits::starts_per_second`] a run used in the end. Its start took one token; a run that used none
     /// gives it back, one that used more leaves a debt that later starts wait for. To be called once for a run, before its
     /// end, and only for what a start stands for: a run that is not told of used one.
     pub fn settle_rate(&self, run: &Run<K>, used: u32) {
@@ -246,8 +246,8 @@ impl<K: Key> fmt::Debug for Queue<K> {
     }
 }
 
-impl<K: Key> Shared<K> {
-    pub(super) fn finish(&self, run: &Run<K>, verdict: Verdict) {
+impl<K: Key> QueueInner<K> {
+    pub(super) fn finish(&self, run: &Run<K>, verdict: RunResult) {
         let idle = self.change(|state, now| {
             state.finish(run, verdict, now);
             state.running() == 0
@@ -258,7 +258,7 @@ impl<K: Key> Shared<K> {
     }
 
     /// Changes the state, then gives the word that a key may be able to run.
-    fn change<T>(&self, change: impl FnOnce(&mut State<K>, Instant) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut QueueState<K>, Instant) -> T) -> T {
         let result = {
             let mut state = self.state.lock();
             change(&mut state, Instant::now())
@@ -270,9 +270,9 @@ impl<K: Key> Shared<K> {
 
 /// Gives the word on when a consumer leaves [`Queue::next`], be it with a key or because its future is dropped: another
 /// consumer may have to take over the next key or the next time to wake at.
-struct Baton<'a>(&'a Notify);
+struct NotifyNextGuard<'a>(&'a Notify);
 
-impl Drop for Baton<'_> {
+impl Drop for NotifyNextGuard<'_> {
     fn drop(&mut self) {
         self.0.notify_one();
     }

@@ -8,8 +8,8 @@ use std::hash::Hash;
 
 use tokio::time::Instant;
 
-use super::limits::Bucket;
-use super::{Group, Key, Lane, Limits};
+use super::limits::TokenBucket;
+use super::{Group, Key, Lane, QueueLimits};
 
 /// The ready keys of all lanes and the counts of what runs.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct Lanes<K> {
     all: Vec<ReadyLane<K>>,
     /// Runs of each group, over all lanes; groups without runs are not in it.
     busy: HashMap<Group, usize>,
-    limits: Limits,
-    bucket: Bucket,
+    limits: QueueLimits,
+    bucket: TokenBucket,
     /// The lane that is asked first.
     cursor: usize,
     next_place: u64,
@@ -27,7 +27,7 @@ pub(super) struct Lanes<K> {
 
 #[derive(Debug)]
 struct ReadyLane<K> {
-    groups: HashMap<Option<Group>, Waiting<K>>,
+    groups: HashMap<Option<Group>, WaitingGroup<K>>,
     /// The groups that may run, by their turn.
     turns: BTreeMap<u64, Option<Group>>,
     next_turn: u64,
@@ -39,14 +39,14 @@ struct ReadyLane<K> {
 
 /// The ready keys of one group in one lane, by their place. Never empty.
 #[derive(Debug)]
-struct Waiting<K> {
+struct WaitingGroup<K> {
     turn: u64,
     keys: BTreeMap<u64, K>,
 }
 
 /// The answer to who is next.
 #[derive(Debug)]
-pub(super) enum Pick<K> {
+pub(super) enum NextReady<K> {
     /// This key; its lane and group are already counted as running.
     Key(K),
     /// Nobody under the limits; when a token is all that is missing, the time of the next one.
@@ -54,8 +54,8 @@ pub(super) enum Pick<K> {
 }
 
 impl<K: Key> Lanes<K> {
-    pub(super) fn new(limits: Limits, now: Instant) -> Self {
-        let bucket = Bucket::new(limits.starts_per_second, now);
+    pub(super) fn new(limits: QueueLimits, now: Instant) -> Self {
+        let bucket = TokenBucket::new(limits.starts_per_second, now);
         let mut lanes = Self {
             all: Vec::new(),
             busy: HashMap::new(),
@@ -69,7 +69,7 @@ impl<K: Key> Lanes<K> {
         lanes
     }
 
-    pub(super) fn set_limits(&mut self, limits: Limits, now: Instant) {
+    pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {
         self.bucket.set_rate(limits.starts_per_second, now);
         let regroup = self.limits.per_group != limits.per_group;
         self.limits = limits;
@@ -106,7 +106,7 @@ impl<K: Key> Lanes<K> {
             if !blocked {
                 lane.turns.insert(turn, group);
             }
-            Waiting {
+            WaitingGroup {
                 turn,
                 keys: BTreeMap::new(),
             }
@@ -132,7 +132,7 @@ impl<K: Key> Lanes<K> {
     }
 
     /// Takes the next key that may run now and counts its run.
-    pub(super) fn pop(&mut self, now: Instant) -> Pick<K> {
+    pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
         let mut token_at = None;
         for step in 0..self.all.len() {
             let index = (self.cursor + step) % self.all.len();
@@ -156,12 +156,12 @@ impl<K: Key> Lanes<K> {
             self.cursor = index + 1;
             self.running += 1;
             self.start(group.as_ref());
-            return Pick::Key(key);
+            return NextReady::Key(key);
         }
         for lane in self.all.iter_mut().filter(|lane| lane.depth > 0) {
             lane.refused = Some(now);
         }
-        Pick::Nobody(token_at)
+        NextReady::Nobody(token_at)
     }
 
     /// Whether a key of this lane that is ready since then was held back by a limit.
@@ -289,7 +289,7 @@ impl<K> ReadyLane<K> {
 }
 
 /// Whether a group has all the runs it may have.
-fn at_limit(busy: &HashMap<Group, usize>, limits: &Limits, group: Option<&Group>) -> bool {
+fn at_limit(busy: &HashMap<Group, usize>, limits: &QueueLimits, group: Option<&Group>) -> bool {
     limits.per_group > 0 && group.is_some_and(|group| busy.get(group).is_some_and(|runs| *runs >= limits.per_group))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Keys are added with a lane (what kind of work), an optional group (whose work) and a fingerprint of their inputs. The queue
 //! hands them out as [`Ticket`]s: in order of arrival within a group, round-robin among the groups of a lane and among the
-//! lanes, at most one run of a key at a time, never above the [`Limits`]. A failed key is held for its [`Backoff`] delay, and
+//! lanes, at most one run of a key at a time, never above the [`QueueLimits`]. A failed key is held for its [`Backoff`] delay, and
 //! only a change of its inputs, a [`Queue::wake`] or the end of that delay runs it again. A settled key leaves no state behind.
 //!
 //! It must not know what a key means: no Kubernetes, no CSI, no metrics library and no logging backend. What happened is told
@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 pub use backoff::{Backoff, BackoffError};
 pub use handle::{Builder, Queue};
-pub use limits::{LaneLimits, Limits, Rate, RateError};
+pub use limits::{LaneLimits, QueueLimits, Rate, RateError};
 pub use observer::{HeldKey, LaneStats, Observer, Stats};
 pub use ticket::{Run, Ticket};
 
@@ -45,15 +45,15 @@ pub trait Key: Clone + Eq + Hash + Debug + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Key for K {}
 
-/// Whose work a key is, for fairness and for [`Limits::per_group`]; in use: the node name.
+/// Whose work a key is, for fairness and for [`QueueLimits::per_group`]; in use: the node name.
 pub type Group = Arc<str>;
 
-/// What kind of work a key is. Lanes need no declaration: a lane that [`Limits::lanes`] does not name has no limits.
+/// What kind of work a key is. Lanes need no declaration: a lane that [`QueueLimits::lanes`] does not name has no limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u8);
 
 impl Lane {
-    /// The lane with this index, which is also its index in [`Limits::lanes`] and [`Stats::lanes`].
+    /// The lane with this index, which is also its index in [`QueueLimits::lanes`] and [`Stats::lanes`].
     pub const fn new(index: u8) -> Self {
         Self(index)
     }
@@ -66,9 +66,9 @@ impl Lane {
 
 /// Why a key is to be looked at, in a code of its owner's: the queue carries it from the add or wake to the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Cause(u8);
+pub struct CauseCode(u8);
 
-impl Cause {
+impl CauseCode {
     /// The cause of this code.
     pub const fn new(code: u8) -> Self {
         Self(code)
@@ -87,13 +87,13 @@ pub struct Item<K> {
     pub key: K,
     /// The lane that the key shall wait in.
     pub lane: Lane,
-    /// The group within the lane. Keys without a group share one implicit group, to which [`Limits::per_group`] does not apply.
+    /// The group within the lane. Keys without a group share one implicit group, to which [`QueueLimits::per_group`] does not apply.
     pub group: Option<Group>,
     /// A hash of all inputs on which the outcome of a run depends. While a failed key is held, an add with the fingerprint of
     /// the failed attempt does not run it earlier.
     pub fingerprint: u64,
     /// Why; of several adds before a run, that of the first counts, or of the first in the lane that the run is of.
-    pub cause: Cause,
+    pub cause: CauseCode,
 }
 
 impl<K> Item<K> {
@@ -104,13 +104,13 @@ impl<K> Item<K> {
             lane,
             group: None,
             fingerprint,
-            cause: Cause::default(),
+            cause: CauseCode::default(),
         }
     }
 
     /// The same item for this cause.
     #[must_use]
-    pub fn because(mut self, cause: Cause) -> Self {
+    pub fn because(mut self, cause: CauseCode) -> Self {
         self.cause = cause;
         self
     }
@@ -125,7 +125,7 @@ impl<K> Item<K> {
 
 /// What became of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum AddResult {
     /// The key is ready to run: it is new, or the add ended its hold.
     Queued,
     /// The key was ready already; its lane, group and fingerprint are now those of this add.
@@ -147,27 +147,27 @@ pub enum Trigger {
     Retry,
     /// A [`Queue::wake`] or [`Queue::wake_all`].
     Wake,
-    /// The last run asked for it with [`Verdict::Again`] or [`Verdict::After`].
+    /// The last run asked for it with [`RunResult::Requeue`] or [`RunResult::After`].
     Again,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RunResult {
     /// Settled: all state of the key goes. An add that came during the run queues it anew.
     Done,
     /// Failed with the inputs of [`Run::fingerprint`]: held for [`Run::retry_delay`], one failure more.
     Failed,
-    /// As [`Verdict::Failed`], with the inputs as the run left them. For runs whose own writes change the fingerprint, so that
+    /// As [`RunResult::Failed`], with the inputs as the run left them. For runs whose own writes change the fingerprint, so that
     /// the echo of such a write does not count as a change.
     FailedWith {
         /// The fingerprint of the inputs when the run ended.
         fingerprint: u64,
     },
     /// Queue the key again at once, at the end of its group; the failure count stays.
-    Again,
+    Requeue,
     /// Hold the key for this long without counting a failure. Any add ends the hold.
-    After(Duration),
+    RequeueAfter(Duration),
 }
 
 /// The instant `delay` after `now`; some decades ahead when the sum cannot be represented.

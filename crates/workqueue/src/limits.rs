@@ -13,7 +13,7 @@ const SLOWEST: Duration = Duration::from_secs(1_000_000_000);
 /// All limits of a queue; 0 and the default mean no limit. They may change while the queue works: runs in flight are never
 /// ended, a lowered limit takes hold as they finish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct QueueLimits {
     /// The limits of each lane, by its index. A lane that is not named has none.
     pub lanes: Vec<LaneLimits>,
     /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub starts_per_second: Rate,
 }
 
-impl Limits {
+impl QueueLimits {
     /// The limits of one lane.
     pub fn lane(&self, lane: Lane) -> LaneLimits {
         self.lanes.get(lane.index()).copied().unwrap_or_default()
@@ -34,7 +34,7 @@ impl Limits {
 pub struct LaneLimits {
     /// The most runs at once; 0: no limit.
     pub max_running: usize,
-    /// Whether a start takes a token of [`Limits::starts_per_second`].
+    /// Whether a start takes a token of [`QueueLimits::starts_per_second`].
     pub rate_limited: bool,
 }
 
@@ -98,14 +98,14 @@ fn nanos(duration: Duration) -> u64 {
 /// The token bucket, kept as the theoretical time of the next start (generic cell rate algorithm): no timer refills it, and
 /// whole nanoseconds leave no rounding error to add up.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     rate: Rate,
     origin: Instant,
     /// Nanoseconds after `origin` at which the bucket would be full again.
     full_at: u128,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(super) fn new(rate: Rate, origin: Instant) -> Self {
         Self {
             rate,

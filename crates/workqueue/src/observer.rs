@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{Entry, Phase};
+use super::entry::{KeyEntry, KeyPhase};
 use super::{Group, Lane, Trigger};
 
 /// Told about each event of a queue, for counters, histograms and gauges.
@@ -19,7 +19,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = lane;
     }
 
-    /// A run ended with a wish for another one ([`super::Verdict`] other than `Done`).
+    /// A run ended with a wish for another one ([`super::RunResult`] other than `Done`).
     fn retried(&self, lane: Lane) {
         let _ = lane;
     }
@@ -56,7 +56,7 @@ impl Observer for NoObserver {}
 pub struct Stats<K> {
     /// One for each lane that was ever used or limited, by [`Lane::index`].
     pub lanes: Vec<LaneStats<K>>,
-    /// Whether lanes that are rate limited have to wait for [`super::Limits::starts_per_second`] now.
+    /// Whether lanes that are rate limited have to wait for [`super::QueueLimits::starts_per_second`] now.
     pub lacks_token: bool,
     /// Whether [`super::Queue::pause`] holds.
     pub paused: bool,
@@ -112,11 +112,11 @@ impl<K> Default for LaneStats<K> {
 
 impl<K> LaneStats<K> {
     /// Counts one key; `blocked` is whether its group has all the runs it may have.
-    pub(super) fn count(&mut self, entry: &Entry, blocked: bool, now: Instant) {
+    pub(super) fn count(&mut self, entry: &KeyEntry, blocked: bool, now: Instant) {
         self.failing += usize::from(entry.failures > 0);
         match &entry.phase {
-            Phase::Held(_) => self.held += 1,
-            Phase::Ready(ready) => {
+            KeyPhase::Held(_) => self.held += 1,
+            KeyPhase::Ready(ready) => {
                 self.ready += 1;
                 let earlier = |known: Option<Instant>| known.is_none_or(|known| ready.since < known);
                 if earlier(self.oldest_ready_since) {
@@ -133,7 +133,7 @@ impl<K> LaneStats<K> {
                     self.oldest_blocked = entry.group.clone().map(|group| (group, ready.since));
                 }
             }
-            Phase::Running(active) => {
+            KeyPhase::Running(active) => {
                 let lasts = now.saturating_duration_since(active.started);
                 self.running += 1;
                 self.unfinished += lasts;
@@ -156,7 +156,7 @@ pub struct HeldKey<K> {
     pub until: Instant,
     /// Its failures in a row.
     pub failures: u32,
-    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::Verdict::After`].
+    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::RunResult::After`].
     pub trigger: Trigger,
     /// Since when it is unsettled.
     pub pending_since: Instant,

@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Rate;
-use super::limits::Bucket;
+use super::limits::TokenBucket;
 
 /// Nothing waits longer than this for the failures of others.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// The failures of a queue.
 #[derive(Debug)]
-pub(super) struct Pace(Bucket);
+pub(super) struct FailureRateLimiter(TokenBucket);
 
-impl Pace {
+impl FailureRateLimiter {
     pub(super) fn new(rate: Rate, now: Instant) -> Self {
-        Self(Bucket::new(rate, now))
+        Self(TokenBucket::new(rate, now))
     }
 
     /// How long a key waits at least that fails now.

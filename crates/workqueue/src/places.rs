@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{Entry, Phase};
-use super::lanes::{Lanes, Pick};
+use super::entry::{KeyEntry, KeyPhase};
+use super::lanes::{Lanes, NextReady};
 use super::observer::Observer;
 use super::{Group, Key, Lane, Trigger};
 
 /// A ready key's place in its lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyPosition {
     place: u64,
     pub(super) since: Instant,
     pub(super) trigger: Trigger,
@@ -22,7 +22,7 @@ pub(super) struct Ready {
 
 /// A held key's place in the order of time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct SpanBuffer {
     place: u64,
     pub(super) until: Instant,
     /// What its run will be triggered by; `Retry` marks the hold after a failure.
@@ -31,14 +31,14 @@ pub(super) struct Hold {
 
 /// The ready and the held keys. Held keys leave this order as soon as they leave the hold, so holding a key often costs no
 /// more memory than holding it once.
-pub(super) struct Places<K> {
+pub(super) struct WaitingKeys<K> {
     lanes: Lanes<K>,
     held: BTreeMap<(Instant, u64), K>,
     next_place: u64,
     observer: Arc<dyn Observer>,
 }
 
-impl<K: Key> Places<K> {
+impl<K: Key> WaitingKeys<K> {
     pub(super) fn new(lanes: Lanes<K>, observer: Arc<dyn Observer>) -> Self {
         Self {
             lanes,
@@ -64,31 +64,31 @@ impl<K: Key> Places<K> {
         group: Option<&Group>,
         since: Instant,
         trigger: Trigger,
-    ) -> Phase {
+    ) -> KeyPhase {
         let place = self.lanes.push(key, lane, group);
         self.observer.added(lane);
         self.observer.depth(lane, self.lanes.depth(lane));
-        Phase::Ready(Ready { place, since, trigger })
+        KeyPhase::Ready(ReadyPosition { place, since, trigger })
     }
 
     /// Holds a key until a time.
-    pub(super) fn hold(&mut self, key: K, until: Instant, trigger: Trigger) -> Phase {
+    pub(super) fn hold(&mut self, key: K, until: Instant, trigger: Trigger) -> KeyPhase {
         let place = self.next_place;
         self.next_place += 1;
         self.held.insert((until, place), key);
-        Phase::Held(Hold { place, until, trigger })
+        KeyPhase::Held(SpanBuffer { place, until, trigger })
     }
 
     /// Takes a waiting key from its place. Nothing when the key runs.
-    pub(super) fn leave(&mut self, entry: &Entry) -> Option<K> {
+    pub(super) fn remove(&mut self, entry: &KeyEntry) -> Option<K> {
         match &entry.phase {
-            Phase::Ready(ready) => {
+            KeyPhase::Ready(ready) => {
                 let key = self.lanes.remove(entry.lane, entry.group.as_ref(), ready.place);
                 self.observer.depth(entry.lane, self.lanes.depth(entry.lane));
                 key
             }
-            Phase::Held(hold) => self.held.remove(&(hold.until, hold.place)),
-            Phase::Running(_) => None,
+            KeyPhase::Held(hold) => self.held.remove(&(hold.until, hold.place)),
+            KeyPhase::Running(_) => None,
         }
     }
 
@@ -111,7 +111,7 @@ impl<K: Key> Places<K> {
     }
 
     /// Takes the next key that may run now.
-    pub(super) fn pop(&mut self, now: Instant) -> Pick<K> {
+    pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
         self.lanes.pop(now)
     }
 

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tokio::time::Instant;
 
-use super::entry::{Active, Course, Entry, Phase};
-use super::lanes::{Lanes, Pick, shrink};
+use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
+use super::lanes::{Lanes, NextReady, shrink};
 use super::observer::{HeldKey, LaneStats, Observer, Stats};
-use super::pace::Pace;
-use super::places::Places;
+use super::pace::FailureRateLimiter;
+use super::places::WaitingKeys;
 use super::readd::{readd, wake};
 use super::ticket::Run;
-use super::{Admission, Backoff, Cause, Item, Key, Lane, Limits, Rate, Trigger, Verdict};
+use super::{AddResult, Backoff, CauseCode, Item, Key, Lane, QueueLimits, Rate, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
-pub(super) struct State<K> {
-    entries: HashMap<K, Entry>,
-    places: Places<K>,
+pub(super) struct QueueState<K> {
+    entries: HashMap<K, KeyEntry>,
+    places: WaitingKeys<K>,
     backoff: Backoff,
-    pace: Pace,
+    pace: FailureRateLimiter,
     rng: Rng,
     paused: bool,
     closed: bool,
@@ -28,7 +28,7 @@ pub(super) struct State<K> {
 
 /// The answer to a consumer.
 #[derive(Debug)]
-pub(super) enum Next<K> {
+pub(super) enum NextRun<K> {
     /// Run this.
     Run(Run<K>),
     /// Ask again after a change, or at this time.
@@ -37,13 +37,19 @@ pub(super) enum Next<K> {
     Closed,
 }
 
-impl<K: Key> State<K> {
-    pub(super) fn new(backoff: Backoff, limits: Limits, rng: Rng, observer: Arc<dyn Observer>, now: Instant) -> Self {
+impl<K: Key> QueueState<K> {
+    pub(super) fn new(
+        backoff: Backoff,
+        limits: QueueLimits,
+        rng: Rng,
+        observer: Arc<dyn Observer>,
+        now: Instant,
+    ) -> Self {
         Self {
             entries: HashMap::new(),
-            places: Places::new(Lanes::new(limits, now), observer),
+            places: WaitingKeys::new(Lanes::new(limits, now), observer),
             backoff,
-            pace: Pace::new(Rate::UNLIMITED, now),
+            pace: FailureRateLimiter::new(Rate::UNLIMITED, now),
             rng,
             paused: false,
             closed: false,
@@ -52,14 +58,14 @@ impl<K: Key> State<K> {
 
     /// With a limit of the failures per second.
     pub(super) fn paced(self, rate: Rate, now: Instant) -> Self {
-        let pace = Pace::new(rate, now);
+        let pace = FailureRateLimiter::new(rate, now);
         Self { pace, ..self }
     }
 
     /// Adds a key, ready at once.
-    pub(super) fn add(&mut self, item: Item<K>, now: Instant) -> Admission {
+    pub(super) fn add(&mut self, item: Item<K>, now: Instant) -> AddResult {
         if self.closed {
-            return Admission::Closed;
+            return AddResult::Closed;
         }
         if let Some(entry) = self.entries.get_mut(&item.key) {
             return readd(&mut self.places, entry, item, now);
@@ -74,7 +80,7 @@ impl<K: Key> State<K> {
         let phase = self
             .places
             .ready(key.clone(), lane, group.as_ref(), now, Trigger::Event);
-        let entry = Entry {
+        let entry = KeyEntry {
             lane,
             group,
             fingerprint,
@@ -85,57 +91,57 @@ impl<K: Key> State<K> {
             phase,
         };
         self.entries.insert(key, entry);
-        Admission::Queued
+        AddResult::Queued
     }
 
     /// Hands out the next key that may run.
-    pub(super) fn next(&mut self, now: Instant) -> Next<K> {
+    pub(super) fn next(&mut self, now: Instant) -> NextRun<K> {
         if self.closed {
-            return Next::Closed;
+            return NextRun::Closed;
         }
         if self.paused {
-            return Next::Wait(None);
+            return NextRun::Wait(None);
         }
         self.promote(now);
         loop {
             match self.places.pop(now) {
-                Pick::Key(key) => {
+                NextReady::Key(key) => {
                     if let Some(run) = self.start(key, now) {
-                        return Next::Run(run);
+                        return NextRun::Run(run);
                     }
                 }
-                Pick::Nobody(token_at) => {
-                    return Next::Wait(token_at.into_iter().chain(self.places.next_due()).min());
+                NextReady::Nobody(token_at) => {
+                    return NextRun::Wait(token_at.into_iter().chain(self.places.next_due()).min());
                 }
             }
         }
     }
 
     /// Takes the verdict of a run.
-    pub(super) fn finish(&mut self, run: &Run<K>, verdict: Verdict, now: Instant) {
+    pub(super) fn finish(&mut self, run: &Run<K>, verdict: RunResult, now: Instant) {
         self.places
             .release(run.lane, run.group.as_ref(), now.saturating_duration_since(run.started));
         let Some((key, mut entry)) = self.entries.remove_entry(&run.key) else {
             return;
         };
-        let Phase::Running(active) = entry.phase else {
+        let KeyPhase::Running(active) = entry.phase else {
             self.entries.insert(key, entry);
             return;
         };
-        if matches!(verdict, Verdict::Failed | Verdict::FailedWith { .. }) {
+        if matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. }) {
             self.pace.failed(now);
         }
-        let course = entry.settle(active, verdict, run.fingerprint, run.retry_delay, now);
-        if course != Course::Gone && verdict != Verdict::Done {
+        let course = entry.finish_run(active, verdict, run.fingerprint, run.retry_delay, now);
+        if course != NextPhase::Gone && verdict != RunResult::Done {
             self.places.retried(entry.lane);
         }
         entry.phase = match course {
-            Course::Gone => {
+            NextPhase::Gone => {
                 shrink(&mut self.entries);
                 return;
             }
-            Course::Held(until, trigger) if until > now => self.places.hold(key.clone(), until, trigger),
-            Course::Held(_, trigger) | Course::Ready(trigger) => {
+            NextPhase::Held(until, trigger) if until > now => self.places.hold(key.clone(), until, trigger),
+            NextPhase::Held(_, trigger) | NextPhase::Ready(trigger) => {
                 self.places
                     .ready(key.clone(), entry.lane, entry.group.as_ref(), now, trigger)
             }
@@ -144,18 +150,18 @@ impl<K: Key> State<K> {
     }
 
     /// Runs a held key now. Returns whether there was anything to wake.
-    pub(super) fn wake(&mut self, key: &K, cause: Cause, now: Instant) -> bool {
+    pub(super) fn wake(&mut self, key: &K, cause: CauseCode, now: Instant) -> bool {
         self.entries
             .get_mut(key)
             .is_some_and(|entry| wake(&mut self.places, entry, cause, now))
     }
 
     /// Runs all held keys now, in the order of their times. Returns how many keys were woken.
-    pub(super) fn wake_all(&mut self, cause: Cause, now: Instant) -> usize {
+    pub(super) fn wake_all(&mut self, cause: CauseCode, now: Instant) -> usize {
         let held: Vec<K> = self.places.held().cloned().collect();
         let woken = held.iter().filter(|key| self.wake(key, cause, now)).count();
         let entries = self.entries.values_mut();
-        let running = entries.filter(|entry| matches!(entry.phase, Phase::Running(_)));
+        let running = entries.filter(|entry| matches!(entry.phase, KeyPhase::Running(_)));
         woken
             + running
                 .filter_map(|entry| wake(&mut self.places, entry, cause, now).then_some(()))
@@ -167,18 +173,18 @@ impl<K: Key> State<K> {
         let Some(entry) = self.entries.get_mut(key) else {
             return false;
         };
-        if let Phase::Running(active) = &mut entry.phase {
+        if let KeyPhase::Running(active) = &mut entry.phase {
             active.forgotten = true;
             active.dirty = None;
             return true;
         }
-        self.places.leave(entry);
+        self.places.remove(entry);
         self.entries.remove(key);
         shrink(&mut self.entries);
         true
     }
 
-    pub(super) fn set_limits(&mut self, limits: Limits, now: Instant) {
+    pub(super) fn set_limits(&mut self, limits: QueueLimits, now: Instant) {
         self.places.lanes_mut().set_limits(limits, now);
     }
 
@@ -214,7 +220,7 @@ impl<K: Key> State<K> {
     pub(super) fn is_held(&self, key: &K) -> bool {
         self.entries
             .get(key)
-            .is_some_and(|entry| matches!(entry.phase, Phase::Held(_)))
+            .is_some_and(|entry| matches!(entry.phase, KeyPhase::Held(_)))
     }
 
     pub(super) fn held(&self) -> Vec<HeldKey<K>> {
@@ -222,7 +228,9 @@ impl<K: Key> State<K> {
             .held()
             .filter_map(|key| {
                 let entry = self.entries.get(key)?;
-                let Phase::Held(hold) = &entry.phase else { return None };
+                let KeyPhase::Held(hold) = &entry.phase else {
+                    return None;
+                };
                 Some(HeldKey {
                     key: key.clone(),
                     lane: entry.lane,
@@ -248,7 +256,7 @@ impl<K: Key> State<K> {
         let mut oldest: Vec<Option<(&K, Instant)>> = vec![None; count];
         for (key, entry) in &self.entries {
             let index = match &entry.phase {
-                Phase::Running(active) => active.lane.index(),
+                KeyPhase::Running(active) => active.lane.index(),
                 _ => entry.lane.index(),
             };
             let since = entry.pending_since;
@@ -287,7 +295,7 @@ impl<K: Key> State<K> {
             let Some(entry) = self.entries.get_mut(&key) else {
                 continue;
             };
-            let Phase::Held(hold) = &entry.phase else { continue };
+            let KeyPhase::Held(hold) = &entry.phase else { continue };
             let (until, trigger) = (hold.until, hold.trigger);
             entry.phase = self.places.ready(key, entry.lane, entry.group.as_ref(), until, trigger);
         }
@@ -295,7 +303,9 @@ impl<K: Key> State<K> {
 
     fn start(&mut self, key: K, now: Instant) -> Option<Run<K>> {
         let entry = self.entries.get_mut(&key)?;
-        let Phase::Ready(ready) = &entry.phase else { return None };
+        let KeyPhase::Ready(ready) = &entry.phase else {
+            return None;
+        };
         let run = Run {
             lane: entry.lane,
             group: entry.group.clone(),
@@ -313,7 +323,7 @@ impl<K: Key> State<K> {
                 .max(self.pace.delay(now)),
             key,
         };
-        entry.phase = Phase::Running(Active::new(run.lane, now));
+        entry.phase = KeyPhase::Running(RunningKey::new(run.lane, now));
         self.places.started(run.lane, run.waited());
         Some(run)
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::time::Instant;
 
-use super::handle::Shared;
-use super::{Cause, Group, Key, Lane, Trigger, Verdict};
+use super::handle::QueueInner;
+use super::{CauseCode, Group, Key, Lane, RunResult, Trigger};
 
 /// What a handler may know about its run. A snapshot: it does not change while the run lasts.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Run<K> {
     pub(super) fingerprint: u64,
     pub(super) failures: u32,
     pub(super) trigger: Trigger,
-    pub(super) cause: Cause,
+    pub(super) cause: CauseCode,
     pub(super) held_back: bool,
     pub(super) ready_since: Instant,
     pub(super) pending_since: Instant,
@@ -67,7 +67,7 @@ impl<K> Run<K> {
     }
 
     /// Why, as the add or wake told that triggered it; of one triggered otherwise, that before it.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> CauseCode {
         self.cause
     }
 
@@ -102,16 +102,16 @@ impl<K> Run<K> {
     }
 }
 
-/// The right to run a key, until [`Ticket::finish`]. Dropping it (a panic, a cancelled task) counts as [`Verdict::Failed`].
+/// The right to run a key, until [`Ticket::finish`]. Dropping it (a panic, a cancelled task) counts as [`RunResult::Failed`].
 #[must_use = "a dropped ticket counts as a failed run"]
 pub struct Ticket<K: Key> {
     run: Run<K>,
-    shared: Arc<Shared<K>>,
+    shared: Arc<QueueInner<K>>,
     finished: bool,
 }
 
 impl<K: Key> Ticket<K> {
-    pub(super) fn new(run: Run<K>, shared: Arc<Shared<K>>) -> Self {
+    pub(super) fn new(run: Run<K>, shared: Arc<QueueInner<K>>) -> Self {
         Self {
             run,
             shared,
@@ -120,7 +120,7 @@ impl<K: Key> Ticket<K> {
     }
 
     /// Gives the key back with what became of it.
-    pub fn finish(mut self, verdict: Verdict) {
+    pub fn finish(mut self, verdict: RunResult) {
         self.finished = true;
         self.shared.finish(&self.run, verdict);
     }
@@ -130,7 +130,7 @@ impl<K: Key> Ticket<K> {
     pub async fn work<H, F>(self, handler: H)
     where
         H: FnOnce(Run<K>) -> F,
-        F: Future<Output = Verdict>,
+        F: Future<Output = RunResult>,
     {
         let view = Run::clone(&self);
         // After a panic only the ticket is used, and nothing of what the handler borrowed.
@@ -139,7 +139,7 @@ impl<K: Key> Ticket<K> {
             Err(panic) => {
                 let message = message(panic.as_ref());
                 self.shared.observer.panicked(self.run.lane, &self.run.key, message);
-                self.finish(Verdict::Failed);
+                self.finish(RunResult::Failed);
             }
         }
     }
@@ -164,7 +164,7 @@ impl<K: Key> Deref for Ticket<K> {
 impl<K: Key> Drop for Ticket<K> {
     fn drop(&mut self) {
         if !self.finished {
-            self.shared.finish(&self.run, Verdict::Failed);
+            self.shared.finish(&self.run, RunResult::Failed);
         }
     }
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, ring::default_provider};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::admin::CheckHandle;
+use crate::health::CheckHandle;
 
 /// How often files are looked at. A Secret that changed takes a minute to reach a pod, and is valid for hours.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -63,14 +64,14 @@ pub enum CertificateError {
 
 /// The certificate of the moment; none while there was no usable one.
 #[derive(Clone)]
-pub struct Certificates(pub(super) watch::Receiver<Option<Arc<ServerConfig>>>);
+pub struct ServerCertificate(pub(super) watch::Receiver<Option<Arc<ServerConfig>>>);
 
-impl Certificates {
+impl ServerCertificate {
     /// Reads the certificate from files, and again when they change, until `stopped`. Files that cannot be used leave the
     /// certificate before them in use, and are told; without one before them `check` fails and no connection is answered.
     pub async fn follow(files: CertificateFiles, check: CheckHandle, stopped: CancellationToken) -> Self {
         let (current, seen) = watch::channel(None);
-        let mut follower = Follower {
+        let mut follower = CertificateFileWatcher {
             files,
             check,
             current,
@@ -92,7 +93,7 @@ impl Certificates {
     }
 }
 
-struct Follower {
+struct CertificateFileWatcher {
     files: CertificateFiles,
     check: CheckHandle,
     current: watch::Sender<Option<Arc<ServerConfig>>>,
@@ -100,7 +101,7 @@ struct Follower {
     last: Result<Vec<u8>, String>,
 }
 
-impl Follower {
+impl CertificateFileWatcher {
     async fn look(&mut self) {
         let outcome = match self.read().await {
             Ok((hash, _, _)) if self.last.as_ref() == Ok(&hash) => return,

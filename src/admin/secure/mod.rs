@@ -4,8 +4,8 @@
 //! Must never answer with metrics when the API server did not say so, and must not become a way to bring the API server,
 //! or the process, to its knees: connections, requests to the API server and what is remembered are all bounded.
 
+mod authorizer;
 mod certificate;
-mod gatekeeper;
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, Exposition};
-use super::listener::{self, Endpoint, Transport};
+use super::listener::{self, HttpEndpoint, Transport};
 use crate::telemetry::metrics::Metrics;
 
-pub use certificate::{CertificateFiles, Certificates};
-pub use gatekeeper::{ApiServer, Fault, Gatekeeper, Judge, Verdict};
+pub use authorizer::{ApiServerReviewer, MetricsAuthorizer, ReviewDecision, ReviewError, TokenReviewer};
+pub use certificate::{CertificateFiles, ServerCertificate};
 
-use gatekeeper::Access;
+use authorizer::AuthResult;
 
 /// What the endpoint shows, and to whom.
 pub struct SecureState<J> {
@@ -30,14 +30,14 @@ pub struct SecureState<J> {
     /// Path of the metrics, with a slash at its beginning.
     pub path: String,
     /// Who decides.
-    pub gatekeeper: Arc<Gatekeeper<J>>,
+    pub gatekeeper: Arc<MetricsAuthorizer<J>>,
 }
 
 /// Serves metrics by TLS until `shutdown` is cancelled, then lets open requests finish for two seconds.
-pub async fn serve_secure<J: Judge>(
+pub async fn serve_secure<J: TokenReviewer>(
     listener: TcpListener,
     state: SecureState<J>,
-    certificates: Certificates,
+    certificates: ServerCertificate,
     shutdown: CancellationToken,
 ) {
     let secure = Secure {
@@ -53,7 +53,7 @@ struct Secure<J> {
     exposition: Exposition,
 }
 
-impl<J: Judge> Endpoint for Secure<J> {
+impl<J: TokenReviewer> HttpEndpoint for Secure<J> {
     /// What is not at the path of the metrics is not there for anybody, so that nobody is asked.
     async fn answer(&self, request: &Parts) -> Answer {
         if !matches!(request.method, Method::GET | Method::HEAD) {
@@ -63,21 +63,21 @@ impl<J: Judge> Endpoint for Secure<J> {
         if path != self.state.path {
             return Answer::empty(StatusCode::NOT_FOUND);
         }
-        match self.state.gatekeeper.admit(&request.headers).await {
-            Access::Allowed => self.exposition.answer(&request.headers).await,
-            Access::Unauthenticated => {
+        match self.state.gatekeeper.authorize(&request.headers).await {
+            AuthResult::Allowed => self.exposition.answer(&request.headers).await,
+            AuthResult::Unauthenticated => {
                 let text = "a valid bearer token is needed\n";
                 Answer::text(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, "Bearer")
             }
-            Access::Forbidden => {
+            AuthResult::Forbidden => {
                 let text = format!("the owner of the token needs the verb get on the nonResourceURL {path}\n");
                 Answer::text(StatusCode::FORBIDDEN, text)
             }
-            Access::Busy => {
+            AuthResult::Busy => {
                 let text = "too many tokens that are not known yet\n";
                 Answer::text(StatusCode::TOO_MANY_REQUESTS, text).with(header::RETRY_AFTER, "1")
             }
-            Access::Unavailable => {
+            AuthResult::Unavailable => {
                 let text =
                     "the API server cannot be asked for the owner of the token; the log of the operator says why\n";
                 Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")

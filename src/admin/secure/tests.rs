@@ -14,20 +14,20 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::admin::Health;
+use crate::health::Health;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const NAME: &str = "localhost";
 
 struct OneToken;
 
-impl Judge for OneToken {
-    async fn judge(&self, token: &str) -> Result<Verdict, Fault> {
+impl TokenReviewer for OneToken {
+    async fn review(&self, token: &str) -> Result<ReviewDecision, ReviewError> {
         match token {
-            "good" => Ok(Verdict::Allowed),
-            "poor" => Ok(Verdict::Forbidden),
-            "outage" => Err(Fault("no answer".to_owned())),
-            _ => Ok(Verdict::Unauthenticated),
+            "good" => Ok(ReviewDecision::Allowed),
+            "poor" => Ok(ReviewDecision::Forbidden),
+            "outage" => Err(ReviewError("no answer".to_owned())),
+            _ => Ok(ReviewDecision::Unauthenticated),
         }
     }
 }
@@ -38,10 +38,10 @@ struct Server {
     task: JoinHandle<()>,
 }
 
-async fn start(certificates: Certificates) -> Server {
+async fn start(certificates: ServerCertificate) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let gatekeeper = Arc::new(Gatekeeper::new(Duration::from_mins(1)));
+    let gatekeeper = Arc::new(MetricsAuthorizer::new(Duration::from_mins(1)));
     gatekeeper.ask(OneToken);
     let state = SecureState {
         metrics: Metrics::default(),
@@ -120,12 +120,12 @@ impl Files {
         std::fs::write(self.folder.path().join("tls.crt"), &pair.pem).unwrap();
     }
 
-    async fn follow(&self) -> Certificates {
+    async fn follow(&self) -> ServerCertificate {
         let files = CertificateFiles {
             certificate: self.folder.path().join("tls.crt"),
             key: self.folder.path().join("tls.key"),
         };
-        Certificates::follow(files, self.health.check("metrics/certificate"), self.stopped.clone()).await
+        ServerCertificate::follow(files, self.health.check("metrics/certificate"), self.stopped.clone()).await
     }
 
     fn failure(&self) -> Option<String> {

@@ -12,7 +12,7 @@ use tokio::sync::{Barrier, watch};
 
 use super::{LIMIT, VOLUMES};
 use crate::api_server::{apply, is_gone, not_found};
-use crate::decide::patch::{Form, Target, Write};
+use crate::decide::patch::{PatchType, Write, WriteTarget};
 
 /// The API server: objects by path, and every patch in the order of arrival.
 #[derive(Default)]
@@ -93,17 +93,17 @@ impl Api {
     }
 
     /// Carries out a patch; the status and the object that is answered.
-    pub(super) fn patch(&self, path: &str, form: Form, body: Value) -> (u16, Value) {
+    pub(super) fn patch(&self, path: &str, form: PatchType, body: Value) -> (u16, Value) {
         let object_path = path.trim_end_matches("/status").to_owned();
         let Some(object) = self.get(&object_path) else {
             return (404, not_found(path));
         };
         let target = match (path.ends_with("/status"), path.starts_with(VOLUMES)) {
-            (true, _) => Target::AttachmentStatus("".into()),
-            (false, true) => Target::Volume("".into()),
-            (false, false) => Target::Attachment("".into()),
+            (true, _) => WriteTarget::AttachmentStatus("".into()),
+            (false, true) => WriteTarget::Volume("".into()),
+            (false, false) => WriteTarget::Attachment("".into()),
         };
-        let status = matches!(target, Target::AttachmentStatus(_));
+        let status = matches!(target, WriteTarget::AttachmentStatus(_));
         let mut out_of_order = self.out_of_order.lock();
         if status && *out_of_order > 0 {
             *out_of_order -= 1;
@@ -141,7 +141,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, request: Request) -> Resp
         answer
     } else {
         let json_patch = request.headers()[header::CONTENT_TYPE] == "application/json-patch+json";
-        let form = if json_patch { Form::Json } else { Form::Merge };
+        let form = if json_patch { PatchType::Json } else { PatchType::Merge };
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
         if path.starts_with(VOLUMES) {

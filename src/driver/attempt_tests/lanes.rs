@@ -12,15 +12,15 @@ const DELETED: &str = "2026-01-01T00:00:00Z";
 const DETACH_DEADLINE: &str = "5s";
 
 /// A stage on which one call of each kind may be in flight.
-async fn narrow(api: Api) -> Stage {
-    Stage::with(api, DRIVER, |spec| {
+async fn narrow(api: Api) -> AttemptFixture {
+    AttemptFixture::with(api, DRIVER, |spec| {
         (spec.concurrency.attach, spec.concurrency.detach) = (1, 1);
         spec.timeouts.unpublish = DETACH_DEADLINE.parse().unwrap();
     })
     .await
 }
 
-impl Stage {
+impl AttemptFixture {
     /// Begins a detach of `name` from the node with the id `id`, which hangs until its deadline.
     async fn hanging_detach(&self, name: &str, id: &str) {
         self.driver
@@ -38,7 +38,7 @@ impl Stage {
     }
 
     async fn attaches(&self, name: &str) {
-        self.api.until(|api| Stage::is_attached(api, name)).await;
+        self.api.until(|api| AttemptFixture::is_attached(api, name)).await;
     }
 
     fn nodes(&self, count: usize) {
@@ -135,7 +135,7 @@ async fn who_waits_for_another_call_fills_no_lane() {
     stage.api.until(claimed).await;
     stage.attachment("va1", "n1", &json!({}));
     stage.attaches("va1").await;
-    assert!(!Stage::is_attached(&stage.api, "va0"));
+    assert!(!AttemptFixture::is_attached(&stage.api, "va0"));
     assert_eq!(stage.calls(Call::ControllerPublishVolume), 1, "that of va1");
     stage.attaches("va0").await;
     assert_eq!(stage.peak(Call::ControllerUnpublishVolume), 1);
@@ -145,7 +145,7 @@ async fn who_waits_for_another_call_fills_no_lane() {
 #[tokio::test]
 async fn an_attempt_without_a_call_costs_no_call() {
     const COUNT: usize = 60;
-    let stage = Stage::with(Api::default(), DRIVER, |spec| spec.concurrency.calls_per_second = 1).await;
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.concurrency.calls_per_second = 1).await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     for number in 0..COUNT {
         stage.attachment(&format!("va{number}"), "nowhere", &json!({}));
@@ -182,7 +182,7 @@ async fn without_calls_there_is_no_rate_of_calls() {
 /// The limit of requests holds the attaches back until it is raised, and never the end of the driver.
 #[tokio::test]
 async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
-    let stage = Stage::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 1).await;
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.kubernetes_api.qps = 1).await;
     let mut spec = AttacherConfigSpec::new("unix:///csi.sock");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.nodes(40);
@@ -205,7 +205,7 @@ async fn requests_wait_for_the_limit_of_the_driver_but_not_at_its_end() {
         }
     };
     tokio::time::timeout(LIMIT, all_run).await.expect("in time");
-    let Stage { engine, api, .. } = stage;
+    let AttemptFixture { engine, api, .. } = stage;
     tokio::time::timeout(LIMIT, engine.drain()).await.expect("in time");
     assert_eq!(api.patches.lock().len(), 80, "everything that ran is on record");
 }

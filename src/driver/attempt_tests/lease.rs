@@ -5,16 +5,16 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::*;
-use crate::lease::{Clock, Timing};
-use crate::mock::{Outcome, Rule};
-use crate::store::{AttacherKey, Cause};
+use crate::cache::{AttacherKey, EnqueueCause};
+use crate::lease::{Clock, LeaseTimings};
+use crate::mock::{CallResult, Rule};
 
 /// A stage in a term of 10 s until the renew deadline and 15 s in all, which nobody renews. The clock is shifted by hand, and
 /// no test takes that long.
-async fn led() -> (Stage, Clock, Term) {
+async fn led() -> (AttemptFixture, Clock, Term) {
     let clock = Clock::of_test();
-    let term = Term::new(clock.clone(), Timing::default(), clock.now());
-    let stage = Stage::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
+    let term = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let stage = AttemptFixture::in_term(Some(term.clone()), Arc::default(), DRIVER, Tracer::disabled(), |spec| {
         spec.backoff.initial = "1h".parse().unwrap();
         spec.backoff.max = "1h".parse().unwrap();
     });
@@ -29,7 +29,7 @@ fn claimed_and_deleted() -> Value {
     })
 }
 
-impl Stage {
+impl AttemptFixture {
     /// Waits until the attachment rests for as long as one whose Lease was lost, and not for its backoff.
     async fn rests_without_the_lease(&self, name: &str) {
         let key = AttacherKey::Attachment(name.into());
@@ -63,7 +63,7 @@ async fn what_is_due_after_a_standstill_calls_and_writes_nothing() {
     assert_eq!(noted, [("va0/status".to_owned(), 200)], "why it failed");
 
     clock.boot_jumps(Duration::from_secs(10));
-    stage.engine.queue().wake_all(Cause::Retry.into());
+    stage.engine.queue().wake_all(EnqueueCause::Retry.into());
     stage.rests_without_the_lease("va0").await;
     // What comes to it by a watch changes nothing.
     stage.attachment("va1", "n1", &json!({}));
@@ -100,9 +100,43 @@ async fn a_call_that_is_cut_off_is_told_to_nobody() {
     term.end();
     stage.rests_without_the_lease("va0").await;
     let ended = |outcome| move |call: &crate::mock::CallRecord| call.outcome == outcome;
-    let cancelled = stage.driver.wait_for_call(ended(Outcome::Cancelled));
+    let cancelled = stage.driver.wait_for_call(ended(CallResult::Cancelled));
     tokio::time::timeout(LIMIT, cancelled).await.expect("in time");
     assert_eq!(stage.patches(), [("va0".to_owned(), 200)], "the claim and nothing else");
+}
+
+/// Nothing names a volume whose attachment vanished, and another engine of this process may be the only one that knows of it.
+#[tokio::test]
+async fn what_vanished_before_the_lease_was_lost_is_taken_back_in_the_next_term() {
+    let (stage, clock, term) = led().await;
+    stage.driver.script(
+        Rule::on(Call::ControllerPublishVolume)
+            .times(1)
+            .delay(Duration::from_secs(1)),
+    );
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.attachment("va0", "n0", &json!({}));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.expect("in time");
+    // The API server can lose our finalizer, when it is added while the object is being deleted.
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    stage
+        .store
+        .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+    clock.boot_jumps(Duration::from_secs(10));
+    assert!(term.may_run() && !term.may_start());
+
+    let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+    let stage = stage.in_another_term(Some(next)).await;
+    assert_eq!(stage.driver.published().len(), 1, "not taken back without the Lease");
+    let taken_back = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, taken_back).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 1);
 }
 
 /// A volume is not released either.

@@ -9,16 +9,16 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::controller_calls::ControllerCalls;
 use super::*;
-use crate::admin::Health;
 use crate::api::PublishSecretsSpec;
 use crate::api_server::not_found;
+use crate::apiserver::SecretData;
+use crate::cache::follow_from_list;
 use crate::csi::CallError;
-use crate::decide::{Place, PublishRequest};
-use crate::driver::calls::Calls;
-use crate::kubernetes::SecretData;
+use crate::decide::{PublishRequest, VolumeOnNode};
+use crate::health::Health;
 use crate::objects::StringMap;
-use crate::store::follow_from_list;
 use crate::telemetry::Span;
 
 type Watched = watcher::Result<Event<VolumeAttachmentWire>>;
@@ -36,7 +36,7 @@ impl Recorder {
     }
 }
 
-impl Calls for Recorder {
+impl ControllerCalls for Recorder {
     fn publish<'a>(
         &'a self,
         _plan: &'a PublishRequest<'_>,
@@ -50,7 +50,7 @@ impl Calls for Recorder {
 
     fn unpublish<'a>(
         &'a self,
-        _place: Place<'a>,
+        _place: VolumeOnNode<'a>,
         secrets: Option<&'a SecretData>,
         _deadline: Duration,
         _parent: &'a Span,
@@ -83,7 +83,7 @@ struct Scene {
     store: Store,
     engine: Engine,
     settings: watch::Sender<Arc<DriverConfig>>,
-    status: watch::Receiver<DriverStatus>,
+    status: watch::Receiver<DriverState>,
     watch: mpsc::UnboundedSender<Watched>,
     _watch: AbortOnDropHandle<()>,
 }
@@ -97,13 +97,14 @@ impl Scene {
             .map_request(|request: http::Request<kube::client::Body>| request.map(axum::body::Body::new))
             .service(router);
         let metrics = Metrics::default();
-        let context = Context {
+        let context = SharedContext {
             store: Store::default(),
-            events: Events::disabled(),
+            events: EventRecorder::disabled(),
             requests: Requests::new(kube::Client::new(service, "default"), "model", LIMIT, metrics.clone()),
             metrics,
             tracer: Tracer::disabled(),
             logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
         };
         let mut spec = AttacherConfigSpec::new("unix:///model");
         edit(&mut spec);
@@ -113,10 +114,17 @@ impl Scene {
             ..Capabilities::default()
         };
         let facts = DriverFacts::new(DRIVER, able);
-        let (status, told) = watch::channel(DriverStatus::new());
+        let (status, told) = watch::channel(DriverState::new());
         let (store, driver) = (context.store.clone(), Arc::new(Recorder::default()));
         let calls: FencedClient = FencedClient::new(driver.clone(), None);
-        let engine = Engine::start(context, seen, "config".into(), facts, calls, Publisher::new(status));
+        let engine = Engine::start(
+            context,
+            seen,
+            "config".into(),
+            facts,
+            calls,
+            DriverStateSender::new(status),
+        );
         let Ok(engine) = engine else { panic!("conflict") };
         let (events, receiver) = mpsc::unbounded_channel::<Watched>();
         let mut receiver = Some(receiver);

@@ -17,7 +17,7 @@ const UNPUBLISH: Call = Call::ControllerUnpublishVolume;
 const OWN: &str = "attacher.csi.dev/traceparent";
 const SHARED: &str = "tracing.k8s.io/traceparent";
 
-impl Stage {
+impl AttemptFixture {
     /// With an API server that others may use too, and traces.
     async fn telling(
         api: Arc<Api>,
@@ -81,13 +81,13 @@ impl Told {
 }
 
 /// A stage that tells, with failures that are tried again at once and other settings.
-async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
+async fn stage(told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
     joined(Arc::default(), told, edit).await
 }
 
 /// The same, over the objects of another one: as another replica sees them, or the next process.
-async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
-    let stage = Stage::telling(api, DRIVER, told.tracer.clone(), |spec| {
+async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
+    let stage = AttemptFixture::telling(api, DRIVER, told.tracer.clone(), |spec| {
         spec.backoff.initial = "1ms".parse().unwrap();
         spec.backoff.max = "2ms".parse().unwrap();
         edit(spec);
@@ -97,7 +97,7 @@ async fn joined(api: Arc<Api>, told: &Told, edit: impl FnOnce(&mut AttacherConfi
     stage
 }
 
-impl Stage {
+impl AttemptFixture {
     /// Shows the cache what the API server has.
     fn watch(&self) {
         let objects: Vec<(String, Value)> = self.api.objects.lock().clone().into_iter().collect();

@@ -5,15 +5,15 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
-use crate::admin::Health;
+use crate::cache::follow_from_list;
+use crate::health::Health;
 use crate::mock::{CallRecord, Rule};
-use crate::store::follow_from_list;
 
 const DELETED: &str = "2026-01-01T00:00:00Z";
 const PAGE: &str = "404 page not found\n";
 
-async fn stage() -> Stage {
-    let stage = Stage::with(Api::default(), DRIVER, |spec| {
+async fn stage() -> AttemptFixture {
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
         spec.backoff.initial = "50ms".parse().unwrap();
         spec.backoff.max = "200ms".parse().unwrap();
     })
@@ -37,7 +37,7 @@ async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 404, PAGE);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(
         stage.calls(Call::ControllerPublishVolume),
         1,
@@ -59,7 +59,7 @@ async fn an_untrue_404_that_stays_for_a_while_takes_nothing_back() {
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 404, PAGE);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
@@ -84,7 +84,7 @@ async fn untrue_404s_on_the_way_to_the_call_do_not_hide_the_objects() {
     stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
     stage.volume(&json!({}));
     stage.attachment("va0", "n0", &json!({}));
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     let volume = stage.api.get(&format!("{VOLUMES}pv1")).unwrap();
     assert_eq!(volume["metadata"]["finalizers"], json!([FINALIZER]));
     for (path, body, _) in stage.api.patches.lock().iter() {
@@ -119,7 +119,7 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
         stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 200, &body);
         // Claimed before, so that no write of this attempt makes it run again.
         stage.attachment("va0", "n0", &claimed(false));
-        stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+        stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
         assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0, "{what}");
         let known = stage.store.attachment("va0").unwrap().attachment;
         assert_eq!(&*known.uid, "va0-uid", "{what}");
@@ -127,7 +127,7 @@ async fn an_answer_that_does_not_show_the_write_is_none() {
 }
 
 /// Takes the object away as if somebody had removed all its finalizers, while its volume is being published.
-async fn vanish(stage: &Stage) {
+async fn vanish(stage: &AttemptFixture) {
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage
         .driver
@@ -139,9 +139,9 @@ async fn vanish(stage: &Stage) {
     tokio::time::timeout(LIMIT, called).await.unwrap();
 }
 
-fn gone(stage: &Stage) {
-    let target = Target::Attachment("va0".into());
-    stage.store.bury(&target, "va0-uid");
+fn gone(stage: &AttemptFixture) {
+    let target = WriteTarget::Attachment("va0".into());
+    stage.store.mark_deleted(&target, "va0-uid");
 }
 
 fn reads_of_attachment(api: &Api) -> usize {
@@ -167,8 +167,8 @@ async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
 
 /// A stage on which the Publish of a volume for one node takes a second, as its attachment va0 vanishes and va1 wants the
 /// volume at another node.
-async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
-    let stage = Stage::with(Api::default(), DRIVER, edit).await;
+async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> AttemptFixture {
+    let stage = AttemptFixture::with(Api::default(), DRIVER, edit).await;
     for (node, id) in [("n0", "id0"), ("n1", "id1")] {
         stage.store.apply_node(CsiNode::new(node, &[(DRIVER, id)]));
     }
@@ -193,7 +193,7 @@ async fn wanted_elsewhere(edit: impl FnOnce(&mut AttacherConfigSpec)) -> Stage {
 }
 
 /// The calls about volumes with their nodes, as they arrived.
-fn moves(stage: &Stage) -> Vec<(Call, String)> {
+fn moves(stage: &AttemptFixture) -> Vec<(Call, String)> {
     let calls = stage.driver.calls();
     let moving = [Call::ControllerPublishVolume, Call::ControllerUnpublishVolume];
     let moves = calls.into_iter().filter(|call| moving.contains(&call.method));
@@ -204,7 +204,7 @@ fn moves(stage: &Stage) -> Vec<(Call, String)> {
 #[tokio::test]
 async fn a_volume_for_one_node_waits_until_it_was_taken_back_from_another() {
     let stage = wanted_elsewhere(|_| {}).await;
-    stage.api.until(|api| Stage::is_attached(api, "va1")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va1")).await;
     let (publish, unpublish) = (Call::ControllerPublishVolume, Call::ControllerUnpublishVolume);
     let expected = [(publish, "id0"), (unpublish, "id0"), (publish, "id1")];
     assert_eq!(moves(&stage), expected.map(|(call, node)| (call, node.to_owned())));
@@ -265,7 +265,7 @@ async fn what_is_not_claimed_any_more_is_taken_back() {
         .driver
         .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
     tokio::time::timeout(LIMIT, taken_back).await.unwrap();
-    stage.api.until(|api| Stage::is_attached(api, "va0")).await;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
     assert_eq!(stage.driver.published().len(), 1);
 }
 
@@ -284,7 +284,7 @@ async fn what_a_live_read_shows_is_not_taken_back() {
 /// The watch tells the end of a volume while it is read, because the cache did not know it.
 #[tokio::test]
 async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
-    let stage = Stage::with(
+    let stage = AttemptFixture::with(
         Api {
             reads_together: Some(Barrier::new(2)),
             ..Api::default()
@@ -326,7 +326,7 @@ async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
         let object = api.get(&format!("{ATTACHMENTS}va0"));
         object.is_some_and(|object| !object["status"]["attachError"].is_null())
     };
-    let attached = |api: &Api| Stage::is_attached(api, "va0");
+    let attached = |api: &Api| AttemptFixture::is_attached(api, "va0");
     stage.api.until(|api| noted(api) || attached(api)).await;
     assert!(stage.store.volume("pv1").is_none(), "a phantom");
     assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);

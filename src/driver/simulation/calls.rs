@@ -6,37 +6,40 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tonic::Code;
 
+use super::super::controller_calls::ControllerCalls;
 use super::backend::{Call, OpenCall, Pair};
 use super::check;
 use super::mutants::{Flaw, has_flaw};
 use super::process::Process;
 use super::scenario::Busy;
 use super::world::{Owner, State, World};
-use crate::csi::{CallError, ListedVolume, VolumePage};
-use crate::decide::{Place, PublishRequest};
-use crate::driver::calls::Calls;
-use crate::kubernetes::SecretData;
+use crate::apiserver::SecretData;
+use crate::cache::Store;
+use crate::csi::{CallError, VolumePage, VolumeWithNodes};
+use crate::decide::{PublishRequest, VolumeOnNode};
 use crate::objects::StringMap;
-use crate::store::Store;
 use crate::telemetry::Span;
 
 /// Volumes of a page of ListVolumes.
 const PAGE: usize = 1;
 
 /// A driver in the eyes of one process.
+#[derive(Clone)]
 pub struct ModelDriver {
     pub world: World,
     pub process: Process,
     pub store: Store,
     /// Its index.
     pub driver: usize,
+    /// The place of the Lease under which it is called.
+    pub place: usize,
     /// Calls that a wrong operator leaves out.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
 }
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CallFate {
     Fine(Duration),
     /// Nothing is done, and this is answered.
     Fails(Code),
@@ -57,20 +60,20 @@ const UNCERTAIN: [Code; 5] = [
     Code::Aborted,
 ];
 
-fn fate(state: &mut State) -> Fate {
+fn fate(state: &mut State) -> CallFate {
     let percent = state.scenario.call_faults;
     let quick = state.millis(1..=400);
     if !state.fault(percent) {
         let slow = state.rng.u8(0..6) == 0;
-        return Fate::Fine(if slow { quick * 10 } else { quick });
+        return CallFate::Fine(if slow { quick * 10 } else { quick });
     }
     let late = [None, Some(quick), Some(state.millis(1..=15_000))];
     let late = late[state.rng.usize(0..3)];
     match state.rng.u8(0..10) {
-        0..=3 => Fate::Fails(Code::from_i32(state.rng.i32(1..=16))),
-        4..=5 => Fate::DoneButFails(state.rng.choice(UNCERTAIN).unwrap_or(Code::Aborted)),
-        6..=7 => Fate::Lost(late),
-        _ => Fate::Silent(late),
+        0..=3 => CallFate::Fails(Code::from_i32(state.rng.i32(1..=16))),
+        4..=5 => CallFate::DoneButFails(state.rng.choice(UNCERTAIN).unwrap_or(Code::Aborted)),
+        6..=7 => CallFate::Lost(late),
+        _ => CallFate::Silent(late),
     }
 }
 
@@ -89,12 +92,12 @@ impl ModelDriver {
             state.calls += 1;
             state.step();
             let fate = fate(state);
-            let fine = matches!(fate, Fate::Fine(_));
+            let fine = matches!(fate, CallFate::Fine(_));
             state.journal.note(self.process.name(), || {
                 let end = if fine { String::new() } else { format!(" [{fate:?}]") };
                 format!("calls {call:?} of {pair}{end}")
             });
-            let owners = check::called(state, &self.store, self.process.number(), call, &pair);
+            let owners = check::called(state, self, call, &pair);
             (fate, owners, state.capable[pair.driver])
         });
         let open = Open {
@@ -139,7 +142,7 @@ impl ModelDriver {
             let volumes = handles.iter().skip(first).take(PAGE).map(|handle| {
                 let places = state.backend.published.keys();
                 let here = places.filter(|pair| pair.driver == self.driver && pair.volume == *handle);
-                ListedVolume {
+                VolumeWithNodes {
                     handle: (*handle).to_owned(),
                     nodes: Some(here.map(|pair| pair.node.clone()).collect()),
                 }
@@ -167,27 +170,33 @@ impl ModelDriver {
         Ok(page)
     }
 
-    async fn exchange(&self, call: Call, pair: &Pair, fate: Fate, owners: BTreeSet<Owner>) -> Result<(), (Code, bool)> {
+    async fn exchange(
+        &self,
+        call: Call,
+        pair: &Pair,
+        fate: CallFate,
+        owners: BTreeSet<Owner>,
+    ) -> Result<(), (Code, bool)> {
         let at = match fate {
-            Fate::Fine(at) => Some(at),
-            Fate::DoneButFails(_) => Some(Duration::from_millis(20)),
-            Fate::Lost(at) | Fate::Silent(at) => at,
-            Fate::Fails(code) => {
+            CallFate::Fine(at) => Some(at),
+            CallFate::DoneButFails(_) => Some(Duration::from_millis(20)),
+            CallFate::Lost(at) | CallFate::Silent(at) => at,
+            CallFate::Fails(code) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return Err((code, false));
             }
         };
         let Some(at) = at else {
             return match fate {
-                Fate::Lost(_) => lost().await,
+                CallFate::Lost(_) => lost().await,
                 _ => std::future::pending().await,
             };
         };
         let result = self.accept(call, pair, at, owners).await?;
         match fate {
-            Fate::Lost(_) => lost().await,
-            Fate::Silent(_) => std::future::pending().await,
-            Fate::DoneButFails(code) => {
+            CallFate::Lost(_) => lost().await,
+            CallFate::Silent(_) => std::future::pending().await,
+            CallFate::DoneButFails(code) => {
                 let result = result.await;
                 // A driver that found that it cannot do it says so.
                 Err(result
@@ -280,7 +289,7 @@ impl Drop for Open<'_> {
     }
 }
 
-impl Calls for ModelDriver {
+impl ControllerCalls for ModelDriver {
     fn publish<'a>(
         &'a self,
         plan: &'a PublishRequest<'_>,
@@ -306,7 +315,7 @@ impl Calls for ModelDriver {
 
     fn unpublish<'a>(
         &'a self,
-        place: Place<'a>,
+        place: VolumeOnNode<'a>,
         secrets: Option<&'a SecretData>,
         deadline: Duration,
         _parent: &'a Span,

@@ -1,7 +1,7 @@
 //! Many histories on all cores, and what is left of one that failed.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,36 +25,46 @@ pub struct Summary {
     pub requests: usize,
     pub calls: usize,
     pub took: Duration,
-    /// The first seed that failed.
-    pub failed: Option<(u64, Violation)>,
+    /// What was violated, by the seeds of the histories.
+    pub violations: BTreeMap<u64, Violation>,
 }
 
-/// Runs histories in this kind of world until one fails, by one of these invariants if some are named. Which one is found does
-/// not depend on the number of cores.
-pub fn search(seeds: Range<u64>, kind: KindOfWorld, mutant: Mutant, wanted: Option<&[&str]>) -> Summary {
+/// What histories are played for.
+#[derive(Clone, Copy, Default)]
+pub struct Sought<'a> {
+    pub kind: KindOfWorld,
+    pub mutant: Mutant,
+    /// Violations of other invariants than these do not count, if some are named.
+    pub invariants: Option<&'a [&'a str]>,
+    /// Goes on after a violation.
+    pub all: bool,
+}
+
+/// Plays histories until one violates something, or all of them. Which violation comes first does not depend on the number of
+/// cores.
+pub fn search(seeds: Range<u64>, sought: Sought<'_>) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);
     let summary = Mutex::new(Summary::default());
+    let play = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut outcome = run(&sought.kind.of(seed), sought.mutant, false);
+            outcome.violation.take_if(|found| !sought.counts(found));
+            if outcome.violation.is_some() && !sought.all {
+                end.fetch_min(seed, Ordering::Relaxed);
+            }
+            summary.lock().add(seed, outcome);
+        }
+    };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let mut outcome = run(&kind.of(seed), mutant, false);
-                    outcome
-                        .violation
-                        .take_if(|found| wanted.is_some_and(|wanted| !wanted.contains(&found.invariant)));
-                    if outcome.violation.is_some() {
-                        end.fetch_min(seed, Ordering::Relaxed);
-                    }
-                    summary.lock().add(seed, outcome);
-                }
-            });
+            scope.spawn(play);
         }
     });
     let mut summary = summary.into_inner();
@@ -62,28 +72,10 @@ pub fn search(seeds: Range<u64>, kind: KindOfWorld, mutant: Mutant, wanted: Opti
     summary
 }
 
-/// The seeds of the histories that violate something, and what.
-pub fn survey(seeds: Range<u64>, mutant: Mutant) -> BTreeMap<u64, Violation> {
-    let next = AtomicU64::new(seeds.start);
-    let found = Mutex::new(BTreeMap::new());
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    let outcome = run(&Scenario::of(seed), mutant, false);
-                    if let Some(violation) = outcome.violation {
-                        found.lock().insert(seed, violation);
-                    }
-                }
-            });
-        }
-    });
-    found.into_inner()
+impl Sought<'_> {
+    fn counts(&self, found: &Violation) -> bool {
+        self.invariants.is_none_or(|wanted| wanted.contains(&found.invariant))
+    }
 }
 
 impl Summary {
@@ -92,11 +84,22 @@ impl Summary {
         self.faults += outcome.faults;
         self.requests += outcome.requests;
         self.calls += outcome.calls;
-        if let Some(violation) = outcome.violation
-            && self.failed.as_ref().is_none_or(|(known, _)| seed < *known)
-        {
-            self.failed = Some((seed, violation));
-        }
+        self.violations
+            .extend(outcome.violation.map(|violation| (seed, violation)));
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} histories in {:.1} s: {} requests, {} calls, {} faults",
+            self.histories,
+            self.took.as_secs_f64(),
+            self.requests,
+            self.calls,
+            self.faults
+        )
     }
 }
 

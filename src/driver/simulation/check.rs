@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::backend::{Call, OpenCall, Pair};
+use super::calls::ModelDriver;
 use super::cluster::{Kind, is_deleting, text};
 use super::invariants::{
     ALLOWED_SECRET, CLAIMED_FIRST, NOT_FOR_A_GAP, NOT_UNDER_A_LIVE_ONE, ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE,
@@ -17,8 +18,8 @@ use super::objects::{claim_of, context_of, disk_handle, is_former, is_protected,
 use super::scenario::{Disk, Secret};
 use super::secrets;
 use super::world::{Owner, State};
+use crate::cache::Store;
 use crate::decide::PublishRequest;
-use crate::store::Store;
 
 /// What a request to a driver carries: the Secret of its volume, and what the PersistentVolume says.
 pub fn contents(
@@ -68,17 +69,18 @@ pub fn contents(
 }
 
 /// A call of a process begins; who it is made for.
-pub fn called(state: &mut State, store: &Store, process: usize, call: Call, pair: &Pair) -> BTreeSet<Owner> {
+pub fn called(state: &mut State, driver: &ModelDriver, call: Call, pair: &Pair) -> BTreeSet<Owner> {
+    let (process, place, store) = (driver.process.number(), driver.place, &driver.store);
     let occupied = |open: &&OpenCall| open.pair == *pair && (open.process == process || !open.left);
     if let Some(other) = state.backend.open.iter().find(occupied) {
         let detail = format!("{call:?} of {pair}, beside one of operator{}", other.process);
         state.journal.violated(ONE_AT_A_TIME, || detail);
     }
     if state.scenario.lease.is_some() {
-        if !state.terms.allow(process, pair.driver) {
+        if !state.terms.allow(process, place, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}");
             state.journal.violated(ONLY_WITH_THE_LEASE, detail);
-        } else if let Some(place) = state.terms.called(process, pair.driver) {
+        } else if let Some(place) = state.terms.called(process, place, pair.driver) {
             let detail = || format!("{call:?} of {pair} by operator{process}, while another has {place}");
             state.journal.violated(ONE_PLACE_OF_THE_LEASE, detail);
         }

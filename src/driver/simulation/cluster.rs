@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::api_server::{self, apply, is_gone};
 use crate::decide::Write;
-use crate::decide::patch::{Form, Target};
+use crate::decide::patch::{PatchType, WriteTarget};
 
 /// What a restore with greater revisions adds.
 const BUMP: u64 = 1_000_000;
@@ -142,13 +142,13 @@ impl Cluster {
     /// Carries out a write of an attacher: the HTTP status, the body, and what changed.
     pub fn write(&mut self, write: &Write) -> (u16, Value, Option<Written>) {
         let (kind, name) = match &write.target {
-            Target::Volume(name) => (Kind::Volume, name),
-            Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
+            WriteTarget::Volume(name) => (Kind::Volume, name),
+            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => (Kind::Attachment, name),
         };
         let Some(before) = self.get(kind, name).cloned() else {
             return (404, not_found(kind, name), None);
         };
-        let refused = if write.form == Form::Json { 422 } else { 409 };
+        let refused = if write.form == PatchType::Json { 422 } else { 409 };
         match apply(&before, write) {
             Err(error) => (refused, status(refused, kind, name, &error), None),
             Ok(patched) if patched == *before => (200, patched, None),

@@ -6,14 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::super::connect::handshake::Handshake;
+use super::super::connect::{ConnectFailure, ConnectedDriver, Connector};
+use super::super::state::DriverStateSender;
 use super::calls::ModelDriver;
 use super::scenario::DRIVERS;
 use crate::api::validated::Endpoint;
-use crate::csi::{CapabilityReport, Connection, CsiClient, PluginInfo};
+use crate::csi::{CapabilityReport, CsiClient, DriverConnection, PluginInfo};
 use crate::decide::Capabilities;
-use crate::driver::access::{Connector, Reached, Unreached};
-use crate::driver::handshake::Handshake;
-use crate::driver::status::Publisher;
 use crate::telemetry::Metrics;
 
 /// The way of one process to one driver.
@@ -24,10 +24,24 @@ pub struct ModelConnector {
     pub link: Arc<Mutex<Link>>,
 }
 
+impl ModelConnector {
+    /// The same, for calls under this place of the Lease.
+    pub fn under(&self, place: usize) -> Self {
+        let driver = ModelDriver {
+            place,
+            ..ModelDriver::clone(&self.driver)
+        };
+        Self {
+            driver: Arc::new(driver),
+            ..self.clone()
+        }
+    }
+}
+
 /// The connection that stands, and until when there is none.
 #[derive(Default)]
 pub struct Link {
-    connection: Option<Connection>,
+    connection: Option<DriverConnection>,
     down: Option<Instant>,
 }
 
@@ -42,7 +56,7 @@ impl Link {
 }
 
 impl Connector for ModelConnector {
-    async fn reach(&self) -> Result<Reached, Unreached> {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
         sleep(Duration::from_millis(1)).await;
         let down = self.link.lock().down;
         if let Some(until) = down {
@@ -63,7 +77,7 @@ impl Connector for ModelConnector {
         let Ok(endpoint) = "unix:///model".parse::<Endpoint>() else {
             return std::future::pending().await;
         };
-        let connection = Connection::new(&endpoint);
+        let connection = DriverConnection::new(&endpoint);
         self.link.lock().connection = Some(connection.clone());
         let plugin = PluginInfo {
             name: DRIVERS[index].to_owned(),
@@ -73,7 +87,7 @@ impl Connector for ModelConnector {
             bits,
             names: Vec::new(),
         };
-        Ok(Reached {
+        Ok(ConnectedDriver {
             client: CsiClient::new(connection, self.metrics.clone()),
             calls: self.driver.clone(),
             handshake: Handshake { plugin, capabilities },
@@ -81,11 +95,11 @@ impl Connector for ModelConnector {
         })
     }
 
-    async fn changed(&self, _since: &Unreached) {
+    async fn changed(&self, _since: &ConnectFailure) {
         std::future::pending().await
     }
 
-    async fn renewed(&self, _current: &Reached, _publisher: &Publisher) -> Reached {
+    async fn renewed(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> ConnectedDriver {
         std::future::pending().await
     }
 }

@@ -60,25 +60,27 @@ impl Terms {
         (!term.is_over()).then_some(term.process)
     }
 
-    /// Whether a process may call a driver now: it holds a Lease, or somebody has deleted the one that it holds.
-    pub fn allow(&self, process: usize, driver: usize) -> bool {
-        let mut places = (0..2).filter_map(|place| self.terms.get(&key(place, driver)));
-        places.any(|terms| terms.iter().any(|term| term.process == process && !term.is_over()))
+    /// Whether a process may call a driver under this place now: it holds the Lease, or somebody has deleted the one that it
+    /// holds.
+    pub fn allow(&self, process: usize, place: usize, driver: usize) -> bool {
+        let terms = self.terms.get(&key(place, driver));
+        terms.is_some_and(|terms| terms.iter().any(|term| term.process == process && !term.is_over()))
     }
 
-    /// A process calls a driver; a Lease under which another one has called it and may still do so. Who only holds a Lease may
-    /// be about to find that it is not where it should be, or that another may not know yet that it was deleted.
-    pub fn called(&mut self, process: usize, driver: usize) -> Option<String> {
+    /// A process calls a driver under this place; a Lease under which another one has called it and may still do so. Who only
+    /// holds a Lease may be about to find that it is not where it should be, or that another may not know yet that it was
+    /// deleted; and who has made one may have left it to run out, without a call under it.
+    pub fn called(&mut self, process: usize, place: usize, driver: usize) -> Option<String> {
+        let here = key(place, driver);
         let mut elsewhere = None;
-        for place in 0..2 {
-            let key = key(place, driver);
+        for key in (0..2).map(|place| key(place, driver)) {
             let Some(terms) = self.terms.get_mut(&key) else {
                 continue;
             };
             terms.retain(|term| !term.is_over());
             for term in terms {
                 if term.process == process {
-                    term.worked = true;
+                    term.worked |= key == here;
                 } else if term.worked {
                     elsewhere = Some(key.clone());
                 }
@@ -266,4 +268,81 @@ fn watch(world: World, key: String, query: &str) -> Result<Answer, BoxError> {
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (world, key, next)))
     });
     respond_with(200, StreamBody::new(changes).boxed_unsync())
+}
+
+mod tests {
+    use super::super::scenario::Scenario;
+    use super::*;
+
+    /// Two replicas, and the Leases of one driver at two places.
+    struct Rivals {
+        world: World,
+        replicas: [Process; 2],
+    }
+
+    impl Rivals {
+        fn new() -> Self {
+            let world = World::new(Scenario::of(1), false);
+            let replicas = [Process::new(&world, 0), Process::new(&world, 1)];
+            Self { world, replicas }
+        }
+
+        /// A replica stores that it holds a Lease, or that nobody does.
+        fn stores(&self, replica: usize, place: usize, holds: bool) {
+            let process = &self.replicas[replica];
+            let holder = if holds { process.name() } else { "" };
+            let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15});
+            let lease = json!({"metadata": {}, "spec": spec});
+            self.world
+                .with(|state| store(state, Some(process), &key(place, 0), lease));
+        }
+
+        /// In whose way a call is.
+        fn calls(&self, replica: usize, place: usize) -> Option<String> {
+            self.world.with(|state| {
+                assert!(state.terms.allow(replica, place, 0), "{replica} does not hold {place}");
+                state.terms.called(replica, place, 0)
+            })
+        }
+    }
+
+    /// What seed 51990 showed: who makes a Lease and finds that it is to be elsewhere leaves it to run out.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_a_call_under_it_is_in_nobodys_way() {
+        let rivals = Rivals::new();
+        rivals.stores(0, 0, true);
+        rivals.stores(0, 1, true);
+        assert_eq!(rivals.calls(0, 1), None);
+        rivals.stores(0, 1, false);
+        rivals.stores(1, 1, true);
+        assert_eq!(rivals.calls(1, 1), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_with_a_call_under_it_is_in_the_way_until_it_is_over() {
+        let rivals = Rivals::new();
+        rivals.stores(0, 0, true);
+        assert_eq!(rivals.calls(0, 0), None);
+        // It also holds the other one, without a call under that.
+        rivals.stores(0, 1, true);
+        rivals.stores(0, 1, false);
+        rivals.stores(1, 1, true);
+        assert_eq!(rivals.calls(1, 1), Some(key(0, 0)));
+        tokio::time::advance(Duration::from_secs(14)).await;
+        rivals.stores(1, 1, true);
+        assert_eq!(rivals.calls(1, 1), Some(key(0, 0)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(rivals.calls(1, 1), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_at_another_place_allows_no_call() {
+        let rivals = Rivals::new();
+        rivals.stores(0, 0, true);
+        rivals.world.with(|state| {
+            assert!(state.terms.allow(0, 0, 0));
+            assert!(!state.terms.allow(0, 1, 0));
+            assert!(!state.terms.allow(1, 0, 0));
+        });
+    }
 }

@@ -41,7 +41,9 @@ pub(super) use mutants::mutant_rules;
 pub use mutants::{Flaw, has_flaw};
 pub use process::{of_this_process, simulated_time};
 
-use campaign::{search, story};
+use std::ops::Range;
+
+use campaign::{Sought, search, story};
 use history::run;
 use mutants::Mutant;
 use regressions::Regression;
@@ -121,23 +123,23 @@ fn no_fresh_history_violates_anything() {
 }
 
 fn violates_nothing(start: u64, kind: KindOfWorld) {
-    let count = number("SIMULATION_HISTORIES", 1_000);
-    let count = match kind {
-        KindOfWorld::Any => count,
-        KindOfWorld::LateSuccessors => count.div_ceil(20),
+    let sought = Sought {
+        kind,
+        ..Sought::default()
     };
-    let summary = search(start..start + count, kind, Mutant::default(), None);
-    print!("{kind:?}, from seed {start} on: ");
-    println!(
-        "{} histories in {:.1} s: {} requests, {} calls, {} faults",
-        summary.histories,
-        summary.took.as_secs_f64(),
-        summary.requests,
-        summary.calls,
-        summary.faults
-    );
-    if let Some((seed, _)) = summary.failed {
-        panic!("{}", story(&kind.of(seed), Mutant::default()));
+    let summary = search(seeds(start, kind), sought);
+    println!("{kind:?}, from seed {start} on: {summary}");
+    if let Some(seed) = summary.violations.keys().next() {
+        panic!("{}", story(&kind.of(*seed), Mutant::default()));
+    }
+}
+
+/// Those that are played in such a world, from this one on.
+fn seeds(start: u64, kind: KindOfWorld) -> Range<u64> {
+    let count = number("SIMULATION_HISTORIES", 1_000);
+    match kind {
+        KindOfWorld::Any => start..start + count,
+        KindOfWorld::LateSuccessors => start..start + count.div_ceil(20),
     }
 }
 
@@ -169,9 +171,18 @@ fn survey() {
         "" => Mutant::default(),
         _ => wrong.next().expect("SIMULATION_MUTANT is in no description").mutant,
     };
-    let found = campaign::survey(start..start + number("SIMULATION_HISTORIES", 1_000), mutant);
-    for (seed, violation) in found {
-        println!("{seed:>9}: {violation}");
+    for kind in [KindOfWorld::Any, KindOfWorld::LateSuccessors] {
+        let sought = Sought {
+            kind,
+            mutant,
+            all: true,
+            ..Sought::default()
+        };
+        let summary = search(seeds(start, kind), sought);
+        println!("{kind:?}, from seed {start} on: {summary}");
+        for (seed, violation) in summary.violations {
+            println!("{seed:>9}: {violation}");
+        }
     }
 }
 
@@ -183,8 +194,14 @@ fn every_mutant_is_caught() {
     let mut missed = Vec::new();
     println!("{:<58} | {:>9} | violated", "mutant", "histories");
     for wrong in mutants::all() {
-        let summary = search(1..1 + wrong.budget, wrong.world, wrong.mutant, Some(wrong.violates));
-        match summary.failed {
+        let sought = Sought {
+            kind: wrong.world,
+            mutant: wrong.mutant,
+            invariants: Some(wrong.violates),
+            all: false,
+        };
+        let mut summary = search(1..1 + wrong.budget, sought);
+        match summary.violations.pop_first() {
             Some((seed, violation)) => println!("{:<58} | {seed:>9} | {}", wrong.what, violation.invariant),
             None => missed.push(wrong.what),
         }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use std::cell::Cell;
 
+use super::super::attempt::decision_fns::DecisionFns;
 use super::backend::{Call, Pair};
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
@@ -20,12 +21,11 @@ use super::wrong_rules::{
     protect_once, release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
+use crate::cache::CacheChange;
 use crate::decide::{Action, Observed, Outcome, Write};
-use crate::driver::rules::Rules;
-use crate::store::Change;
 
 thread_local! {
-    static RULES: Cell<Option<Rules>> = const { Cell::new(None) };
+    static RULES: Cell<Option<DecisionFns>> = const { Cell::new(None) };
     static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
 }
 
@@ -62,16 +62,16 @@ pub fn has_flaw(flaw: Flaw) -> bool {
 }
 
 /// The rules of the operators of this thread, if they are wrong ones.
-pub fn mutant_rules() -> Option<Rules> {
+pub fn mutant_rules() -> Option<DecisionFns> {
     RULES.get()
 }
 
 /// What is wrong with an operator; nothing, by default.
 #[derive(Clone, Copy, Default)]
 pub struct Mutant {
-    pub rules: Option<Rules>,
+    pub rules: Option<DecisionFns>,
     /// Changes that the store takes in without telling anybody.
-    pub deaf: Option<fn(&Change) -> bool>,
+    pub deaf: Option<fn(&CacheChange) -> bool>,
     /// Calls that are not made and count as answered OK.
     pub omits: Option<fn(&State, Call, &Pair) -> bool>,
     /// It retries without a pause.
@@ -191,9 +191,9 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "releases a PersistentVolume that is named",
             Mutant {
-                rules: Some(Rules {
+                rules: Some(DecisionFns {
                     volume: release_named,
-                    ..Rules::default()
+                    ..DecisionFns::default()
                 }),
                 ..Mutant::default()
             },
@@ -202,10 +202,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "writes to whatever has the name now",
             Mutant {
-                rules: Some(Rules {
+                rules: Some(DecisionFns {
                     attachment: nameless,
                     settle: settle_nameless,
-                    ..Rules::default()
+                    ..DecisionFns::default()
                 }),
                 ..Mutant::default()
             },
@@ -225,10 +225,10 @@ fn mistaken() -> Vec<Wrong> {
         wrong(
             "replaces the finalizers by what it knows of them",
             Mutant {
-                rules: Some(Rules {
+                rules: Some(DecisionFns {
                     attachment: replace_when_adding,
                     settle: replace_finalizers,
-                    ..Rules::default()
+                    ..DecisionFns::default()
                 }),
                 ..Mutant::default()
             },
@@ -276,7 +276,7 @@ fn forgetful() -> Vec<Wrong> {
 
 /// Those whose decisions are right.
 fn careless() -> Vec<Wrong> {
-    let deaf = |ignores: fn(&Change) -> bool| Mutant {
+    let deaf = |ignores: fn(&CacheChange) -> bool| Mutant {
         deaf: Some(ignores),
         ..Mutant::default()
     };
@@ -287,17 +287,17 @@ fn careless() -> Vec<Wrong> {
     vec![
         wrong(
             "forgets to look again when a CSINode changes",
-            deaf(|change| matches!(change, Change::Node { .. })),
+            deaf(|change| matches!(change, CacheChange::Node { .. })),
             &[ATTACHES, DETACHED_AND_GONE],
         ),
         wrong(
             "forgets to look again when a PersistentVolume changes",
-            deaf(|change| matches!(change, Change::Volume { .. })),
+            deaf(|change| matches!(change, CacheChange::Volume { .. })),
             &[ATTACHES, VOLUME_GOES],
         ),
         wrong(
             "forgets the PersistentVolume when an attachment goes",
-            deaf(|change| matches!(change, Change::AttachmentGone { .. })),
+            deaf(|change| matches!(change, CacheChange::AttachmentGone { .. })),
             &[VOLUME_GOES, ATTACHES],
         ),
         wrong(
@@ -425,7 +425,7 @@ fn flawed() -> Vec<Wrong> {
 /// It does not look again when an attachment goes.
 pub(super) fn forgets_attachments() -> Mutant {
     Mutant {
-        deaf: Some(|change| matches!(change, Change::AttachmentGone { .. })),
+        deaf: Some(|change| matches!(change, CacheChange::AttachmentGone { .. })),
         ..Mutant::default()
     }
 }
@@ -439,9 +439,9 @@ pub(super) fn with(flaw: Flaw) -> Mutant {
 
 fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mutant {
     Mutant {
-        rules: Some(Rules {
+        rules: Some(DecisionFns {
             settle,
-            ..Rules::default()
+            ..DecisionFns::default()
         }),
         ..Mutant::default()
     }
@@ -449,9 +449,9 @@ fn settling(settle: fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>) -> Mut
 
 pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> Mutant {
     Mutant {
-        rules: Some(Rules {
+        rules: Some(DecisionFns {
             attachment,
-            ..Rules::default()
+            ..DecisionFns::default()
         }),
         ..Mutant::default()
     }

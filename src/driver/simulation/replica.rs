@@ -11,26 +11,27 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::reservation::Reservations;
+use super::super::{DriverState, DriverTask, SharedContext};
 use super::calls::ModelDriver;
 use super::cluster::Kind;
 use super::connector::{Link, ModelConnector};
-use super::leases;
 use super::mutants::{Flaw, Mutant, has_flaw};
 use super::process::Process;
 use super::scenario::{DRIVERS, Scenario};
 use super::watches::watch as feed;
 use super::world::World;
-use super::{secrets, service};
-use crate::admin::Health;
+use super::{leases, secrets, service};
 use crate::api::validated::{PublishSecrets, SecretNames};
 use crate::api::{AttacherConfigSpec, DriverConfig};
-use crate::claims::Claims;
-use crate::driver::{Context, DriverStatus, DriverTask};
-use crate::events::Events;
-use crate::kubernetes::Requests;
-use crate::lease::{Campaign, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Timing};
+use crate::apiserver::Requests;
+use crate::cache::{COMPARED_EVERY, Store, WatchedKind, follow_from_list, from_lists};
+use crate::events::EventRecorder;
+use crate::health::Health;
+use crate::lease::{
+    LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
+};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{COMPARED_EVERY, Reflected, Store, follow_from_list, from_lists};
 use crate::telemetry::{DriverLogs, Metrics, Tracer};
 
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ impl Replica {
         let metrics = METRICS.with(Clone::clone);
         let store = Store::default();
         if let Some(ignores) = mutant.deaf {
-            store.be_deaf(ignores);
+            store.ignore_changes(ignores);
         }
         if mutant.stale {
             store.trust_the_watches();
@@ -90,15 +91,16 @@ impl Replica {
             watched.kind::<CsiNodeWire>(Kind::Node, seed + 2000),
         ];
         let client = service::client(world, &process);
-        let context = Context {
+        let context = SharedContext {
             store: store.clone(),
             requests: Requests::new(client.clone(), "model", REQUEST_DEADLINE, metrics.clone()),
             metrics: metrics.clone(),
-            events: Events::disabled(),
+            events: EventRecorder::disabled(),
             tracer: Tracer::disabled(),
             logs: DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
         };
-        let office = Office {
+        let office = LeaderElections {
             client,
             identity: process.name().to_owned(),
             labels: std::collections::BTreeMap::new(),
@@ -109,18 +111,19 @@ impl Replica {
             seen: SeenPlaces::default(),
         };
         let stop = CancellationToken::new();
-        let claims = Claims::default();
+        let claims = Reservations::default();
         let (count, variant, place) = world.with(|state| (state.scenario.drivers, state.settings, state.place));
         let served = (0..count).map(|driver| {
             let settings = world.with(|state| settings(&state.scenario, &mutant, driver, variant));
             let settings = watch::Sender::new(Arc::new(settings));
-            let place = watch::Sender::new(place);
+            let moves = watch::Sender::new(place);
             let link = Arc::default();
             let model = ModelDriver {
                 world: world.clone(),
                 process: process.clone(),
                 store: store.clone(),
                 driver,
+                place,
                 omits: mutant.omits,
             };
             let parts = Parts {
@@ -136,10 +139,10 @@ impl Replica {
                     link: Arc::clone(&link),
                 },
             };
-            let task = process.run(serve(parts, place.subscribe(), stop.clone()));
+            let task = process.run(serve(parts, moves.subscribe(), stop.clone()));
             Served {
                 settings,
-                place,
+                place: moves,
                 link,
                 task: AbortOnDropHandle::new(tokio::spawn(task)),
             }
@@ -212,25 +215,25 @@ impl Replica {
 /// What a driver's tasks are made of.
 struct Parts {
     world: World,
-    context: Context,
+    context: SharedContext,
     driver: usize,
     settings: watch::Receiver<Arc<DriverConfig>>,
-    claims: Claims,
-    office: Office,
+    claims: Reservations,
+    office: LeaderElections,
     connector: ModelConnector,
 }
 
 impl Parts {
-    fn campaign(&self, place: usize) -> Option<Campaign> {
+    fn campaign(&self, place: usize) -> Option<LeaderElectionConfig> {
         let lease = self.world.with(|state| state.scenario.lease)?;
-        let timing = Timing::new(lease.duration, lease.renew_deadline, lease.retry_period);
+        let timing = LeaseTimings::new(lease.duration, lease.renew_deadline, lease.retry_period);
         let timing = timing.expect("the times of scenarios are those of an election");
         let record = PlaceRecord::new(self.office.client.clone(), DRIVERS[self.driver].to_owned());
-        let campaign = self.office.campaign(&leases::namespace(place), timing);
+        let campaign = self.office.config_for(&leases::namespace(place), timing);
         Some(campaign.recorded(record))
     }
 
-    fn task(&self, campaign: Option<Campaign>, stop: CancellationToken) -> DriverTask {
+    fn task(&self, campaign: Option<LeaderElectionConfig>, stop: CancellationToken) -> DriverTask {
         DriverTask {
             context: self.context.clone(),
             name: DRIVERS[self.driver].into(),
@@ -241,7 +244,7 @@ impl Parts {
             standing: Arc::default(),
             stop,
             removed: Arc::new(AtomicBool::new(false)),
-            status: watch::Sender::new(DriverStatus::new()),
+            status: watch::Sender::new(DriverState::new()),
             queue: Arc::default(),
         }
     }
@@ -250,10 +253,11 @@ impl Parts {
 /// Serves a driver as the supervisor does: a change of where the Lease is ends its task and starts another.
 async fn serve(parts: Parts, mut place: watch::Receiver<usize>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let campaign = parts.campaign(*place.borrow_and_update());
+        let here = *place.borrow_and_update();
+        let campaign = parts.campaign(here);
         let token = stop.child_token();
         let task = parts.task(campaign, token.clone());
-        let mut running = pin!(task.run_over(parts.connector.clone()));
+        let mut running = pin!(task.run_over(parts.connector.under(here)));
         tokio::select! {
             biased;
             () = &mut running => continue,
@@ -277,7 +281,7 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    fn kind<K: Reflected>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()> {
+    fn kind<K: WatchedKind>(&self, kind: Kind, seed: u64) -> AbortOnDropHandle<()> {
         let (world, breaker) = (self.world.clone(), self.breaker.subscribe());
         let mut rounds = seed;
         let events = move || {

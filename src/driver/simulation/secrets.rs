@@ -62,7 +62,7 @@ pub fn key_at(path: &str) -> Option<String> {
 }
 
 /// The Secret whose metadata alone is asked for.
-pub fn asked_for(request: &Request<Body>) -> Option<String> {
+pub fn handover_due(request: &Request<Body>) -> Option<String> {
     let accepts = request.headers().get(header::ACCEPT)?.to_str().ok()?;
     let key = key_at(request.uri().path())?;
     accepts.contains("as=PartialObjectMetadata").then_some(key)

@@ -15,7 +15,7 @@ use super::process::Process;
 use super::world::{State, World};
 use super::{configs, leases, secrets, writes};
 use crate::decide::Write;
-use crate::decide::patch::{Form, Target};
+use crate::decide::patch::{PatchType, WriteTarget};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
@@ -30,20 +30,20 @@ pub fn client(world: &World, process: &Process) -> Client {
 }
 
 /// What is asked for.
-enum Asked {
+enum ServedRequest {
     Write(Write),
     Read(Kind, String),
     /// By namespace and name.
     Secret(String),
 }
 
-impl Asked {
+impl ServedRequest {
     /// The object that it is about.
     fn object(&self) -> (Kind, &str) {
         match self {
             Self::Write(write) => match &write.target {
-                Target::Volume(name) => (Kind::Volume, name),
-                Target::Attachment(name) | Target::AttachmentStatus(name) => (Kind::Attachment, name),
+                WriteTarget::Volume(name) => (Kind::Volume, name),
+                WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => (Kind::Attachment, name),
             },
             Self::Read(kind, name) => (*kind, name),
             Self::Secret(key) => (Kind::Secret, key.rsplit('/').next().unwrap_or_default()),
@@ -52,7 +52,7 @@ impl Asked {
 }
 
 async fn serve(world: World, life: Process, request: Request<Body>) -> Result<Answer, BoxError> {
-    if let Some(key) = secrets::asked_for(&request) {
+    if let Some(key) = secrets::handover_due(&request) {
         return secrets::serve(&world, &key);
     }
     if configs::is_about(&request) {
@@ -134,7 +134,7 @@ fn another(state: &State, kind: Kind, name: &str) -> Option<Arc<Value>> {
         .cloned()
 }
 
-async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
+async fn asked(request: Request<Body>) -> Result<ServedRequest, BoxError> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     let json = request
@@ -143,7 +143,7 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
         .is_some_and(|form| form == "application/json-patch+json");
     let body = request.into_body().collect().await?.to_bytes();
     if let Some(key) = secrets::key_at(&path) {
-        return Ok(Asked::Secret(key));
+        return Ok(ServedRequest::Secret(key));
     }
     let prefixes = [
         (Kind::Volume, VOLUMES),
@@ -158,22 +158,22 @@ async fn asked(request: Request<Body>) -> Result<Asked, BoxError> {
         return Err(format!("a request that nobody expects: {method} {path}").into());
     };
     if method == Method::GET {
-        return Ok(Asked::Read(kind, rest.to_owned()));
+        return Ok(ServedRequest::Read(kind, rest.to_owned()));
     }
     let target = match (kind, rest.strip_suffix("/status")) {
-        (Kind::Volume, _) => Target::Volume(rest.into()),
-        (_, Some(name)) => Target::AttachmentStatus(name.into()),
-        (_, None) => Target::Attachment(rest.into()),
+        (Kind::Volume, _) => WriteTarget::Volume(rest.into()),
+        (_, Some(name)) => WriteTarget::AttachmentStatus(name.into()),
+        (_, None) => WriteTarget::Attachment(rest.into()),
     };
-    let form = if json { Form::Json } else { Form::Merge };
+    let form = if json { PatchType::Json } else { PatchType::Merge };
     let body = serde_json::from_slice(&body)?;
-    Ok(Asked::Write(Write { target, form, body }))
+    Ok(ServedRequest::Write(Write { target, form, body }))
 }
 
 /// Carries a request out; `late` when its sender does not wait for it any more.
-fn carry_out(state: &mut State, life: &Process, asked: Asked, late: bool) -> (u16, Value) {
+fn carry_out(state: &mut State, life: &Process, asked: ServedRequest, late: bool) -> (u16, Value) {
     match asked {
-        Asked::Secret(key) => match state.cluster.get(Kind::Secret, &key) {
+        ServedRequest::Secret(key) => match state.cluster.get(Kind::Secret, &key) {
             Some(object) => {
                 let mut shown = Value::clone(object);
                 shown["metadata"] = secrets::metadata(object, &key);
@@ -181,11 +181,11 @@ fn carry_out(state: &mut State, life: &Process, asked: Asked, late: bool) -> (u1
             }
             None => (404, not_found(Kind::Secret, key.rsplit('/').next().unwrap_or_default())),
         },
-        Asked::Read(kind, name) => match state.cluster.get(kind, &name) {
+        ServedRequest::Read(kind, name) => match state.cluster.get(kind, &name) {
             Some(object) => (200, Value::clone(object)),
             None => (404, not_found(kind, &name)),
         },
-        Asked::Write(write) => {
+        ServedRequest::Write(write) => {
             let (code, body, written) = state.cluster.write(&write);
             let what = if written.is_some() { "stored" } else { "unchanged" };
             state.journal.note("api", || {
@@ -204,19 +204,19 @@ fn carry_out(state: &mut State, life: &Process, asked: Asked, late: bool) -> (u1
     }
 }
 
-fn target(target: &Target) -> String {
+fn target(target: &WriteTarget) -> String {
     match target {
-        Target::Volume(name) | Target::Attachment(name) => name.to_string(),
-        Target::AttachmentStatus(name) => format!("{name}/status"),
+        WriteTarget::Volume(name) | WriteTarget::Attachment(name) => name.to_string(),
+        WriteTarget::AttachmentStatus(name) => format!("{name}/status"),
     }
 }
 
 /// A request in a few words, and what will become of it when that is out of the ordinary.
-fn describe(asked: &Asked, fate: Fate) -> String {
+fn describe(asked: &ServedRequest, fate: Fate) -> String {
     let what = match asked {
-        Asked::Secret(name) => format!("reads secret {name}"),
-        Asked::Read(_, name) => format!("reads {name}"),
-        Asked::Write(write) => format!("patches {}: {}", target(&write.target), brief(&write.body)),
+        ServedRequest::Secret(name) => format!("reads secret {name}"),
+        ServedRequest::Read(_, name) => format!("reads {name}"),
+        ServedRequest::Write(write) => format!("patches {}: {}", target(&write.target), brief(&write.body)),
     };
     match fate {
         Fate::Fine => what,

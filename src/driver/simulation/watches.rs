@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::{Change, Kind};
 use super::world::{State, World};
-use crate::store::Reflected;
+use crate::cache::WatchedKind;
 
 /// Breaks one watch of a replica when it changes.
 pub type Breaker = watch::Receiver<[usize; 3]>;
@@ -23,7 +23,7 @@ const LONGEST_BREAK: Duration = Duration::from_secs(3);
 /// For how long an API server that was restored answers no list at most.
 const LONGEST_START: Duration = Duration::from_millis(500);
 
-struct Feed<K> {
+struct WatchFeed<K> {
     world: World,
     kind: Kind,
     /// Its own: feeds that are woken at once are woken in any order.
@@ -45,14 +45,14 @@ struct Feed<K> {
 }
 
 /// The events of a kind, from a list on.
-pub fn watch<K: Reflected>(
+pub fn watch<K: WatchedKind>(
     world: &World,
     kind: Kind,
     breaker: Breaker,
     seed: u64,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K> {
     let breaks = breaker.borrow()[kind as usize];
-    let mut feed = Feed {
+    let mut feed = WatchFeed {
         world: world.clone(),
         kind,
         rng: Rng::with_seed(seed),
@@ -71,7 +71,7 @@ pub fn watch<K: Reflected>(
     })
 }
 
-impl<K: Reflected> Feed<K> {
+impl<K: WatchedKind> WatchFeed<K> {
     fn announce(&mut self) {
         self.told.push_back(Ok(Event::Init));
         self.announced = true;
@@ -208,6 +208,6 @@ async fn change(world: &World, kind: Kind, at: usize, version: u64, restores: us
         .await
 }
 
-fn decode<K: Reflected>(object: &Value) -> Option<K> {
+fn decode<K: WatchedKind>(object: &Value) -> Option<K> {
     K::deserialize(object).ok()
 }

@@ -8,9 +8,9 @@ use super::cluster::Kind;
 use super::objects::claim_of;
 use super::world::State;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
-use crate::decide::patch::{self, Form, Target};
+use crate::decide::patch::{self, PatchType, WriteTarget};
 use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
-use crate::objects::{Attachment, Finalizers, Volume, VolumeNote, VolumeSource, VolumeSpec};
+use crate::objects::{Attachment, Finalizers, Volume, VolumeAnnotation, VolumeSource, VolumeSpec};
 
 pub fn release_early(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     match outcome {
@@ -77,14 +77,14 @@ pub fn skip_claim<'a>(observed: &Observed<'a>) -> Action<'a> {
         return action;
     };
     let source = match (&observed.attachment.source, observed.volume) {
-        (crate::objects::Source::Inline(spec), _) => spec.csi(),
+        (crate::objects::AttachmentSource::Inline(spec), _) => spec.csi(),
         (_, volume) => volume.map(|volume| &volume.spec).and_then(VolumeSpec::csi),
     };
     let Some(source) = source else { return action };
     let claimed = with_attachment(observed, |attachment| {
         attachment.finalizers = and_ours(&attachment.finalizers, observed.driver);
         attachment.node_id = Some(id.into());
-        attachment.volume_note = Some(Box::new(VolumeNote {
+        attachment.volume_note = Some(Box::new(VolumeAnnotation {
             handle: source.handle.clone(),
             secret: None,
             former: Vec::new(),
@@ -104,7 +104,9 @@ pub fn skip_protection<'a>(observed: &Observed<'a>) -> Action<'a> {
 
 pub fn protect_once<'a>(observed: &Observed<'a>) -> Action<'a> {
     match decide::attachment(observed) {
-        Action::ProtectVolume(_) if observed.attachment.attached => Action::Ignore(decide::Ignored::AlreadyAttached),
+        Action::ProtectVolume(_) if observed.attachment.attached => {
+            Action::Ignore(decide::IgnoreReason::AlreadyAttached)
+        }
         action => action,
     }
 }
@@ -186,8 +188,8 @@ fn without_uid(mut write: Write) -> Write {
 pub fn take_all_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec<Write> {
     let mut writes = decide::settle(observed, outcome, now);
     for write in &mut writes {
-        if matches!(write.target, Target::Attachment(_)) {
-            write.form = Form::Merge;
+        if matches!(write.target, WriteTarget::Attachment(_)) {
+            write.form = PatchType::Merge;
             write.body = json!({"metadata": {"uid": &*observed.attachment.uid, "finalizers": null}});
         }
     }
@@ -225,8 +227,8 @@ pub fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Times
     let left: Vec<&str> = left.filter(|entry| **entry != *observed.driver.finalizer).collect();
     let mut writes = decide::settle(observed, outcome, now);
     for write in &mut writes {
-        if matches!(write.target, Target::Attachment(_)) {
-            write.form = Form::Merge;
+        if matches!(write.target, WriteTarget::Attachment(_)) {
+            write.form = PatchType::Merge;
             write.body = json!({"metadata": {"uid": &*attachment.uid, "finalizers": left}});
         }
     }

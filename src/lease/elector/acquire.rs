@@ -7,23 +7,23 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::{Elector, SPREAD};
+use super::{LeaderElector, SPREAD};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::lease::Term;
-use crate::lease::candidate::Campaign;
-use crate::lease::election::Next;
+use crate::lease::election::LeaseAction;
+use crate::lease::handle::LeaderElectionConfig;
 use crate::lease::shares::LeaseShareGuard;
 
 /// What one that competes does next.
-enum Step {
+enum AcquireStep {
     /// Nothing until this time: another holds the Lease, or it is left to replicas that hold fewer.
     Wait(Instant),
     /// To take the Lease, by a write of this kind.
-    Take(Next),
+    Take(LeaseAction),
 }
 
-impl Elector {
+impl LeaderElector {
     /// Tries until the Lease is held: at each change of it, when the holder's time is over, and now and then.
     pub(super) async fn acquire(&mut self) -> Term {
         let watched = watcher::watch_object(self.api.clone(), &self.name).default_backoff();
@@ -32,10 +32,10 @@ impl Elector {
         // resource version.
         let mut fresh = false;
         loop {
-            if let Some(term) = self.try_to_take(fresh).await {
+            if let Some(term) = self.try_acquire(fresh).await {
                 return term;
             }
-            let mut next_try = self.next_try();
+            let mut next_try = self.next_retry();
             loop {
                 tokio::select! {
                     biased;
@@ -45,10 +45,10 @@ impl Elector {
                     }
                     Some(event) = watched.next() => match event {
                         Ok(lease) => {
-                            self.saw(lease);
+                            self.observe_lease(lease);
                             match self.step() {
-                                Step::Wait(until) => next_try = next_try.min(until),
-                                Step::Take(_) => {
+                                AcquireStep::Wait(until) => next_try = next_try.min(until),
+                                AcquireStep::Take(_) => {
                                     fresh = true;
                                     break;
                                 }
@@ -63,64 +63,64 @@ impl Elector {
     }
 
     /// When to try again if nothing is heard.
-    fn next_try(&mut self) -> Instant {
+    fn next_retry(&mut self) -> Instant {
         let period = self.campaign.settings.timing.retry_period;
         let spread = period.mul_f64(SPREAD * fastrand::f64());
         let usual = Instant::now() + period;
         match self.step() {
-            Step::Wait(until) if self.share.is_some() => until,
-            Step::Wait(until) => until.min(usual) + spread,
-            Step::Take(_) => usual + spread,
+            AcquireStep::Wait(until) if self.share.is_some() => until,
+            AcquireStep::Wait(until) => until.min(usual) + spread,
+            AcquireStep::Take(_) => usual + spread,
         }
     }
 
     /// What to do about the Lease by the rules of the election.
-    pub(super) fn next(&self) -> Next {
+    pub(super) fn next(&self) -> LeaseAction {
         self.election.next(Instant::now(), clock::now())
     }
 
     /// What one that competes does about the Lease: the rules of the election, and the pause before a free Lease is taken.
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> AcquireStep {
         let next = self.next();
-        if let Next::Wait { until, .. } = next {
+        if let LeaseAction::Wait { until, .. } = next {
             self.share = None;
-            return Step::Wait(until);
+            return AcquireStep::Wait(until);
         }
         // The drop-in mode, and one that has its own Lease back, do not pause.
         if !self.seen || !self.campaign.settings.reports || self.election.is_ours() {
-            return Step::Take(next);
+            return AcquireStep::Take(next);
         }
         let pause_ends = self.share().pause_ends;
         if pause_ends > Instant::now() {
-            Step::Wait(pause_ends)
+            AcquireStep::Wait(pause_ends)
         } else {
-            Step::Take(next)
+            AcquireStep::Take(next)
         }
     }
 
     /// Counts the Lease as one that is held or about to be taken.
     pub(super) fn share(&mut self) -> &LeaseShareGuard {
-        let Campaign { shares, settings, .. } = &self.campaign;
+        let LeaderElectionConfig { shares, settings, .. } = &self.campaign;
         let acquire = || shares.acquire(settings.timing.retry_period, Instant::now());
         self.share.get_or_insert_with(acquire)
     }
 
-    async fn try_to_take(&mut self, fresh: bool) -> Option<Term> {
+    async fn try_acquire(&mut self, fresh: bool) -> Option<Term> {
         let step = fresh.then(|| self.step());
         let written = match step {
-            Some(Step::Take(next)) => self.write_next(next).await.ok(),
+            Some(AcquireStep::Take(next)) => self.write_next(next).await.ok(),
             _ => None,
         };
         let taken = match written {
             Some(renewed) => Ok(renewed),
             None => match self.read().await {
                 Ok(()) => match self.step() {
-                    Step::Wait(_) => {
-                        self.allowed();
+                    AcquireStep::Wait(_) => {
+                        self.clear_permission_error();
                         self.wait_for();
                         return None;
                     }
-                    Step::Take(next) => self.write_next(next).await,
+                    AcquireStep::Take(next) => self.write_next(next).await,
                 },
                 Err(error) => Err(error),
             },

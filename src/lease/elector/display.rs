@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lease::LeaseHealth;
-use crate::lease::candidate::{Holder, Standing};
+use crate::lease::handle::{LeaderState, LeaseHolder};
 use crate::telemetry::Metrics;
 
 /// What a candidate shows by.
@@ -14,17 +14,17 @@ pub(super) struct Display {
     pub health: LeaseHealth,
     pub metrics: Metrics,
     pub elects: bool,
-    pub standing: watch::Sender<Standing>,
+    pub standing: watch::Sender<LeaderState>,
 }
 
 impl Display {
-    pub fn show(&self, standing: Standing) {
+    pub fn show(&self, standing: LeaderState) {
         // Another candidate of this process may compete while this one only watches.
-        if self.elects && !matches!(standing, Standing::Unknown | Standing::Observing { .. }) {
-            let leads = matches!(standing, Standing::Leading(_));
+        if self.elects && !matches!(standing, LeaderState::Unknown | LeaderState::Observing { .. }) {
+            let leads = matches!(standing, LeaderState::Leading(_));
             self.metrics.leading(&self.lease, leads);
-            if matches!(standing, Standing::Lost { .. }) {
-                self.health.gone(&self.lease);
+            if matches!(standing, LeaderState::Lost { .. }) {
+                self.health.remove(&self.lease);
             }
         }
         self.standing.send_if_modified(|known| {
@@ -35,10 +35,10 @@ impl Display {
     }
 
     /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.
-    pub fn wait_for(&self, holder: Option<Holder>) {
-        let still_lost = matches!(*self.standing.borrow(), Standing::Lost { until } if until > Instant::now());
+    pub fn wait_for(&self, holder: Option<LeaseHolder>) {
+        let still_lost = matches!(*self.standing.borrow(), LeaderState::Lost { until } if until > Instant::now());
         if !still_lost {
-            self.show(Standing::Waiting { holder });
+            self.show(LeaderState::Waiting { holder });
         }
     }
 }

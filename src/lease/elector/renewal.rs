@@ -5,16 +5,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::Elector;
+use super::LeaderElector;
 use crate::clock;
-use crate::lease::election::Next;
+use crate::lease::election::LeaseAction;
 use crate::lease::{Moment, Term};
 
 /// Longest pause after a renewal that failed: there is not much time left.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a try to renew ended.
-enum Renewal {
+enum RenewResult {
     /// It is renewed by a request begun at this time.
     Done(Moment),
     /// Somebody else has it.
@@ -23,7 +23,7 @@ enum Renewal {
     Failed,
 }
 
-impl Elector {
+impl LeaderElector {
     /// Renews until that fails for too long, or comes too late by either clock: a process that stood still has lost the Lease
     /// even when nobody took it, as what it knows of the objects may be of before.
     pub(super) async fn keep(&mut self, term: &Term) {
@@ -36,45 +36,45 @@ impl Elector {
                     return;
                 }
                 let renewal = timeout(term.until_deadline(), self.renew(term)).await;
-                match renewal.unwrap_or(Renewal::Failed) {
+                match renewal.unwrap_or(RenewResult::Failed) {
                     // It is not enough that the Lease is ours.
-                    Renewal::Done(begun) if term.renew(begun) => break,
-                    Renewal::Done(_) => return,
-                    Renewal::Taken => {
+                    RenewResult::Done(begun) if term.renew(begun) => break,
+                    RenewResult::Done(_) => return,
+                    RenewResult::Taken => {
                         term.end();
                         return;
                     }
-                    Renewal::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
+                    RenewResult::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
                 }
             }
         }
     }
 
-    async fn renew(&mut self, term: &Term) -> Renewal {
+    async fn renew(&mut self, term: &Term) -> RenewResult {
         // A Lease that is ours needs no look: a write that came too late fails by its resource version.
-        if let Some(record) = self.election.renewal(Instant::now(), clock::now()) {
+        if let Some(record) = self.election.renewed_record(Instant::now(), clock::now()) {
             match self.write(record).await {
-                Ok(renewed) => return Renewal::Done(renewed),
+                Ok(renewed) => return RenewResult::Done(renewed),
                 Err(error) => debug!(lease = self.name, error, "looking at the Lease before it is renewed"),
             }
         }
         if !term.may_start() {
-            return Renewal::Failed;
+            return RenewResult::Failed;
         }
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
-            Ok(()) if self.known.is_some() && !self.election.is_ours() => return Renewal::Taken,
+            Ok(()) if self.known.is_some() && !self.election.is_ours() => return RenewResult::Taken,
             Ok(()) => match self.next() {
-                Next::Wait { .. } => return Renewal::Taken,
+                LeaseAction::Wait { .. } => return RenewResult::Taken,
                 next => self.write_next(next).await,
             },
             Err(error) => Err(error),
         };
         match renewed {
-            Ok(renewed) => Renewal::Done(renewed),
+            Ok(renewed) => RenewResult::Done(renewed),
             Err(error) => {
                 warn!(lease = self.name, error, "cannot renew the Lease; retrying");
-                Renewal::Failed
+                RenewResult::Failed
             }
         }
     }

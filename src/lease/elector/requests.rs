@@ -5,34 +5,35 @@ use kube::api::{ObjectMeta, PostParams};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-use super::Elector;
+use super::LeaderElector;
 use crate::api::names::{FIELD_MANAGER, LEASE_HOLDER_ANNOTATION};
 use crate::error_chain::chain;
-use crate::lease::candidate::Campaign;
-use crate::lease::election::Next;
-use crate::lease::record::Record;
+use crate::lease::election::LeaseAction;
+use crate::lease::handle::LeaderElectionConfig;
+use crate::lease::record::LeaderElectionRecord;
 use crate::lease::requests::{Unread, no_answer, read_lease};
 use crate::lease::{Moment, Term};
 
-impl Elector {
+impl LeaderElector {
     pub(super) async fn read(&mut self) -> Result<(), String> {
         let limit = self.request_deadline();
         let lease = match read_lease(&self.api, &self.name, limit).await {
             Ok(lease) => lease,
-            Err(Unread::Forbidden(message)) => return Err(self.is_refused(&message)),
+            Err(Unread::Forbidden(message)) => return Err(self.set_permission_error(&message)),
             Err(Unread::Failed(error)) => return Err(error),
         };
-        self.in_doubt = false;
-        self.saw(lease);
+        self.write_unconfirmed = false;
+        self.observe_lease(lease);
         Ok(())
     }
 
-    pub(super) fn saw(&mut self, lease: Option<Lease>) {
+    pub(super) fn observe_lease(&mut self, lease: Option<Lease>) {
         self.seen = true;
-        self.election.observe(lease.as_ref().map(Record::of), Instant::now());
+        self.election
+            .observe(lease.as_ref().map(LeaderElectionRecord::of), Instant::now());
         self.known = lease;
         let Some(holder) = self.other_holder() else { return };
-        let Campaign {
+        let LeaderElectionConfig {
             settings, shares, seen, ..
         } = &self.campaign;
         if holder.reports {
@@ -42,15 +43,15 @@ impl Elector {
         seen.insert(&self.name, &settings.namespace, duration);
     }
 
-    pub(super) async fn write_next(&mut self, next: Next) -> Result<Moment, String> {
+    pub(super) async fn write_next(&mut self, next: LeaseAction) -> Result<Moment, String> {
         match next {
-            Next::Create(record) | Next::Write(record) => self.write(record).await,
-            Next::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
+            LeaseAction::Create(record) | LeaseAction::Write(record) => self.write(record).await,
+            LeaseAction::Wait { holder, .. } => Err(format!("it belongs to {holder}")),
         }
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
-    pub(super) async fn write(&mut self, record: Record) -> Result<Moment, String> {
+    pub(super) async fn write(&mut self, record: LeaderElectionRecord) -> Result<Moment, String> {
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
@@ -62,7 +63,7 @@ impl Elector {
             notes.insert(LEASE_HOLDER_ANNOTATION.to_owned(), record.holder.clone());
         }
         let begun = self.campaign.clock.now();
-        self.in_doubt = true;
+        self.write_unconfirmed = true;
         self.election.attempts(&record);
         let stored = if self.known.is_some() {
             // It was there, and whoever held it has given it up or had its time. One that names us may be what we made.
@@ -78,12 +79,12 @@ impl Elector {
             lease.metadata = ObjectMeta { name, ..lease.metadata };
             self.bounded(self.api.create(&params, &lease)).await?
         };
-        self.in_doubt = false;
+        self.write_unconfirmed = false;
         self.seen = true;
-        self.allowed();
-        let record = Record::of(&stored);
+        self.clear_permission_error();
+        let record = LeaderElectionRecord::of(&stored);
         self.known = Some(stored);
-        self.election.written(record, Instant::now());
+        self.election.record_written(record, Instant::now());
         if self.election.is_ours() {
             let duration = self.campaign.settings.timing.lease_duration;
             self.campaign.health.renewed(&self.name, duration, begun.monotonic);
@@ -106,14 +107,14 @@ impl Elector {
     pub(super) async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
         let limit = self.request_deadline();
         match timeout(limit, request).await {
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.is_refused(&status.message)),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(self.set_permission_error(&status.message)),
             Ok(answer) => answer.map_err(|error| chain(&error)),
             Err(_) => Err(no_answer(limit)),
         }
     }
 
     /// Shows that the Lease may not be read or written, and which right is missing; the text for the log.
-    fn is_refused(&self, answer: &str) -> String {
+    fn set_permission_error(&self, answer: &str) -> String {
         let (namespace, name) = (&self.campaign.settings.namespace, &self.name);
         let text = format!(
             "the operator may not work with Lease {namespace}/{name}: {answer}; its ServiceAccount needs, by a Role in \
@@ -132,7 +133,7 @@ impl Elector {
     }
 
     /// The Lease was written, or is not ours to be written.
-    pub(super) fn allowed(&self) {
+    pub(super) fn clear_permission_error(&self) {
         self.refusal.send_if_modified(|known| known.take().is_some());
     }
 }

@@ -16,8 +16,8 @@ use tracing::{info, warn};
 use super::record::{Live, PlaceRecord, Written};
 use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
-use crate::lease::candidate::Holder;
-use crate::lease::record::Record;
+use crate::lease::handle::LeaseHolder;
+use crate::lease::record::LeaderElectionRecord;
 use crate::lease::requests::{Unread, read_lease};
 
 /// What is needed to change the place of one Lease.
@@ -42,7 +42,10 @@ enum Look {
     /// Another look makes sense at once.
     Again,
     /// A former place is still in use.
-    InUse { holder: Option<Holder>, until: Instant },
+    InUse {
+        holder: Option<LeaseHolder>,
+        until: Instant,
+    },
     /// The place cannot be recorded for now.
     Refused,
     /// The AttacherConfig is gone, or its spec names another place by now: this replica is about to hear of it.
@@ -51,7 +54,7 @@ enum Look {
 
 /// What was seen so far of the former places.
 #[derive(Default)]
-struct Progress {
+struct HandOverProgress {
     leases: BTreeMap<String, FormerLease>,
     watched: BTreeSet<String>,
     watches: SelectAll<BoxStream<'static, ()>>,
@@ -62,12 +65,12 @@ struct Progress {
 
 impl PlaceChange {
     /// Returns when this replica may work under its place. Until then it tells who is in the way, if that is known.
-    pub async fn wait(&self, mut waits_for: impl FnMut(Option<Holder>)) {
+    pub async fn wait(&self, mut waits_for: impl FnMut(Option<LeaseHolder>)) {
         #[cfg(test)]
         if crate::driver::has_flaw(crate::driver::Flaw::Hasty) {
             return;
         }
-        let mut progress = Progress::default();
+        let mut progress = HandOverProgress::default();
         let mut told = false;
         loop {
             let (holder, until) = match self.look(&mut progress).await {
@@ -105,7 +108,7 @@ impl PlaceChange {
         }
     }
 
-    async fn look(&self, progress: &mut Progress) -> Result<Look, String> {
+    async fn look(&self, progress: &mut HandOverProgress) -> Result<Look, String> {
         // In this order: what is read of the former places is newer than the object, and the write fails if that changed.
         let Some(live) = self.record.read(self.request_deadline).await? else {
             return Ok(Look::Outdated);
@@ -138,7 +141,7 @@ impl PlaceChange {
                     let since = *progress.replicas.get_or_insert_with(Instant::now);
                     let until = since + live.longest_call.max(*runs_out_after);
                     let identity = names.join(", ");
-                    let holder = Some(Holder {
+                    let holder = Some(LeaseHolder {
                         identity,
                         reports: true,
                         namesake: false,
@@ -155,7 +158,7 @@ impl PlaceChange {
         }
     }
 
-    async fn write(&self, progress: &mut Progress, live: &Live) -> Result<Look, String> {
+    async fn write(&self, progress: &mut HandOverProgress, live: &Live) -> Result<Look, String> {
         let record = self.place.recorded(&live.recorded);
         if record != live.recorded {
             match self.record.write(live, &record, self.request_deadline).await? {
@@ -185,11 +188,11 @@ impl PlaceChange {
     /// Who holds a former Lease, and until when at least; none when it is over.
     async fn lease_in_use(
         &self,
-        progress: &mut Progress,
+        progress: &mut HandOverProgress,
         namespace: &str,
         runs_out_after: Duration,
         watch: bool,
-    ) -> Result<Option<(Option<Holder>, Instant)>, String> {
+    ) -> Result<Option<(Option<LeaseHolder>, Instant)>, String> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         // The others are looked at each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
@@ -206,7 +209,7 @@ impl PlaceChange {
         let mut notes = None;
         match read {
             Ok(lease) => {
-                former.observe(lease.as_ref().map(Record::of), now);
+                former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
             Err(Unread::Forbidden(_)) => former.unreadable(now),
@@ -214,7 +217,7 @@ impl PlaceChange {
         }
         Ok(former.in_use_until(now).map(|until| {
             let other = former.holder().filter(|holder| *holder != self.place.identity);
-            let holder = other.map(|identity| Holder {
+            let holder = other.map(|identity| LeaseHolder {
                 identity: identity.to_owned(),
                 namesake: false,
                 reports: notes.is_some_and(|notes| {

@@ -9,7 +9,8 @@ use tokio::time::{Instant, timeout};
 use super::api_server::ApiServer;
 use super::{seconds, usual};
 use crate::lease::{
-    Campaign, Candidate, Clock, ElectionSettings, Holder, LeaseHealth, LeaseShares, SeenPlaces, Standing,
+    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaderState, LeaseHealth, LeaseHolder, LeaseSettings,
+    LeaseShares, SeenPlaces,
 };
 use crate::telemetry::Metrics;
 
@@ -32,18 +33,18 @@ impl World {
         }
     }
 
-    pub fn candidate(&self, identity: &str) -> Candidate {
-        Candidate::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+    pub fn candidate(&self, identity: &str) -> LeaderElectionHandle {
+        LeaderElectionHandle::start(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
-    fn observer(&self, identity: &str) -> Candidate {
-        Candidate::observe(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
+    fn observer(&self, identity: &str) -> LeaderElectionHandle {
+        LeaderElectionHandle::observe(self.campaign(identity), LEASE.to_owned(), self.metrics.clone())
     }
 
-    pub fn campaign(&self, identity: &str) -> Campaign {
-        Campaign {
+    pub fn campaign(&self, identity: &str) -> LeaderElectionConfig {
+        LeaderElectionConfig {
             client: self.server.client(),
-            settings: ElectionSettings {
+            settings: LeaseSettings {
                 enabled: true,
                 namespace: "default".to_owned(),
                 identity: identity.to_owned(),
@@ -68,9 +69,9 @@ impl World {
     }
 }
 
-pub(super) async fn leads(candidate: &Candidate) {
+pub(super) async fn leads(candidate: &LeaderElectionHandle) {
     let wait = async {
-        while !candidate.leads() {
+        while !candidate.is_leader() {
             candidate.differs_from(&candidate.standing()).await;
         }
     };
@@ -78,7 +79,7 @@ pub(super) async fn leads(candidate: &Candidate) {
 }
 
 /// Resolves when the Lease is not held, or not surely.
-pub(super) async fn not_leading(candidate: &Candidate) {
+pub(super) async fn not_leading(candidate: &LeaderElectionHandle) {
     if let Some(term) = candidate.term() {
         candidate.loses(&term).await;
     }
@@ -104,7 +105,7 @@ async fn the_first_creates_the_lease_and_renews_it_without_reading() {
     );
     let (reads, writes) = (world.server.reads(), world.server.writes());
     pass(seconds(52)).await;
-    assert!(candidate.leads());
+    assert!(candidate.is_leader());
     assert_eq!((world.server.reads() - reads, world.server.writes() - writes), (0, 10));
     let renewed = world.server.lease().unwrap().spec.unwrap();
     assert_eq!(
@@ -124,15 +125,15 @@ async fn one_that_resigns_is_succeeded_by_the_next_look_of_another() {
     pass(seconds(60)).await;
     assert_eq!(
         second.standing(),
-        Standing::Waiting {
-            holder: Some(Holder {
+        LeaderState::Waiting {
+            holder: Some(LeaseHolder {
                 identity: "a".to_owned(),
                 reports: true,
                 namesake: false,
             })
         }
     );
-    first.resign().await;
+    first.release_and_stop().await;
     let spec = world.server.lease().unwrap().spec.unwrap();
     assert_eq!(
         (
@@ -189,7 +190,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_another_may_take_it() {
     world.server.set_down(true);
     not_leading(&candidate).await;
     assert_eq!(led.elapsed().as_secs(), 15);
-    let Standing::Lost { until } = candidate.standing() else {
+    let LeaderState::Lost { until } = candidate.standing() else {
         panic!("{:?}", candidate.standing());
     };
     assert_eq!(until.duration_since(led).as_secs(), 20);
@@ -231,7 +232,7 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
     term.over().await;
     assert!(taken.elapsed() <= seconds(5), "{:?}", taken.elapsed());
     // A resignation does not take it from them.
-    candidate.resign().await;
+    candidate.release_and_stop().await;
     assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
     assert_eq!(world.master_status(), None);
 }
@@ -240,23 +241,23 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
 async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     let world = World::new();
     let observer = world.observer("b");
-    assert_eq!(observer.standing(), Standing::Unknown);
-    observer.differs_from(&Standing::Unknown).await;
-    assert_eq!(observer.standing(), Standing::Observing { holder: None });
+    assert_eq!(observer.standing(), LeaderState::Unknown);
+    observer.differs_from(&LeaderState::Unknown).await;
+    assert_eq!(observer.standing(), LeaderState::Observing { holder: None });
     let sees = async |identity: Option<&str>, reports| {
-        let holder = identity.map(|identity| Holder {
+        let holder = identity.map(|identity| LeaseHolder {
             identity: identity.to_owned(),
             reports,
             namesake: false,
         });
-        let mut follow = observer.follow();
-        let wait = follow.wait_for(|standing| *standing == Standing::Observing { holder: holder.clone() });
+        let mut follow = observer.subscribe();
+        let wait = follow.wait_for(|standing| *standing == LeaderState::Observing { holder: holder.clone() });
         timeout(seconds(60), wait).await.expect("it sees that").unwrap();
     };
     let first = world.candidate("a");
     sees(Some("a"), true).await;
     let writes = world.server.writes();
-    first.resign().await;
+    first.release_and_stop().await;
     assert_eq!(world.server.writes(), writes + 1);
     sees(None, false).await;
     // A sidecar leaves the note of the last holder on the Lease.
@@ -276,25 +277,28 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
 async fn one_that_stands_down_goes_on_watching_and_comes_back() {
     let world = World::new();
     let candidate = world.observer("a");
-    candidate.compete();
+    candidate.start_acquiring();
     leads(&candidate).await;
-    assert!(candidate.stand_down().await);
-    assert_eq!(candidate.standing(), Standing::Observing { holder: None });
+    assert!(candidate.release().await);
+    assert_eq!(candidate.standing(), LeaderState::Observing { holder: None });
     assert_eq!((world.server.holder(), world.master_status()), (None, None));
     let other = world.candidate("b");
     leads(&other).await;
     pass(seconds(20)).await;
-    assert!(matches!(candidate.standing(), Standing::Observing { holder: Some(_) }));
+    assert!(matches!(
+        candidate.standing(),
+        LeaderState::Observing { holder: Some(_) }
+    ));
     // Another candidate of the same process is not disturbed by one that only watches, nor by its end.
     let rival = world.observer("b");
     pass(seconds(1)).await;
-    assert_eq!(rival.standing(), Standing::Observing { holder: None });
+    assert_eq!(rival.standing(), LeaderState::Observing { holder: None });
     assert_eq!(world.master_status().as_deref(), Some("1"));
-    assert!(rival.stand_down().await);
-    rival.resign().await;
-    assert!(other.leads() && world.server.holder().as_deref() == Some("b"));
-    candidate.compete();
-    other.resign().await;
+    assert!(rival.release().await);
+    rival.release_and_stop().await;
+    assert!(other.is_leader() && world.server.holder().as_deref() == Some("b"));
+    candidate.start_acquiring();
+    other.release_and_stop().await;
     leads(&candidate).await;
 }
 
@@ -305,7 +309,7 @@ async fn one_that_cannot_release_the_lease_says_so() {
     leads(&candidate).await;
     world.server.set_down(true);
     let began = Instant::now();
-    assert!(!candidate.stand_down().await);
+    assert!(!candidate.release().await);
     assert!(began.elapsed() <= seconds(10), "{:?}", began.elapsed());
 }
 
@@ -327,7 +331,7 @@ async fn a_resignation_during_an_outage_does_not_take_for_ever() {
     leads(&candidate).await;
     world.server.set_down(true);
     let began = Instant::now();
-    candidate.resign().await;
+    candidate.release_and_stop().await;
     assert!(began.elapsed() <= seconds(10), "{:?}", began.elapsed());
 }
 
@@ -339,6 +343,6 @@ fn health_fails_when_a_held_lease_is_long_not_renewed() {
     health.renewed("l", seconds(15), now);
     assert_eq!(health.check(now + seconds(35)), Ok(()));
     assert!(health.check(now + seconds(36)).unwrap_err().contains("lease l"));
-    health.gone("l");
+    health.remove("l");
     assert_eq!(health.check(now + seconds(36)), Ok(()));
 }

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api_server::{ApiServer, CONFIG};
 use super::seconds;
 use crate::lease::{
-    Campaign, Candidate, Clock, Holder, LeaseHealth, LeaseShares, Office, PlaceRecord, SeenPlaces, Standing, Timing,
+    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHealth, LeaseHolder,
+    LeaseShares, LeaseTimings, PlaceRecord, SeenPlaces,
 };
 use crate::telemetry::Metrics;
 
@@ -23,8 +24,8 @@ const LONGEST_CALL: Duration = seconds(40);
 /// A namespace, or no Lease.
 pub(super) type Place = Option<&'static str>;
 
-fn timing() -> Timing {
-    Timing::new(seconds(15), seconds(10), seconds(2)).unwrap()
+fn timing() -> LeaseTimings {
+    LeaseTimings::new(seconds(15), seconds(10), seconds(2)).unwrap()
 }
 
 pub(super) fn spec(place: Place) -> Value {
@@ -36,13 +37,13 @@ pub(super) fn spec(place: Place) -> Value {
 
 /// A process: it has a task for the AttacherConfig, with one candidate.
 pub(super) struct Replica {
-    office: Office,
-    pub candidate: Option<Candidate>,
+    office: LeaderElections,
+    pub candidate: Option<LeaderElectionHandle>,
 }
 
 impl Replica {
     pub fn new(server: &ApiServer, identity: &str) -> Self {
-        let office = Office {
+        let office = LeaderElections {
             client: server.client(),
             identity: identity.to_owned(),
             labels: BTreeMap::new(),
@@ -58,9 +59,9 @@ impl Replica {
         }
     }
 
-    fn campaign(&self, place: Place) -> Campaign {
+    fn campaign(&self, place: Place) -> LeaderElectionConfig {
         let record = PlaceRecord::new(self.office.client.clone(), CONFIG.to_owned());
-        let campaign = self.office.campaign(place.unwrap_or("x"), timing()).recorded(record);
+        let campaign = self.office.config_for(place.unwrap_or("x"), timing()).recorded(record);
         if place.is_some() {
             campaign
         } else {
@@ -71,7 +72,7 @@ impl Replica {
     /// The task starts with this place.
     pub fn start(&mut self, place: Place) {
         assert!(self.candidate.is_none());
-        self.candidate = Some(Candidate::start(
+        self.candidate = Some(LeaderElectionHandle::start(
             self.campaign(place),
             LEASE.to_owned(),
             Metrics::default(),
@@ -80,7 +81,7 @@ impl Replica {
 
     /// Its last call has ended.
     pub async fn end(&mut self) {
-        self.candidate.take().unwrap().resign().await;
+        self.candidate.take().unwrap().release_and_stop().await;
     }
 
     /// It is killed.
@@ -89,13 +90,13 @@ impl Replica {
     }
 
     pub fn works(&self) -> bool {
-        self.candidate.as_ref().is_some_and(Candidate::leads)
+        self.candidate.as_ref().is_some_and(LeaderElectionHandle::is_leader)
     }
 
     pub async fn comes_to_work(&self) {
         let candidate = self.candidate.as_ref().unwrap();
         let wait = async {
-            while !candidate.leads() {
+            while !candidate.is_leader() {
                 candidate.differs_from(&candidate.standing()).await;
             }
         };
@@ -104,8 +105,8 @@ impl Replica {
 
     fn waits_for(&self) -> Option<String> {
         match self.candidate.as_ref().unwrap().standing() {
-            Standing::Waiting {
-                holder: Some(Holder { identity, .. }),
+            LeaderState::Waiting {
+                holder: Some(LeaseHolder { identity, .. }),
             } => Some(identity),
             _ => None,
         }

@@ -10,19 +10,22 @@ use tokio::time::{sleep, timeout};
 
 use super::api_server::ApiServer;
 use super::{seconds, usual};
-use crate::kubernetes::tests::network::Network;
-use crate::lease::{Campaign, Candidate, Clock, ElectionSettings, LeaseHealth, LeaseShares, SeenPlaces, Timing};
+use crate::apiserver::tests::network::Network;
+use crate::lease::{
+    Clock, LeaderElectionConfig, LeaderElectionHandle, LeaseHealth, LeaseSettings, LeaseShares, LeaseTimings,
+    SeenPlaces,
+};
 use crate::telemetry::Metrics;
 
 /// The default times of an AttacherConfig, and those of the sidecar.
-fn timings() -> [Timing; 2] {
-    [Timing::default(), usual()]
+fn timings() -> [LeaseTimings; 2] {
+    [LeaseTimings::default(), usual()]
 }
 
-async fn leader(client: Client, timing: Timing) -> Candidate {
-    let campaign = Campaign {
+async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
+    let campaign = LeaderElectionConfig {
         client,
-        settings: ElectionSettings {
+        settings: LeaseSettings {
             enabled: true,
             namespace: "default".to_owned(),
             identity: "a".to_owned(),
@@ -37,9 +40,9 @@ async fn leader(client: Client, timing: Timing) -> Candidate {
         longest_call: Duration::ZERO,
         clock: Clock::default(),
     };
-    let candidate = Candidate::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
+    let candidate = LeaderElectionHandle::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());
     let leads = async {
-        while !candidate.leads() {
+        while !candidate.is_leader() {
             candidate.differs_from(&candidate.standing()).await;
         }
     };
@@ -48,9 +51,9 @@ async fn leader(client: Client, timing: Timing) -> Candidate {
 }
 
 /// Resolves when the Lease is not held any more, or held in another term.
-async fn not_leading(candidate: &Candidate) {
+async fn not_leading(candidate: &LeaderElectionHandle) {
     let standing = candidate.standing();
-    assert!(candidate.leads(), "{standing:?}");
+    assert!(candidate.is_leader(), "{standing:?}");
     candidate.differs_from(&standing).await;
 }
 

@@ -4,15 +4,15 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::super::{Election, Next, Record};
+use super::super::{ElectionState, LeaderElectionRecord, LeaseAction};
 use super::seconds;
 
 fn clock(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn held_by(holder: &str, renewed: i64) -> Record {
-    Record {
+fn held_by(holder: &str, renewed: i64) -> LeaderElectionRecord {
+    LeaderElectionRecord {
         holder: holder.to_owned(),
         duration_seconds: 15,
         acquired: Some(clock(0)),
@@ -22,8 +22,8 @@ fn held_by(holder: &str, renewed: i64) -> Record {
 }
 
 /// What we would write at `clock(50)`.
-fn ours(acquired: Option<i64>, transitions: i32) -> Record {
-    Record {
+fn ours(acquired: Option<i64>, transitions: i32) -> LeaderElectionRecord {
+    LeaderElectionRecord {
         holder: "we".to_owned(),
         duration_seconds: 15,
         acquired: acquired.map(clock),
@@ -35,15 +35,15 @@ fn ours(acquired: Option<i64>, transitions: i32) -> Record {
 /// A record, seen for so many seconds as it is, and what follows from it.
 struct Row {
     name: &'static str,
-    seen: Option<Record>,
+    seen: Option<LeaderElectionRecord>,
     for_seconds: u64,
-    next: Result<Next, u64>,
-    renewal: Option<Record>,
+    next: Result<LeaseAction, u64>,
+    renewal: Option<LeaderElectionRecord>,
     resigns: bool,
 }
 
 /// A record that does not name us.
-fn other(name: &'static str, seen: Record, for_seconds: u64, next: Result<Next, u64>) -> Row {
+fn other(name: &'static str, seen: LeaderElectionRecord, for_seconds: u64, next: Result<LeaseAction, u64>) -> Row {
     Row {
         name,
         seen: Some(seen),
@@ -55,20 +55,26 @@ fn other(name: &'static str, seen: Record, for_seconds: u64, next: Result<Next, 
 }
 
 /// A record that names us.
-fn own(name: &'static str, seen: Record, for_seconds: u64, next: Record, valid: bool) -> Row {
+fn own(
+    name: &'static str,
+    seen: LeaderElectionRecord,
+    for_seconds: u64,
+    next: LeaderElectionRecord,
+    valid: bool,
+) -> Row {
     Row {
         name,
         seen: Some(seen),
         for_seconds,
         renewal: valid.then(|| next.clone()),
-        next: Ok(Next::Write(next)),
+        next: Ok(LeaseAction::Write(next)),
         resigns: true,
     }
 }
 
 /// A record that lasts so long.
-fn lasting(duration_seconds: i32) -> Record {
-    Record {
+fn lasting(duration_seconds: i32) -> LeaderElectionRecord {
+    LeaderElectionRecord {
         duration_seconds,
         ..held_by("they", 49)
     }
@@ -85,18 +91,22 @@ fn rows_of_what_is_held() -> Vec<Row> {
 }
 
 fn rows_of_what_is_free() -> Vec<Row> {
-    let write = |acquired, transitions| Ok(Next::Write(ours(acquired, transitions)));
+    let write = |acquired, transitions| Ok(LeaseAction::Write(ours(acquired, transitions)));
     let free = write(Some(50), 5);
-    let (none, just, late) = (Record::default(), held_by("they", 49), held_by("they", 9999));
-    let released = Record {
+    let (none, just, late) = (
+        LeaderElectionRecord::default(),
+        held_by("they", 49),
+        held_by("they", 9999),
+    );
+    let released = LeaderElectionRecord {
         holder: String::new(),
         ..lasting(1)
     };
-    let often = Record {
+    let often = LeaderElectionRecord {
         transitions: i32::MAX,
         ..just.clone()
     };
-    let create = Ok(Next::Create(ours(Some(50), 0)));
+    let create = Ok(LeaseAction::Create(ours(Some(50), 0)));
     let absent = Row {
         seen: None,
         ..other("acquire from no object", none.clone(), 0, create)
@@ -114,7 +124,7 @@ fn rows_of_what_is_free() -> Vec<Row> {
 
 fn rows_of_ours() -> Vec<Row> {
     let mine = || held_by("we", 45);
-    let timeless = Record {
+    let timeless = LeaderElectionRecord {
         acquired: None,
         ..mine()
     };
@@ -148,24 +158,24 @@ fn rows_of_ours() -> Vec<Row> {
 fn what_follows_from_a_record() {
     let rows = [rows_of_what_is_held(), rows_of_what_is_free(), rows_of_ours()];
     for row in rows.into_iter().flatten() {
-        let mut election = Election::new("we".to_owned(), seconds(15));
+        let mut election = ElectionState::new("we".to_owned(), seconds(15));
         let seen = Instant::now();
         election.observe(row.seen, seen);
         let now = seen + seconds(row.for_seconds);
         let next = match election.next(now, clock(50)) {
-            Next::Wait { holder, until } => {
+            LeaseAction::Wait { holder, until } => {
                 assert_eq!(holder, "they", "{}", row.name);
                 Err(until.duration_since(now).as_secs())
             }
             next => Ok(next),
         };
         assert_eq!(next, row.next, "{}", row.name);
-        assert_eq!(election.renewal(now, clock(50)), row.renewal, "{}", row.name);
-        let resignation = election.resignation(clock(50));
+        assert_eq!(election.renewed_record(now, clock(50)), row.renewal, "{}", row.name);
+        let resignation = election.release_record(clock(50));
         assert_eq!(resignation.is_some(), row.resigns, "{}", row.name);
         assert_eq!(election.is_ours(), row.resigns, "{}", row.name);
         if let Some(resignation) = resignation {
-            let expected = Record {
+            let expected = LeaderElectionRecord {
                 holder: String::new(),
                 duration_seconds: 1,
                 acquired: Some(clock(50)),
@@ -179,10 +189,11 @@ fn what_follows_from_a_record() {
 
 #[test]
 fn only_a_change_of_the_record_shows_life() {
-    let mut election = Election::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15));
     let start = Instant::now();
     let at = |second| start + seconds(second);
-    let is_free = |election: &Election, second| matches!(election.next(at(second), clock(0)), Next::Write(_));
+    let is_free =
+        |election: &ElectionState, second| matches!(election.next(at(second), clock(0)), LeaseAction::Write(_));
     election.observe(Some(held_by("they", 1)), at(0));
     // Looking again and again changes nothing.
     for second in 1..15 {
@@ -198,26 +209,26 @@ fn only_a_change_of_the_record_shows_life() {
     // before, unseen.
     for second in [20, 28] {
         election.observe(None, at(second));
-        assert!(matches!(election.next(at(second), clock(0)), Next::Wait { .. }));
+        assert!(matches!(election.next(at(second), clock(0)), LeaseAction::Wait { .. }));
     }
-    assert!(matches!(election.next(at(34), clock(0)), Next::Wait { .. }));
-    assert!(matches!(election.next(at(35), clock(0)), Next::Create(_)));
+    assert!(matches!(election.next(at(34), clock(0)), LeaseAction::Wait { .. }));
+    assert!(matches!(election.next(at(35), clock(0)), LeaseAction::Create(_)));
     // What nobody held is free at once.
     election.observe(Some(held_by("", 1)), at(30));
     election.observe(None, at(30));
-    assert!(matches!(election.next(at(30), clock(0)), Next::Create(_)));
+    assert!(matches!(election.next(at(30), clock(0)), LeaseAction::Create(_)));
     assert_eq!(election.holder(), None);
 }
 
 #[test]
 fn what_another_process_of_our_name_writes_is_not_ours() {
     let start = Instant::now();
-    let mut election = Election::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15));
     // That of an earlier life is taken back.
     election.stand();
     election.observe(Some(held_by("we", 1)), start);
     assert!(election.is_ours());
-    election.written(held_by("we", 2), start);
+    election.record_written(held_by("we", 2), start);
     // A write whose end is not known may have happened, and so may the one after it.
     for renewed in [3, 4] {
         election.attempts(&held_by("we", renewed));
@@ -226,17 +237,19 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
         election.observe(Some(held_by("we", renewed)), start);
         assert!(election.is_ours() && !election.is_of_namesake(), "{renewed}");
     }
-    election.written(held_by("we", 5), start);
+    election.record_written(held_by("we", 5), start);
     election.observe(Some(held_by("we", 4)), start);
     assert!(election.is_of_namesake(), "written over ours");
-    assert_eq!(election.resignation(clock(50)), None);
-    assert_eq!(election.renewal(start, clock(50)), None);
+    assert_eq!(election.release_record(clock(50)), None);
+    assert_eq!(election.renewed_record(start, clock(50)), None);
     // It is waited for as for anybody else.
     assert!(matches!(
         election.next(start + seconds(14), clock(50)),
-        Next::Wait { .. }
+        LeaseAction::Wait { .. }
     ));
-    assert!(matches!(election.next(start + seconds(15), clock(50)), Next::Write(record) if record.transitions == 5));
+    assert!(
+        matches!(election.next(start + seconds(15), clock(50)), LeaseAction::Write(record) if record.transitions == 5)
+    );
     // One that does not compete believes the name: another candidate of this process may lead.
     election.withdraw();
     assert!(election.is_ours());
@@ -244,11 +257,11 @@ fn what_another_process_of_our_name_writes_is_not_ours() {
 
 #[test]
 fn our_own_write_counts_from_its_answer_even_when_nothing_in_it_changed() {
-    let mut election = Election::new("we".to_owned(), seconds(15));
+    let mut election = ElectionState::new("we".to_owned(), seconds(15));
     let start = Instant::now();
-    election.written(held_by("we", 1), start);
-    election.written(held_by("we", 1), start + seconds(10));
-    assert!(election.renewal(start + seconds(24), clock(0)).is_some());
-    assert!(election.renewal(start + seconds(25), clock(0)).is_none());
+    election.record_written(held_by("we", 1), start);
+    election.record_written(held_by("we", 1), start + seconds(10));
+    assert!(election.renewed_record(start + seconds(24), clock(0)).is_some());
+    assert!(election.renewed_record(start + seconds(25), clock(0)).is_none());
     assert_eq!(election.holder(), Some("we"));
 }

@@ -15,13 +15,13 @@ mod term;
 
 use std::time::Duration;
 
-use super::Timing;
+use super::LeaseTimings;
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// The sidecar's times.
-fn usual() -> Timing {
-    Timing::new(seconds(15), seconds(10), seconds(5)).unwrap()
+fn usual() -> LeaseTimings {
+    LeaseTimings::new(seconds(15), seconds(10), seconds(5)).unwrap()
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::seconds;
 use crate::api::LeaderElectionStatus;
-use crate::lease::{FormerLease, FormerPlace, Place, Record};
+use crate::lease::{FormerLease, FormerPlace, LeaderElectionRecord, Place};
 
 fn place(namespace: Option<&str>) -> Place {
     Place {
@@ -195,19 +195,19 @@ fn which_places_must_be_over_and_what_is_recorded() {
     );
 }
 
-fn held_by(holder: &str, duration_seconds: i32, renewed: i64) -> Record {
-    Record {
+fn held_by(holder: &str, duration_seconds: i32, renewed: i64) -> LeaderElectionRecord {
+    LeaderElectionRecord {
         holder: holder.to_owned(),
         duration_seconds,
         renewed: Timestamp::from_second(renewed).ok(),
-        ..Record::default()
+        ..LeaderElectionRecord::default()
     }
 }
 
 /// What is read of a former Lease, and when.
 enum Read {
     Nothing,
-    Held(Record),
+    Held(LeaderElectionRecord),
     Forbidden,
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 
-use super::super::Record;
+use super::super::LeaderElectionRecord;
 
 #[test]
 fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
@@ -18,8 +18,8 @@ fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
         },
     }))
     .unwrap();
-    let record = Record::of(&lease);
-    let expected = Record {
+    let record = LeaderElectionRecord::of(&lease);
+    let expected = LeaderElectionRecord {
         holder: "csi-attacher-0".to_owned(),
         duration_seconds: 15,
         acquired: Some("2026-11-21T04:00:00Z".parse::<Timestamp>().unwrap()),
@@ -29,7 +29,7 @@ fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
     assert_eq!(record, expected);
 
     let mut written = lease.clone();
-    let ours = Record {
+    let ours = LeaderElectionRecord {
         holder: "we".to_owned(),
         renewed: Some("2026-11-21T05:00:00Z".parse().unwrap()),
         ..expected
@@ -54,8 +54,8 @@ fn a_lease_of_the_sidecar_is_read_and_written_back_in_its_form() {
 
 #[test]
 fn a_lease_without_anything_is_free() {
-    let record = Record::of(&Lease::default());
-    assert_eq!(record, Record::default());
+    let record = LeaderElectionRecord::of(&Lease::default());
+    assert_eq!(record, LeaderElectionRecord::default());
     let mut lease = Lease::default();
     record.write_to(&mut lease, &BTreeMap::new());
     let text = serde_json::to_value(&lease).unwrap();

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::candidate::{LEASE, World, leads, not_leading, pass};
 use super::seconds;
-use crate::lease::{Candidate, Holder, Standing};
+use crate::lease::{LeaderElectionHandle, LeaderState, LeaseHolder};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_others() {
@@ -16,9 +16,9 @@ async fn a_free_lease_is_taken_after_a_short_pause_by_one_of_several_that_leads_
     // It leads another driver, and sees who leads this one.
     let campaign = world.campaign("b");
     let _another = campaign.shares.acquire(seconds(5), Instant::now());
-    let second = Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone());
+    let second = LeaderElectionHandle::start(campaign, LEASE.to_owned(), world.metrics.clone());
     pass(seconds(1)).await;
-    first.resign().await;
+    first.release_and_stop().await;
     let reads = world.server.reads();
     while world.server.reads() == reads {
         pass(Duration::from_millis(1)).await;
@@ -48,7 +48,12 @@ async fn a_sidecar_and_a_single_replica_do_not_pause() {
         }
         let _another = campaign.shares.acquire(seconds(5), Instant::now());
         let began = Instant::now();
-        leads(&Candidate::start(campaign, LEASE.to_owned(), world.metrics.clone())).await;
+        leads(&LeaderElectionHandle::start(
+            campaign,
+            LEASE.to_owned(),
+            world.metrics.clone(),
+        ))
+        .await;
         assert_eq!(began.elapsed(), Duration::ZERO, "{identity}");
     }
 }
@@ -64,7 +69,7 @@ async fn a_lease_that_vanished_is_not_taken_from_its_holder() {
     for _ in 0..200 {
         pass(Duration::from_millis(100)).await;
         assert!(
-            first.leads() && !second.leads(),
+            first.is_leader() && !second.is_leader(),
             "it makes it again at its next renewal"
         );
     }
@@ -87,19 +92,19 @@ async fn of_two_processes_of_one_name_at_most_one_leads() {
     leads(&second).await;
     pass(seconds(5)).await;
     for _ in 0..300 {
-        assert!(second.leads() && !first.leads());
+        assert!(second.is_leader() && !first.is_leader());
         pass(seconds(1)).await;
     }
     let counted = format!("csi_attacher_lease_identity_conflicts_total{{name=\"{LEASE}\"}} 1");
     let metrics = world.metrics.encode_prometheus();
     assert!(metrics.lines().any(|line| line == counted), "{metrics}");
-    let holder = Some(Holder {
+    let holder = Some(LeaseHolder {
         identity: "a".to_owned(),
         reports: false,
         namesake: true,
     });
-    assert_eq!(first.standing(), Standing::Waiting { holder });
+    assert_eq!(first.standing(), LeaderState::Waiting { holder });
     // It takes over as from anybody else.
-    second.resign().await;
+    second.release_and_stop().await;
     leads(&first).await;
 }

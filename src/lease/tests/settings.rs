@@ -1,5 +1,5 @@
 use super::super::settings::first_of;
-use super::super::{Timing, TimingError};
+use super::super::{LeaseTimings, LeaseTimingsError};
 use super::seconds;
 use std::time::Duration;
 
@@ -12,20 +12,30 @@ fn times_must_leave_room_for_a_second_try_and_for_the_end() {
         (seconds(3), seconds(2), seconds(1), Ok(seconds(3))),
         // The Lease counts whole seconds.
         (millis(3900), seconds(2), seconds(1), Ok(seconds(3))),
-        (millis(900), millis(500), millis(100), Err(TimingError::LeaseDuration)),
-        (seconds(10), seconds(10), seconds(5), Err(TimingError::RenewDeadline)),
+        (
+            millis(900),
+            millis(500),
+            millis(100),
+            Err(LeaseTimingsError::LeaseDuration),
+        ),
+        (
+            seconds(10),
+            seconds(10),
+            seconds(5),
+            Err(LeaseTimingsError::RenewDeadline),
+        ),
         (
             millis(10_900),
             millis(10_500),
             seconds(5),
-            Err(TimingError::RenewDeadline),
+            Err(LeaseTimingsError::RenewDeadline),
         ),
-        (seconds(15), seconds(6), seconds(5), Err(TimingError::RetryPeriod)),
+        (seconds(15), seconds(6), seconds(5), Err(LeaseTimingsError::RetryPeriod)),
         (seconds(15), millis(6001), seconds(5), Ok(seconds(15))),
-        (seconds(15), seconds(10), seconds(0), Err(TimingError::Zero)),
+        (seconds(15), seconds(10), seconds(0), Err(LeaseTimingsError::Zero)),
     ];
     for (lease, renew, retry, expected) in rows {
-        let timing = Timing::new(lease, renew, retry);
+        let timing = LeaseTimings::new(lease, renew, retry);
         assert_eq!(
             timing.map(|timing| timing.lease_duration),
             expected,

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::candidate::{World, leads, pass};
 use super::seconds;
-use crate::lease::{Candidate, Term};
+use crate::lease::{LeaderElectionHandle, Term};
 
 /// The machine was suspended, nobody took the Lease, and the API server renews it: all is as before, but for the time that
 /// has passed. What was known is not to be worked with.
@@ -85,7 +85,7 @@ async fn one_whose_process_stood_still_begins_a_new_term() {
 }
 
 /// Waits until it leads in another term than this.
-async fn leads_after(candidate: &Candidate, term: &Term) {
+async fn leads_after(candidate: &LeaderElectionHandle, term: &Term) {
     timeout(seconds(5), candidate.loses(term)).await.expect("it is lost");
     leads(candidate).await;
     assert!(candidate.term() != Some(term.clone()));
@@ -99,7 +99,7 @@ async fn a_term_ends_before_the_lease_is_released() {
     leads(&candidate).await;
     let term = candidate.term().unwrap();
     world.server.set_down(true);
-    let stands_down = tokio::spawn(async move { candidate.stand_down().await });
+    let stands_down = tokio::spawn(async move { candidate.release().await });
     pass(Duration::from_millis(1)).await;
     assert!(!term.may_start() && !term.may_run());
     assert!(!stands_down.await.unwrap());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::crd::crd_yaml;
 use crate::api::{AttacherConfigObject, AttacherConfigSpec, DriverConfig};
-use crate::supervisor::plan::{Step, steps, wishes};
+use crate::supervisor::plan::{Step, desired_drivers, steps};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FIELDS.md");
 
@@ -215,7 +215,7 @@ fn change(spec: &Value, field: &Field<'_>) -> &'static str {
     let after = object(&changed);
     assert_ne!(changed, *spec, "{} was not changed", field.path);
     let (running, _) = (BTreeMap::from([("a".to_owned(), config(spec))]), config(&changed));
-    let steps = steps(&running, &wishes([&after]));
+    let steps = steps(&running, &desired_drivers([&after]));
     match steps.as_slice() {
         [] | [(_, Step::Reload(_))] => "hot",
         [(_, Step::Restart(_))] => "restart",
@@ -284,7 +284,7 @@ fn document() -> Result<String, std::fmt::Error> {
 #[test]
 fn the_document_is_what_the_types_say() {
     let generated = document().expect("a text can be written");
-    if std::env::var_os("UPDATE").is_some() {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(PATH, &generated).expect("the file can be written");
     }
     let committed = std::fs::read_to_string(PATH).expect("docs/FIELDS.md can be read");

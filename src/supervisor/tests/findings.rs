@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use super::status::{at, condition, driver, facts, fresh};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
-use crate::driver::Phase;
-use crate::insight::{Ledger, Looked, Rules, Stuck, Summary, Survey};
+use crate::driver::DriverPhase;
+use crate::insight::{FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment};
 use crate::objects::VolumeAttachmentWire;
-use crate::supervisor::status::Facts;
+use crate::supervisor::status::StatusInput;
 
 /// What a look over some of a driver's attachments found. Each is given by its name, and is stuck; or it has no CSINode.
-fn found(stuck: &[&str], lost: &[&str]) -> Summary {
+fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
     let driver = DriverFacts::new("a.test", Capabilities::default());
-    let rules = Rules {
+    let rules = FindingThresholds {
         stuck_after: Duration::ZERO,
     };
-    let mut ledger = Ledger::default();
-    let mut survey = Survey::begin(&mut ledger, rules, at(100));
+    let mut ledger = FindingHistory::default();
+    let mut survey = FindingsPass::begin(&mut ledger, rules, at(100));
     for name in stuck.iter().chain(lost) {
         let wire: VolumeAttachmentWire = serde_json::from_value(json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": at(50)},
@@ -25,7 +25,7 @@ fn found(stuck: &[&str], lost: &[&str]) -> Summary {
             "status": {"attached": lost.contains(name), "attachError": {"message": "disk is busy"}},
         }))
         .unwrap();
-        survey.look(&Looked {
+        survey.look(&FindingInput {
             attachment: &wire.into(),
             volume: None,
             node: if lost.contains(name) {
@@ -44,9 +44,9 @@ fn found(stuck: &[&str], lost: &[&str]) -> Summary {
 
 #[test]
 fn findings_are_shown_as_conditions() {
-    let running = driver(Phase::Running);
-    let shown = |insight: &Summary, stuck: Option<&Stuck>, failing| {
-        let status = fresh(&Facts {
+    let running = driver(DriverPhase::Running);
+    let shown = |insight: &FindingsSummary, stuck: Option<&StuckAttachment>, failing| {
+        let status = fresh(&StatusInput {
             failing,
             insight: Some(insight),
             stuck,

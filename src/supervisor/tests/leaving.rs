@@ -1,25 +1,24 @@
 //! When an AttacherConfig that is being deleted is let go of.
 
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::task::{JoinHandle, yield_now};
 
-use super::running::{config, drivers_over};
-use crate::admin::Health;
+use super::drivers::{config, drivers_over};
 use crate::api::{AttacherConfigObject, DriverConfig};
+use crate::cache::{Store, WatchedKind, follow_from_list};
+use crate::health::Health;
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
-use crate::store::{Reflected, Store, follow_from_list};
 use crate::supervisor::leaving::waits_for_nothing;
-use crate::supervisor::writer::Entry;
+use crate::supervisor::writer::TrackedConfig;
 
 /// What the next list shows.
 type Listed<K> = Arc<Mutex<Vec<K>>>;
 
-fn follow<K: Reflected + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>) {
+fn follow<K: WatchedKind + Clone + Sync>(store: &Store) -> (JoinHandle<()>, Listed<K>) {
     let listed = Listed::<K>::default();
     let (shown, store, check) = (listed.clone(), store.clone(), Health::new().check(K::PLURAL));
     let watch = move || {
@@ -62,7 +61,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     store.wait_synced().await;
     let mut drivers = drivers_over(store.clone());
     drivers.start("one", config("a"));
-    let mut entry = Entry::new(leaving_object(), None);
+    let mut entry = TrackedConfig::new(leaving_object(), None);
     // Nothing is claimed, but the driver does not know yet that it must not claim any more.
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     assert!(entry.last_list.is_none(), "no list counts that begins now");
@@ -88,7 +87,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(entry.last_list.is_none());
 
     listed.lock().clear();
-    store.listed_anew().await;
+    store.relist().await;
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     let list = entry.last_list.clone().expect("another list");
     while !list.is_finished() {

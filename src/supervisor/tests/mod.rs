@@ -1,14 +1,14 @@
 //! What should run, what runs, and what is shown of it.
 
 mod deletion;
+mod drivers;
 mod fields;
 mod findings;
 mod leaving;
-mod news;
 mod plan;
-mod running;
 mod saturation;
 mod status;
-mod voice;
+mod status_author;
+mod status_events;
 mod watched;
 mod writer;

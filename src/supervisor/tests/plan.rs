@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 use crate::api::{AttacherConfigObject, DriverConfig};
-use crate::supervisor::plan::{Step, Wish, steps, wishes};
+use crate::supervisor::plan::{DesiredDriver, Step, desired_drivers, steps};
 
 fn object(name: &str, created: &str, spec: &Value) -> AttacherConfigObject {
     let value = json!({
@@ -22,11 +22,11 @@ fn config(spec: &Value) -> Arc<DriverConfig> {
 }
 
 /// Who may run, and why who may not: one line for each object.
-fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<Reason>)> {
-    let wishes = wishes(objects);
-    let verdict = |wish: &Wish| match wish {
-        Wish::Run(_) => None,
-        Wish::Refused(problem) => Some(problem.reason),
+fn verdicts(objects: &[AttacherConfigObject]) -> Vec<(String, Option<ConditionReason>)> {
+    let wishes = desired_drivers(objects);
+    let verdict = |wish: &DesiredDriver| match wish {
+        DesiredDriver::Run(_) => None,
+        DesiredDriver::Refused(problem) => Some(problem.reason),
     };
     wishes
         .iter()
@@ -42,7 +42,7 @@ fn the_older_of_two_that_claim_the_same_wins() {
     );
     let spelled = json!({"endpoint": "unix:////./a.sock"});
     let named = |endpoint: &str| json!({"endpoint": endpoint, "driverName": "x.test"});
-    let conflict = Some(Reason::EndpointConflict);
+    let conflict = Some(ConditionReason::EndpointConflict);
     // Specs of the objects `one` and `two`, their ages in seconds, and the verdicts on them.
     let rows = [
         (&a, "10", &b, "20", None, None),
@@ -66,7 +66,7 @@ fn the_older_of_two_that_claim_the_same_wins() {
             "10",
             &a,
             "20",
-            Some(Reason::InvalidSpec),
+            Some(ConditionReason::InvalidSpec),
             None,
         ),
         (
@@ -74,10 +74,10 @@ fn the_older_of_two_that_claim_the_same_wins() {
             "10",
             &a,
             "20",
-            Some(Reason::InvalidSpec),
+            Some(ConditionReason::InvalidSpec),
             None,
         ),
-        (&json!(7), "10", &a, "20", Some(Reason::InvalidSpec), None),
+        (&json!(7), "10", &a, "20", Some(ConditionReason::InvalidSpec), None),
     ];
     for (one, one_age, two, two_age, first, second) in rows {
         for swapped in [false, true] {
@@ -103,10 +103,10 @@ fn a_refusal_says_what_to_mend() {
             &json!({"endpoint": "ftp://x", "timeouts": {"publish": "0s"}}),
         ),
     ];
-    let wishes = wishes(&objects);
+    let wishes = desired_drivers(&objects);
     let message = |name: &str| match &wishes[name] {
-        Wish::Refused(problem) => problem.message.clone(),
-        Wish::Run(_) => String::new(),
+        DesiredDriver::Refused(problem) => problem.message.clone(),
+        DesiredDriver::Run(_) => String::new(),
     };
     assert!(message("two").contains("endpoint unix:///a.sock already belongs to the older AttacherConfig one"));
     let both = message("three");
@@ -143,7 +143,7 @@ fn only_what_differs_is_touched() {
     for (after, wanted) in rows {
         let running = BTreeMap::from([("one".to_owned(), config(&before))]);
         let objects = [object("one", "10", &after)];
-        let found = steps(&running, &wishes(&objects));
+        let found = steps(&running, &desired_drivers(&objects));
         let name = |step: &Step| match step {
             Step::Start(_) => "start",
             Step::Reload(_) => "reload",
@@ -167,7 +167,7 @@ fn what_is_new_starts_and_what_is_gone_stops() {
         object("new", "20", &json!({"endpoint": "unix:///c.sock"})),
         object("invalid", "30", &json!({})),
     ];
-    let found = steps(&running, &wishes(&objects));
+    let found = steps(&running, &desired_drivers(&objects));
     let new = config(&json!({"endpoint": "unix:///c.sock"}));
     assert_eq!(
         found,

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 use crate::api::condition::{ConditionStatus, ConditionUpdate};
 use crate::api::{AttacherConfigSpec, DriverConfig};
+use crate::cache::AttacherKey;
 use crate::queue::{LaneStats, Stats};
-use crate::store::AttacherKey;
 use crate::supervisor::saturation::Saturation;
 
 type Lane = LaneStats<AttacherKey>;

@@ -5,21 +5,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
 use crate::api::AttacherConfigStatus;
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 use crate::api::status::DriverMode;
-use crate::driver::{DriverStatus, LastFailure, Phase, Plugin};
+use crate::cache::Counts;
+use crate::driver::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::objects::{Attachment, VolumeAttachmentWire};
-use crate::store::Counts;
 use crate::supervisor::deletion::Remaining;
-use crate::supervisor::plan::Problem;
-use crate::supervisor::status::{Facts, is_urgent, status};
+use crate::supervisor::plan::ConfigProblem;
+use crate::supervisor::status::{StatusInput, is_urgent, status};
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-pub(super) fn driver(phase: Phase) -> DriverStatus {
-    DriverStatus {
+pub(super) fn driver(phase: DriverPhase) -> DriverState {
+    DriverState {
         phase,
         plugin: Some(Plugin {
             name: "a.test".to_owned(),
@@ -27,12 +27,12 @@ pub(super) fn driver(phase: Phase) -> DriverStatus {
             publishes: true,
             capabilities: vec!["PUBLISH_UNPUBLISH_VOLUME".to_owned()],
         }),
-        ..DriverStatus::new()
+        ..DriverState::new()
     }
 }
 
-pub(super) fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
-    Facts {
+pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
+    StatusInput {
         generation: Some(3),
         holder: "pod-1",
         driver,
@@ -47,7 +47,7 @@ pub(super) fn facts(driver: Option<&DriverStatus>) -> Facts<'_> {
     }
 }
 
-pub(super) fn fresh(facts: &Facts<'_>) -> AttacherConfigStatus {
+pub(super) fn fresh(facts: &StatusInput<'_>) -> AttacherConfigStatus {
     status(facts, &AttacherConfigStatus::default(), at(100))
 }
 
@@ -67,12 +67,12 @@ pub(super) fn four(status: &AttacherConfigStatus) -> [String; 4] {
     })
 }
 
-fn failed(reason: Reason, stalled: bool) -> Phase {
+fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
     let message = "what is wrong".to_owned();
     if stalled {
-        Phase::Stalled { reason, message }
+        DriverPhase::Stalled { reason, message }
     } else {
-        Phase::Unreachable { reason, message }
+        DriverPhase::Unreachable { reason, message }
     }
 }
 
@@ -81,27 +81,27 @@ fn each_phase_has_its_conditions() {
     let free = "False NotStalled";
     let rows = [
         (
-            Phase::Connecting,
+            DriverPhase::Connecting,
             ["False Connecting", "True Connecting", free, "Unknown Connecting"],
         ),
         (
-            Phase::Syncing,
+            DriverPhase::Syncing,
             ["False Syncing", "True Syncing", free, "True Connected"],
         ),
         (
-            Phase::Running,
+            DriverPhase::Running,
             ["True Running", "False UpToDate", free, "True Connected"],
         ),
         (
-            Phase::Draining,
+            DriverPhase::Draining,
             ["False Draining", "True Draining", free, "True Connected"],
         ),
         (
-            Phase::Suspended,
+            DriverPhase::Suspended,
             ["False Suspended", "False UpToDate", free, "Unknown Suspended"],
         ),
         (
-            failed(Reason::SocketMissing, false),
+            failed(ConditionReason::SocketMissing, false),
             [
                 "False DriverUnreachable",
                 "True Connecting",
@@ -110,7 +110,7 @@ fn each_phase_has_its_conditions() {
             ],
         ),
         (
-            failed(Reason::DriverNameMismatch, true),
+            failed(ConditionReason::DriverNameMismatch, true),
             [
                 "False DriverNameMismatch",
                 "False DriverNameMismatch",
@@ -124,7 +124,7 @@ fn each_phase_has_its_conditions() {
         let status = fresh(&facts(Some(&driver)));
         assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
         assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
-        assert_eq!(status.holder.is_some(), phase == Phase::Running, "{phase:?}");
+        assert_eq!(status.holder.is_some(), phase == DriverPhase::Running, "{phase:?}");
         check_kstatus(&status);
     }
 }
@@ -146,18 +146,18 @@ fn check_kstatus(status: &AttacherConfigStatus) {
 
 #[test]
 fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
-    let problem = Problem {
-        reason: Reason::InvalidSpec,
+    let problem = ConfigProblem {
+        reason: ConditionReason::InvalidSpec,
         message: "spec.endpoint: no".to_owned(),
     };
     let invalid = "InvalidSpec";
-    let of = |driver: Option<&DriverStatus>| {
-        fresh(&Facts {
+    let of = |driver: Option<&DriverState>| {
+        fresh(&StatusInput {
             problem: Some(&problem),
             ..facts(driver)
         })
     };
-    let running = driver(Phase::Running);
+    let running = driver(DriverPhase::Running);
     let status = of(Some(&running));
     assert_eq!(
         four(&status),
@@ -181,8 +181,8 @@ fn a_spec_that_cannot_be_used_is_stalled_whatever_runs() {
 
 #[test]
 fn what_the_driver_told_and_what_failed_last_stays_known() {
-    let mut told = driver(Phase::Running);
-    told.last_failure = Some(LastFailure {
+    let mut told = driver(DriverPhase::Running);
+    told.last_failure = Some(FailureRecord {
         at: at(50),
         attachment: "csi-1".to_owned(),
         operation: "attach",
@@ -200,7 +200,7 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
         first.last_failure.as_ref().map(|failure| failure.code.as_str()),
         Some("ResourceExhausted")
     );
-    let silent = DriverStatus::new();
+    let silent = DriverState::new();
     let second = status(&facts(Some(&silent)), &first, at(200));
     assert_eq!(
         (&second.driver, &second.last_failure),
@@ -214,8 +214,8 @@ fn what_the_driver_told_and_what_failed_last_stays_known() {
 
 #[test]
 fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
-    let mut failing = driver(Phase::Running);
-    failing.last_failure = Some(LastFailure {
+    let mut failing = driver(DriverPhase::Running);
+    failing.last_failure = Some(FailureRecord {
         at: at(50),
         attachment: "csi-1".to_owned(),
         operation: "detach",
@@ -229,7 +229,7 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     }))
     .unwrap();
     let oldest = Attachment::from(oldest);
-    let status = fresh(&Facts {
+    let status = fresh(&StatusInput {
         counts: Counts {
             attached: 4,
             attaching: 2,
@@ -259,9 +259,9 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
 #[test]
 fn times_change_with_the_status_of_a_condition_and_with_nothing_else() {
     let (connecting, missing, running) = (
-        driver(Phase::Connecting),
-        driver(failed(Reason::SocketMissing, false)),
-        driver(Phase::Running),
+        driver(DriverPhase::Connecting),
+        driver(failed(ConditionReason::SocketMissing, false)),
+        driver(DriverPhase::Running),
     );
     let first = status(&facts(Some(&connecting)), &AttacherConfigStatus::default(), at(100));
     let second = status(&facts(Some(&missing)), &first, at(200));
@@ -283,40 +283,44 @@ fn times_change_with_the_status_of_a_condition_and_with_nothing_else() {
 
 #[test]
 fn people_wait_for_states_and_not_for_counts() {
-    let running = driver(Phase::Running);
+    let running = driver(DriverPhase::Running);
     let known = fresh(&facts(Some(&running)));
-    let urgent = |facts: &Facts<'_>| is_urgent(&known, &status(facts, &known, at(200)));
+    let urgent = |facts: &StatusInput<'_>| is_urgent(&known, &status(facts, &known, at(200)));
     assert!(!urgent(&facts(Some(&running))));
     let busy = Counts {
         attaching: 7,
         ..Counts::default()
     };
-    assert!(!urgent(&Facts {
+    assert!(!urgent(&StatusInput {
         counts: busy,
         ..facts(Some(&running))
     }));
-    assert!(urgent(&Facts {
+    assert!(urgent(&StatusInput {
         failing: 1,
         ..facts(Some(&running))
     }));
-    assert!(urgent(&Facts {
+    assert!(urgent(&StatusInput {
         generation: Some(4),
         ..facts(Some(&running))
     }));
-    assert!(urgent(&Facts {
+    assert!(urgent(&StatusInput {
         holder: "pod-2",
         ..facts(Some(&running))
     }));
-    for phase in [Phase::Connecting, Phase::Suspended, failed(Reason::Timeout, false)] {
+    for phase in [
+        DriverPhase::Connecting,
+        DriverPhase::Suspended,
+        failed(ConditionReason::Timeout, false),
+    ] {
         let driver = driver(phase);
         assert!(urgent(&facts(Some(&driver))));
     }
     let mut upgraded = running.clone();
     upgraded.plugin.as_mut().unwrap().vendor_version = "1.3".to_owned();
     assert!(urgent(&facts(Some(&upgraded))));
-    let mut other = driver(failed(Reason::Timeout, false));
+    let mut other = driver(failed(ConditionReason::Timeout, false));
     let known = fresh(&facts(Some(&other)));
-    if let Phase::Unreachable { message, .. } = &mut other.phase {
+    if let DriverPhase::Unreachable { message, .. } = &mut other.phase {
         message.push('!');
     }
     assert!(
@@ -327,12 +331,12 @@ fn people_wait_for_states_and_not_for_counts() {
 
 #[test]
 fn a_config_that_is_being_deleted_says_what_it_waits_for() {
-    let running = driver(Phase::Running);
+    let running = driver(DriverPhase::Running);
     let remaining = Remaining {
         attachments: 7,
         volumes: Vec::new(),
     };
-    let status = fresh(&Facts {
+    let status = fresh(&StatusInput {
         leaving: Some(&remaining),
         ..facts(Some(&running))
     });

@@ -3,8 +3,8 @@
 use kube::runtime::watcher::{self, Event};
 use tokio::time::advance;
 
-use crate::admin::Health;
-use crate::store::RECOVERED;
+use crate::cache::RECOVERED;
+use crate::health::Health;
 use crate::supervisor::watched::Watched;
 
 fn refused(code: u16) -> watcher::Error {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::supervisor::writer::Entry;
+use crate::supervisor::writer::TrackedConfig;
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -16,7 +16,7 @@ fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     serde_json::from_value(value).unwrap()
 }
 
-fn holder(entry: &Entry) -> &str {
+fn holder(entry: &TrackedConfig) -> &str {
     entry.written.holder.as_deref().unwrap_or_default()
 }
 
@@ -29,8 +29,8 @@ fn wanted(holder: &str) -> AttacherConfigStatus {
 
 #[tokio::test(start_paused = true)]
 async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
-    let entry = Entry::new(object("1", 10, "none"), None);
-    let mut entry = Entry::new(object("1", 11, "other"), Some(&entry));
+    let entry = TrackedConfig::new(object("1", 10, "none"), None);
+    let mut entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
     assert_eq!(
         holder(&entry),
         "other",
@@ -40,15 +40,15 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     // What was under way when we wrote, and our own.
     for echo in [object("1", 12, "other"), object("1", 14, "me")] {
-        entry = Entry::new(echo, Some(&entry));
+        entry = TrackedConfig::new(echo, Some(&entry));
         assert_eq!(holder(&entry), "me");
         assert!(entry.is_due(&wanted("new")), "people wait for it");
     }
     // A change of the spec, with our status in it.
-    entry = Entry::new(object("1", 15, "me"), Some(&entry));
+    entry = TrackedConfig::new(object("1", 15, "me"), Some(&entry));
     assert!(entry.is_due(&wanted("new")));
     // Somebody else after us: put right, but not in haste.
-    entry = Entry::new(object("1", 16, "other"), Some(&entry));
+    entry = TrackedConfig::new(object("1", 16, "other"), Some(&entry));
     assert_eq!(holder(&entry), "other");
     assert!(!entry.is_due(&wanted("me")));
     advance(Duration::from_secs(2)).await;
@@ -56,17 +56,17 @@ async fn old_echoes_change_nothing_and_newer_writes_of_others_do() {
     entry.wrote(wanted("me"), &object("1", 17, "me"));
     assert!(entry.is_due(&wanted("new")));
     // Another object of the same name.
-    entry = Entry::new(object("2", 5, "none"), Some(&entry));
+    entry = TrackedConfig::new(object("2", 5, "none"), Some(&entry));
     assert_eq!(holder(&entry), "none");
 }
 
 /// After a restore of the API server the object is what it was before our write, in a lower version.
 #[test]
 fn what_a_list_shows_after_our_write_is_no_echo() {
-    let mut entry = Entry::new(object("1", 10, "none"), None);
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     entry.is_listed_again();
-    let entry = Entry::new(object("1", 10, "none"), Some(&entry));
+    let entry = TrackedConfig::new(object("1", 10, "none"), Some(&entry));
     assert_ne!(entry.written, wanted("me"));
     assert!(!entry.is_due(&wanted("me")), "but nothing that is urgent");
 }

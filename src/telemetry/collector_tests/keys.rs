@@ -119,7 +119,7 @@ impl Files {
 }
 
 /// What is logged of a collector that cannot be used, and all else that is told of it.
-fn told_of(mut collector: Collector) -> (String, String) {
+fn told_of(mut collector: OtlpSink) -> (String, String) {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -8,16 +8,16 @@ use prometheus_client::registry::Registry;
 use super::families::per_driver;
 use super::family::{DriverFamily, Labels, labels, of_driver};
 use super::{Metrics, to_i64};
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 
 /// Why an AttacherConfig cannot be used until a person changes something.
-const REFUSALS: [Reason; 6] = [
-    Reason::InvalidSpec,
-    Reason::EndpointConflict,
-    Reason::DriverNameMismatch,
-    Reason::FinalizerCollision,
-    Reason::DriverInvalid,
-    Reason::TlsInvalid,
+const REFUSALS: [ConditionReason; 6] = [
+    ConditionReason::InvalidSpec,
+    ConditionReason::EndpointConflict,
+    ConditionReason::DriverNameMismatch,
+    ConditionReason::FinalizerCollision,
+    ConditionReason::DriverInvalid,
+    ConditionReason::TlsInvalid,
 ];
 
 /// The families.
@@ -45,7 +45,7 @@ impl ConfigFamilies {
         let ready = Family::<Labels, Gauge>::default();
         let help = "AttacherConfigs by the reason of their condition Ready";
         registry.register("csi_attacher_attacherconfigs", help, ready.clone());
-        for reason in [Reason::Running, Reason::DriverUnreachable] {
+        for reason in [ConditionReason::Running, ConditionReason::DriverUnreachable] {
             drop(ready.get_or_create(&labels([("reason", reason.as_str())])));
         }
         Self {
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     /// So many AttacherConfigs have a condition Ready with this reason.
-    pub fn configs(&self, reason: Reason, count: usize) {
+    pub fn configs(&self, reason: ConditionReason, count: usize) {
         let labels = labels([("reason", reason.as_str())]);
         self.0.configs.ready.get_or_create(&labels).set(to_i64(count));
     }
@@ -76,7 +76,7 @@ impl Metrics {
     }
 
     /// An AttacherConfig was found not to be usable.
-    pub fn config_refused(&self, reason: Reason) {
+    pub fn config_refused(&self, reason: ConditionReason) {
         let labels = labels([("reason", reason.as_str())]);
         self.0.configs.errors.get_or_create(&labels).inc();
     }

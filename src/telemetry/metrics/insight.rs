@@ -12,7 +12,7 @@ use crate::telemetry::names::code_camel_case;
 
 /// What a comparison with ListVolumes found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ReconcileSyncCounts {
     /// Pages that the driver answered.
     pub pages: usize,
     /// Volumes on them.
@@ -27,7 +27,7 @@ pub struct Listed {
 
 impl Metrics {
     /// Comparisons with ListVolumes begin: what is counted begins at zero.
-    pub fn reconcile_sync_begins(&self, driver: &str) {
+    pub fn init_reconcile_sync(&self, driver: &str) {
         let families = &self.0.reconcile;
         for outcome in ["succeeded", "failed"] {
             let labels = of_driver(driver, [("outcome", outcome)]);
@@ -54,12 +54,12 @@ impl Metrics {
     }
 
     /// No comparisons are made any more: what the last one found grows old. What was counted stays.
-    pub fn reconcile_sync_rests(&self, driver: &str) {
+    pub fn reset_reconcile_sync(&self, driver: &str) {
         self.0.reconcile.rest(driver);
     }
 
     /// A comparison with ListVolumes came to its end.
-    pub fn reconcile_sync_succeeded(&self, driver: &str, took: Duration, listed: Listed) {
+    pub fn reconcile_sync_succeeded(&self, driver: &str, took: Duration, listed: ReconcileSyncCounts) {
         let families = &self.0.reconcile;
         self.reconcile_sync_ended(driver, took, "succeeded");
         let labels = of_driver(driver, []);

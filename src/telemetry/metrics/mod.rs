@@ -31,14 +31,14 @@ use tonic::Code;
 pub use super::exemplar::{ExemplarFilter, SpanIds};
 use super::names::{code_camel_case, code_upper_snake, error_type};
 use super::span_counts::SpanCounters;
-use crate::events::Reason;
+use crate::events::EventReason;
 use crate::objects::InTreePlugin;
 use configs::ConfigFamilies;
 use context::ContextFamilies;
 pub use context::Extraction;
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
 use family::{Labels, labels, of_driver};
-pub use insight::Listed;
+pub use insight::ReconcileSyncCounts;
 use lanes::LaneFamilies;
 pub use lanes::LaneGauges;
 use queue::QueueFamilies;
@@ -70,9 +70,9 @@ const SUCCEEDED: &str = "succeeded";
 
 /// All metrics of the process. A clone is one reference count.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricsInner>);
 
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     /// One scrape at a time: each holds the whole text.
     scrape: Mutex<()>,
@@ -115,7 +115,7 @@ impl Metrics {
         registry.register("csi_attacher_build_info", "Version of this build", builds);
         registry.register_collector(Box::new(collectors::SpanCollector(spans)));
         registry.register_collector(Box::new(collectors::ProcessCollector));
-        let inner = Inner {
+        let inner = MetricsInner {
             queue: QueueFamilies::register(&mut registry),
             lane: LaneFamilies::register(&mut registry),
             context: ContextFamilies::register(&mut registry),
@@ -184,7 +184,7 @@ impl Metrics {
     }
 
     /// A driver begins to be worked for: what is counted by words that are all known begins at zero.
-    pub fn driver_begins(&self, driver: &str) {
+    pub fn init_driver(&self, driver: &str) {
         let families = &self.0.operation;
         for operation in OPERATIONS {
             let ended = || of_driver(driver, [("operation", operation), ("outcome", SUCCEEDED)]);
@@ -196,7 +196,7 @@ impl Metrics {
                 families.failures.begin(driver, labels);
             }
         }
-        for reason in Reason::ALL {
+        for reason in EventReason::ALL {
             for outcome in ["written", "dropped", "failed"] {
                 let labels = of_driver(driver, [("reason", reason.as_str()), ("outcome", outcome)]);
                 families.events.begin(driver, labels);

@@ -79,7 +79,7 @@ impl LeaseFamilies {
 
 impl Metrics {
     /// Requests to this host begin: what is counted of repeated ones begins at zero.
-    pub fn rest_begins(&self, host: &str) {
+    pub fn init_requests(&self, host: &str) {
         for code in ["429", "503"] {
             for verb in ["GET", "PATCH", "POST", "PUT"] {
                 let labels = labels([("code", code), ("verb", verb), ("host", host)]);
@@ -114,7 +114,7 @@ impl Metrics {
 
     /// A request to the API server waited this long for a limit of our own, possibly not at all: that of `driver`, or with
     /// an empty one that of the process. Not called without such a limit.
-    pub fn rest_request_held_back(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
+    pub fn request_throttled(&self, driver: &str, verb: &str, host: &str, waited: Duration) {
         let mut labels = labels([("verb", verb), ("host", host)]);
         if !driver.is_empty() {
             labels.push(("driver_name", Cow::Owned(driver.to_owned())));

@@ -44,7 +44,7 @@ const BOUNDED: [&str; 3] = [
 fn record_everything(metrics: &Metrics, driver: &str) {
     let second = Duration::from_secs(1);
     metrics.csi_call(driver, PUBLISH, Code::Ok, second, false, None);
-    metrics.driver_begins(driver);
+    metrics.init_driver(driver);
     let queue = metrics.queue(driver, QUEUE_VOLUME_ATTACHMENT);
     queue.added();
     queue.retried();
@@ -65,10 +65,10 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     };
     metrics.lane(driver, "attach", &lane);
     metrics.saturated(driver, "LaneFull", true);
-    metrics.rest_request_held_back(driver, "PATCH", "h", second);
-    metrics.reconcile_sync_begins(driver);
+    metrics.request_throttled(driver, "PATCH", "h", second);
+    metrics.init_reconcile_sync(driver);
     metrics.reconcile_sync_interval(driver, Duration::from_mins(1));
-    let listed = Listed {
+    let listed = ReconcileSyncCounts {
         pages: 4,
         volumes: 12,
         to_attach: 2,

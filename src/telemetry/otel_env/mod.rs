@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use super::attribute::DEFAULT_VALUE_LENGTH_LIMIT;
 use super::metrics::ExemplarFilter;
 use super::names::{SERVICE_NAME, attr};
-use reader::{Reader, key_values};
+use reader::{EnvironmentReader, key_values};
 pub use settings::{
     BatchSettings, Compression, ExporterSettings, OtlpProtocol, OtlpSettings, Propagators, RootSampler,
     SamplerSettings, SpanLimitSettings, TraceSettings, TransportSettings,
@@ -34,7 +34,7 @@ pub fn process_environment() -> Environment {
 
 /// Result of [`parse`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parsed {
+pub struct ParsedEnvironment {
     /// What to do.
     pub settings: TraceSettings,
     /// What was ignored and why, for the log.
@@ -42,8 +42,8 @@ pub struct Parsed {
 }
 
 /// Reads the `OTEL_*` variables, and `POD_NAME`, `POD_NAMESPACE`, `POD_UID` and `NODE_NAME` for the resource.
-pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
-    let mut reader = Reader::new(environment);
+pub fn parse(environment: &Environment, service_version: &str) -> ParsedEnvironment {
+    let mut reader = EnvironmentReader::new(environment);
     reader.warn_about_other_signals();
     let settings = TraceSettings {
         exporters: reader.exporters(),
@@ -57,13 +57,13 @@ pub fn parse(environment: &Environment, service_version: &str) -> Parsed {
         exemplars: reader.exemplars(),
         sdk_log_level: reader.sdk_log_level(),
     };
-    Parsed {
+    ParsedEnvironment {
         settings,
         warnings: reader.warnings,
     }
 }
 
-impl Reader<'_> {
+impl EnvironmentReader<'_> {
     fn warn_about_other_signals(&mut self) {
         for entry in self.list("OTEL_METRICS_EXPORTER").unwrap_or_default() {
             if !matches!(entry.as_str(), "prometheus" | "none") {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::reader::{Reader, key_values};
+use super::reader::{EnvironmentReader, key_values};
 use super::{Compression, OtlpProtocol, OtlpSettings, TransportSettings};
 
-impl Reader<'_> {
+impl EnvironmentReader<'_> {
     /// The collector that the environment names.
     pub(super) fn otlp(&mut self) -> Option<OtlpSettings> {
         let protocol = self.protocol();

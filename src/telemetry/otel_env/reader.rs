@@ -10,12 +10,12 @@ const MAX_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 const MAX_QUEUE_SIZE: usize = 1 << 20;
 
 /// An environment that is being read, and what was wrong with it so far.
-pub(super) struct Reader<'a> {
+pub(super) struct EnvironmentReader<'a> {
     environment: &'a Environment,
     pub warnings: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> EnvironmentReader<'a> {
     pub fn new(environment: &'a Environment) -> Self {
         Self {
             environment,

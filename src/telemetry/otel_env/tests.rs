@@ -4,7 +4,7 @@ use http::HeaderMap;
 
 use super::*;
 
-fn settings(pairs: &[(&str, &str)]) -> Parsed {
+fn settings(pairs: &[(&str, &str)]) -> ParsedEnvironment {
     let environment = pairs
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -12,7 +12,7 @@ fn settings(pairs: &[(&str, &str)]) -> Parsed {
     parse(&environment, "9.9.9")
 }
 
-fn otlp(parsed: &Parsed) -> &OtlpSettings {
+fn otlp(parsed: &ParsedEnvironment) -> &OtlpSettings {
     match parsed.settings.exporters.as_slice() {
         [ExporterSettings::Otlp(otlp)] => otlp,
         other => panic!("expected one OTLP exporter, not {other:?}"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::model::{Level, Registry, Source, SpanKind, Use, ValueType};
+use super::model::{AttributeSource, Registry, RegistrySpan, RequirementLevel, Use, ValueType};
 
 const HEAD: &str = "\
 # Spans and attributes
@@ -49,9 +49,9 @@ pub fn document(registry: &Registry) -> Result<String, std::fmt::Error> {
     )?;
     for attribute in &registry.attributes {
         let from = match (attribute.source, &attribute.stability) {
-            (Source::Own, _) => "this program".to_owned(),
-            (Source::Semconv, Some(stability)) => format!("conventions, {}", stability.replace('_', " ")),
-            (Source::Semconv, None) => "conventions".to_owned(),
+            (AttributeSource::Own, _) => "this program".to_owned(),
+            (AttributeSource::Semconv, Some(stability)) => format!("conventions, {}", stability.replace('_', " ")),
+            (AttributeSource::Semconv, None) => "conventions".to_owned(),
         };
         let mut brief = attribute.brief.clone();
         if !attribute.values.is_empty() {
@@ -71,7 +71,7 @@ pub fn document(registry: &Registry) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-fn span(text: &mut String, registry: &Registry, span: &SpanKind) -> std::fmt::Result {
+fn span(text: &mut String, registry: &Registry, span: &RegistrySpan) -> std::fmt::Result {
     writeln!(text, "\n### {}\n\n{}", span.name, span.brief.trim())?;
     if span.at_end {
         writeln!(text, "Exported when it ends, hence after all of its children.")?;
@@ -96,16 +96,16 @@ fn table<'r>(text: &mut String, registry: &Registry, uses: impl Iterator<Item = 
             .attribute(&one.key)
             .map_or("", |attribute| type_name(attribute.value_type));
         let when = match (one.level, &one.when) {
-            (Level::Required, _) => "always".to_owned(),
-            (Level::Failed, _) => "it failed".to_owned(),
-            (Level::Optional, when) => when.clone().unwrap_or_default(),
+            (RequirementLevel::Required, _) => "always".to_owned(),
+            (RequirementLevel::Failed, _) => "it failed".to_owned(),
+            (RequirementLevel::Optional, when) => when.clone().unwrap_or_default(),
         };
         writeln!(text, "| `{}` | {value_type} | {when} |", one.key)?;
     }
     Ok(())
 }
 
-fn kind(span: &SpanKind) -> String {
+fn kind(span: &RegistrySpan) -> String {
     format!("{:?}", span.kind).to_uppercase()
 }
 

@@ -10,11 +10,11 @@ pub struct Registry {
     /// Schema that the names of the conventions belong to.
     pub schema_url: String,
     /// Every attribute.
-    pub attributes: Vec<Attribute>,
+    pub attributes: Vec<RegistryAttribute>,
     /// Attributes that several spans have.
     pub groups: BTreeMap<String, Vec<Use>>,
     /// Every span.
-    pub spans: Vec<SpanKind>,
+    pub spans: Vec<RegistrySpan>,
     /// Attributes of the resource.
     pub resource: Vec<Use>,
     /// Values of `error.type` beside the statuses of gRPC and HTTP.
@@ -24,7 +24,7 @@ pub struct Registry {
 /// An attribute, wherever it is used.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Attribute {
+pub struct RegistryAttribute {
     /// Name of the Rust constant.
     #[serde(rename = "const")]
     pub constant: String,
@@ -34,7 +34,7 @@ pub struct Attribute {
     #[serde(rename = "type")]
     pub value_type: ValueType,
     /// Who defines it.
-    pub source: Source,
+    pub source: AttributeSource,
     /// How stable it is, where that is not for us to say.
     pub stability: Option<String>,
     /// All of its values, if the list is closed.
@@ -67,7 +67,7 @@ pub enum ValueType {
 /// Who defines an attribute.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum AttributeSource {
     /// The OpenTelemetry semantic conventions.
     Semconv,
     /// This program.
@@ -81,7 +81,7 @@ pub struct Use {
     /// Key of the attribute.
     pub key: String,
     /// Whether it has to be there.
-    pub level: Level,
+    pub level: RequirementLevel,
     /// When it is there, if it is optional.
     pub when: Option<String>,
 }
@@ -89,7 +89,7 @@ pub struct Use {
 /// Whether an attribute has to be there.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum RequirementLevel {
     /// Always.
     Required,
     /// Only when the status of the span is Error.
@@ -101,14 +101,14 @@ pub enum Level {
 /// A span.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SpanKind {
+pub struct RegistrySpan {
     /// Name of the Rust constant; a span without one is named after its attributes.
     #[serde(rename = "const")]
     pub constant: Option<String>,
     /// The name, in which `{key}` stands for the value of an attribute.
     pub name: String,
     /// Kind in the sense of OpenTelemetry.
-    pub kind: Kind,
+    pub kind: RegistrySpanKind,
     /// Names of spans that may be its parent, `none` for the beginning of a trace.
     pub parents: Vec<String>,
     /// Whether it may be exported long after its children.
@@ -127,13 +127,13 @@ pub struct SpanKind {
     pub attributes: Vec<Use>,
     /// Events on it.
     #[serde(default)]
-    pub events: Vec<Event>,
+    pub events: Vec<RegistryEvent>,
 }
 
 /// Kind of a span in the sense of OpenTelemetry.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RegistrySpanKind {
     /// Work in this process.
     Internal,
     /// A call to another process.
@@ -145,7 +145,7 @@ pub enum Kind {
 /// An event on a span.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Event {
+pub struct RegistryEvent {
     /// Name of the Rust constant.
     #[serde(rename = "const")]
     pub constant: String,
@@ -179,12 +179,12 @@ impl Registry {
     }
 
     /// The attribute of this key.
-    pub fn attribute(&self, key: &str) -> Option<&Attribute> {
+    pub fn attribute(&self, key: &str) -> Option<&RegistryAttribute> {
         self.attributes.iter().find(|attribute| attribute.key == key)
     }
 
     /// The attributes of a span, those of its groups first.
-    pub fn uses<'r>(&'r self, span: &'r SpanKind) -> impl Iterator<Item = &'r Use> {
+    pub fn uses<'r>(&'r self, span: &'r RegistrySpan) -> impl Iterator<Item = &'r Use> {
         let groups = span.groups.iter().filter_map(|group| self.groups.get(group));
         groups.flatten().chain(&span.attributes)
     }
@@ -218,7 +218,7 @@ impl Registry {
                 .ok_or_else(|| format!("there is no attribute {key}"))?;
         }
         for one in self.groups.values().flatten().chain(&self.resource) {
-            if (one.level == Level::Optional) != one.when.is_some() {
+            if (one.level == RequirementLevel::Optional) != one.when.is_some() {
                 return Err(format!(
                     "{}: what is optional tells when it is there, and only that",
                     one.key

@@ -1,7 +1,7 @@
 //! Shares of their own, in front of every sampler of the process.
 
 use super::otlp::OtlpReceiver;
-use super::{FlushOutcome, Identity, Opening, SHUTDOWN_CAP, SpanContext, SpanKind, pipeline};
+use super::{FlushOutcome, SHUTDOWN_CAP, SpanContext, SpanKind, SpanOptions, TraceIdentity, pipeline};
 
 /// How many of `count` traces about different objects arrive when the process samples by `sampler` and a driver by `share`.
 /// Each is a root with a child, which go together.
@@ -16,14 +16,14 @@ async fn sampled(sampler: &str, share: Option<u32>, count: usize) -> usize {
     ]);
     let tracer = tracer.sampling(share);
     for number in 0..count {
-        let identity = Identity::derive("attach", &format!("uid-{number}"), 0);
+        let identity = TraceIdentity::derive("attach", &format!("uid-{number}"), 0);
         let chosen = tracer.samples(identity.trace_id);
         let open = |name, parent: Option<&SpanContext>| {
-            tracer.open(Opening {
+            tracer.open(SpanOptions {
                 identity: parent.is_none().then_some(identity),
                 parent,
                 sampled: Some(chosen),
-                ..Opening::new(name, SpanKind::Consumer)
+                ..SpanOptions::new(name, SpanKind::Consumer)
             })
         };
         let root = open("root", None);

@@ -11,13 +11,13 @@ use opentelemetry_sdk::trace::ShouldSample as _;
 use super::{Span, SpanStart, Tracer};
 #[cfg(test)]
 use crate::telemetry::attribute::Attribute;
-use crate::telemetry::lifecycle::Identity;
+use crate::telemetry::lifecycle::TraceIdentity;
 use crate::telemetry::redact::Redaction;
-use crate::telemetry::share::{Share, is_sampled};
+use crate::telemetry::share::{SamplingRatio, is_sampled};
 
 /// How a span begins, where that is more than a name and a parent in this process.
 #[derive(Clone, Debug)]
-pub struct Opening<'a> {
+pub struct SpanOptions<'a> {
     /// Name of the span.
     pub name: &'static str,
     /// Its kind.
@@ -27,14 +27,14 @@ pub struct Opening<'a> {
     /// The span it belongs to, which may be one that was not exported yet or that another process made.
     pub parent: Option<&'a SpanContext>,
     /// The ids that it is to have; without, they are random. Those of the trace count only without a parent.
-    pub identity: Option<Identity>,
+    pub identity: Option<TraceIdentity>,
     /// What it is linked to from the start.
     pub links: &'a [SpanContext],
     /// Whether it is sampled; none leaves it to the sampler.
     pub sampled: Option<bool>,
 }
 
-impl Opening<'_> {
+impl SpanOptions<'_> {
     /// A span of this name that begins now.
     pub const fn new(name: &'static str, kind: SpanKind) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Tracer {
     pub fn samples(&self, trace_id: TraceId) -> bool {
         let Some(shared) = &self.shared else { return false };
         match self.share {
-            Some(share) => share.has(trace_id),
+            Some(share) => share.samples_trace(trace_id),
             None => is_sampled(
                 &shared
                     .sampler
@@ -78,8 +78,8 @@ impl Tracer {
         }
     }
 
-    /// Starts a span of a life that is longer than a process: see [`Opening`].
-    pub fn open(&self, opening: Opening<'_>) -> Span {
+    /// Starts a span of a life that is longer than a process: see [`SpanOptions`].
+    pub fn open(&self, opening: SpanOptions<'_>) -> Span {
         let Some(shared) = &self.shared else {
             return Span(None);
         };
@@ -89,7 +89,7 @@ impl Tracer {
             start: opening.start,
             identity: opening.identity,
             links: opening.links,
-            chosen: opening.sampled.or_else(|| self.share.map(Share::by_chance)),
+            chosen: opening.sampled.or_else(|| self.share.map(SamplingRatio::sample_random)),
             redaction: self.redaction.clone(),
         };
         shared.start(opening.parent, start)
@@ -98,7 +98,7 @@ impl Tracer {
     /// A span without a parent that begins now, with these attributes.
     #[cfg(test)]
     pub fn root(&self, name: &'static str, kind: SpanKind, attributes: &[Attribute<'_>]) -> Span {
-        let mut span = self.open(Opening::new(name, kind));
+        let mut span = self.open(SpanOptions::new(name, kind));
         for (key, value) in attributes {
             span.set(key, value.clone());
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use csi_mock_driver::{Action, Failure, Method, MockDriver, MockDriverBuilder, MockHandle, Rule};
+use csi_mock_driver::{Method, MockDriver, MockDriverBuilder, MockHandle, Rule, ScriptAction, ScriptedFailure};
 
 use crate::cluster::Bench;
 use crate::requests;
@@ -168,7 +168,7 @@ fn builder(number: usize, kind: Kind) -> MockDriverBuilder {
             .rule(Rule::on(Method::ListVolumes).hang()),
         Kind::Fails => builder.rule(publish.fail(Code::Internal, "the backend is on fire, request {call}")),
         Kind::Floods => builder
-            .rule(publish.action(Action::Fail(Failure {
+            .rule(publish.action(ScriptAction::Fail(ScriptedFailure {
                 code: Code::Unknown,
                 message: "request {call}: ".to_owned(),
                 echo_secrets: false,

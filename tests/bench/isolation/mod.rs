@@ -18,7 +18,7 @@ use kube::Client;
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
-use csi_attacher_operator::kubernetes::connect;
+use csi_attacher_operator::apiserver::connect;
 use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::cluster::{Bench, NOBODYS_DRIVER};
@@ -238,7 +238,7 @@ pub async fn writer(bench: &Bench) -> Result<Client> {
     });
     bench.cluster.apply_yaml(&binding.to_string()).await?;
     let kubeconfig = bench.cluster.kubeconfig_for_service_account(ACCOUNT, ACCOUNT).await?;
-    let config = csi_attacher_operator::kubernetes::load_config(Some(&kubeconfig)).await;
+    let config = csi_attacher_operator::apiserver::load_config(Some(&kubeconfig)).await;
     let config = config.map_err(|error| Error::Other(error.to_string()))?;
     connect(&config).map_err(|error| Error::Other(error.to_string()))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use csi_attacher_operator::telemetry::logs::LogOptions;
 use csi_attacher_operator::telemetry::names::{attr, span};
-use csi_attacher_operator::telemetry::{Opening, Options, SpanKind, Telemetry, Tracer};
+use csi_attacher_operator::telemetry::{SpanKind, SpanOptions, Telemetry, TelemetryOptions, Tracer};
 
 use crate::process;
 use crate::support::otlp::OtlpReceiver;
@@ -40,7 +40,7 @@ pub async fn measure() -> Result<Micro> {
         ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), receiver.endpoint()),
         ("OTEL_EXPORTER_OTLP_PROTOCOL".to_owned(), "grpc".to_owned()),
     ]);
-    let options = Options {
+    let options = TelemetryOptions {
         environment,
         log: LogOptions {
             level: "off".to_owned(),
@@ -66,7 +66,7 @@ fn timed(tracer: &Tracer, attempts: u32) -> Duration {
     let name = "pvc-0fbd2f5e-6b6b-4f0f-9d0e-6f2b7f8a9c1d".to_owned();
     let started = Instant::now();
     for _ in 0..attempts {
-        let mut root = black_box(tracer).open(Opening::new(span::ATTACH_ATTEMPT, SpanKind::Consumer));
+        let mut root = black_box(tracer).open(SpanOptions::new(span::ATTACH_ATTEMPT, SpanKind::Consumer));
         for key in [
             attr::NODE_NAME,
             attr::VOLUME_ATTACHMENT_NAME,

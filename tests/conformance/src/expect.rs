@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeError};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use csi_mock_driver::{CallRecord, Method, Outcome as CallOutcome};
+use csi_mock_driver::{CallRecord, CallResult as CallOutcome, Method};
 
 use crate::scenario::{Outcome, Stop, demand};
 use crate::support::Error;
@@ -34,6 +34,11 @@ pub fn detach_error_of(attachment: &VolumeAttachment) -> Option<&VolumeError> {
 /// The text of an error.
 pub fn text(error: &VolumeError) -> String {
     error.message.clone().unwrap_or_default()
+}
+
+/// Whoever reads an error is to learn something of it.
+fn said(error: &VolumeError) -> Outcome {
+    demand(!text(error).trim().is_empty(), || "an error without a text".to_owned())
 }
 
 /// Whether the attachment says that the volume is attached.
@@ -88,6 +93,20 @@ impl Test {
     /// sidecar clears only what its copy of the object shows; one scenario of the group "errors" asks for more.
     pub async fn attached(&self) -> Outcome<VolumeAttachment> {
         self.attachment_is("attached", LIMIT, is_attached).await
+    }
+
+    /// Waits until the VolumeAttachment has an attachError, with whatever text, but for none.
+    pub async fn some_attach_error(&self) -> Outcome<VolumeError> {
+        let error = self.attach_error("").await?;
+        said(&error)?;
+        Ok(error)
+    }
+
+    /// Waits until the VolumeAttachment has a detachError, with whatever text, but for none.
+    pub async fn some_detach_error(&self) -> Outcome<VolumeAttachment> {
+        let attachment = self.detach_error("").await?;
+        said(&detach_error_of(&attachment).cloned().unwrap_or_default())?;
+        Ok(attachment)
     }
 
     /// Waits until the VolumeAttachment has an attachError with this text in it.

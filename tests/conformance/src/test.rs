@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use csi_mock_driver::{Credentials, Method, Rule};
+use csi_mock_driver::{Method, MockCredentials, Rule};
 
 use crate::env::Env;
 use crate::scenario::Outcome;
@@ -121,11 +121,20 @@ impl Test {
 
     /// The driver accepts calls for the volume with exactly these secrets only.
     pub fn wants_secrets(&self, secrets: &[(&str, &str)]) {
-        let secrets = Credentials(owned(secrets));
+        let secrets = MockCredentials(owned(secrets));
         let handle = self.handle.clone();
         self.env
             .driver
             .settings(|settings| drop(settings.volume_secrets.insert(handle, secrets)));
+    }
+
+    /// The driver accepts calls for the volume with exactly these mount flags only.
+    pub fn wants_mount_flags(&self, flags: &[&str]) {
+        let flags = flags.iter().map(ToString::to_string).collect();
+        let handle = self.handle.clone();
+        self.env
+            .driver
+            .settings(|settings| drop(settings.volume_mount_flags.insert(handle, flags)));
     }
 
     /// A CSINode that says what the driver calls the node.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{Method, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -113,7 +113,7 @@ async fn a_deleted_config_ends_the_driver_after_what_runs_and_touches_no_finaliz
     let fixtures = &world.fixtures;
     fixtures.delete::<AttacherConfig>("removed").await?;
     let attached = fixtures.wait_for_attached("removed-running").await?;
-    assert_eq!(driver.calls_for("removed-running")[0].outcome, Outcome::Answered);
+    assert_eq!(driver.calls_for("removed-running")[0].outcome, CallResult::Answered);
     // The end of one AttacherConfig and the beginning of another come by the same watch, so that the operator knows of the end
     // before there are attachments, which come by another one.
     let other = world.driver("remains", json!({})).await?;

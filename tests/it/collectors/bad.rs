@@ -1,5 +1,6 @@
 //! Collectors that do everything but take spans.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,13 +10,13 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{arrives, sends_to};
-use crate::rig::World;
+use crate::rig::{World, within};
 use crate::support::Result;
 use crate::support::otlp::OtlpReceiver;
 use crate::support::stage::stop;
 
 /// How a collector behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Manner {
     /// Answers with an error that is worth another try.
     Unavailable,
@@ -94,27 +95,55 @@ fn status(line: &str) -> Vec<u8> {
     format!("HTTP/1.1 {line}\r\ncontent-length: 0\r\n\r\n").into_bytes()
 }
 
-/// Starts one, which ends with the handle. Its connections end when its manner changes.
-async fn start(manner: watch::Receiver<Manner>) -> (String, AbortOnDropHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let task = tokio::spawn(async move {
-        let mut connections = tokio::task::JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            let mut manner = manner.clone();
-            connections.spawn(async move {
-                let now = *manner.borrow_and_update();
-                tokio::select! {
-                    _ended = serve(now, stream) => {}
-                    _changed = manner.changed() => {}
-                }
-            });
-        }
-    });
-    (endpoint, AbortOnDropHandle::new(task))
+/// A bad collector. It ends when it is dropped, and each of its connections when its manner changes.
+struct Bad {
+    endpoint: String,
+    manner: watch::Sender<Manner>,
+    /// The connections so far, by the manner of the time.
+    met: watch::Receiver<BTreeMap<Manner, usize>>,
+    _task: AbortOnDropHandle<()>,
 }
 
-/// Attaches with each bad collector in turn, and then with a good one, over each protocol.
+impl Bad {
+    async fn start(first: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let (manner, now) = watch::channel(first);
+        let (told, met) = watch::channel(BTreeMap::new());
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (mut manner, told) = (now.clone(), told.clone());
+                connections.spawn(async move {
+                    let now = *manner.borrow_and_update();
+                    told.send_modify(|met: &mut BTreeMap<_, _>| *met.entry(now).or_default() += 1);
+                    tokio::select! {
+                        _ended = serve(now, stream) => {}
+                        _changed = manner.changed() => {}
+                    }
+                });
+            }
+        });
+        Self {
+            endpoint,
+            manner,
+            met,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    /// Waits until the operator has connected while the manner was this one.
+    async fn met(&self, manner: Manner) -> Result<()> {
+        let mut met = self.met.clone();
+        let connected = met.wait_for(|met| met.contains_key(&manner));
+        within(&format!("a connection to one that {manner:?}"), connected)
+            .await
+            .map(drop)
+    }
+}
+
+/// Attaches with each bad collector in turn, before and after it was met, and then with a good one, over each protocol. That none
+/// waits for one that is silent, `hanging_collector` shows.
 #[tokio::test]
 async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
     let world = World::own().await?;
@@ -122,21 +151,22 @@ async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
     let driver = world.unconfigured_driver("bad", |builder| builder).await?;
     driver.configure(&json!({})).await?;
     for (index, protocol) in ["grpc", "http/protobuf", "http/json"].into_iter().enumerate() {
-        let (manner, seen) = watch::channel(Manner::Silent);
-        let (endpoint, _running) = start(seen).await;
-        let options = sends_to(&endpoint, protocol).variable("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
+        let collector = Bad::start(Manner::Silent).await;
+        let options = sends_to(&collector.endpoint, protocol).variable("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
         let mut operator = world.operator(options).await?;
         driver.wait("Ready", "True", None).await?;
         for bad in MANNERS {
-            manner.send_replace(bad);
+            collector.manner.send_replace(bad);
             let name = format!("bad-{index}-{bad:?}").to_lowercase();
             driver.attach(&name).await?;
+            collector.met(bad).await?;
+            driver.attach(&format!("{name}-again")).await?;
         }
         let good = match protocol {
             "grpc" => OtlpReceiver::grpc().await,
             _ => OtlpReceiver::http().await,
         };
-        manner.send_replace(Manner::Passes(good.port()));
+        collector.manner.send_replace(Manner::Passes(good.port()));
         let name = format!("bad-{index}-good");
         driver.attach(&name).await?;
         arrives(&good, &name).await;

@@ -45,7 +45,7 @@ fn problems(rows: &[Vec<String>], sources: impl Fn(&str) -> Option<String>) -> P
             }
         }
         for name in quoted(word) {
-            // `Action::Claim` is the variant of a type.
+            // `Action::Reservation` is the variant of a type.
             if !name.split("::").all(|part| has(&text, part)) {
                 problems.push(format!("{concept}: {name} is not in {places}"));
             }

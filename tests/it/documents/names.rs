@@ -12,6 +12,9 @@ use super::{Problems, none, sources};
 const FLAGS_OF_OTHERS: &[&str] = &[
     // helm
     "--take-ownership",
+    "--skip-crds",
+    "--force-conflicts",
+    "--values",
     // docker
     "--label",
     "--build-arg",
@@ -272,8 +275,8 @@ fn an_invented_name_is_found() {
         ("spec.there", false),
         ("spec.timeouts.publish", false),
         ("spec.timeouts.publsh", true),
-        ("crds.keep", false),
-        ("crds.kept", true),
+        ("rbac.create", false),
+        ("rbac.created", true),
         ("drivers.NAME.container", false),
         ("drivers.NAME.contaner", true),
         ("podSecurityContext.supplementalGroups", false),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use csi_attacher_model::api::condition::{ConditionType, Reason};
+use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names;
 use csi_attacher_model::insight;
 use csi_attacher_operator::events;
@@ -47,7 +47,7 @@ fn events_problems(document: &Document, reasons: &[(&str, &str)]) -> Problems {
 
 #[test]
 fn every_reason_of_events_has_its_row() {
-    let reasons: Vec<(&str, &str)> = events::Reason::ALL
+    let reasons: Vec<(&str, &str)> = events::EventReason::ALL
         .iter()
         .map(|reason| (reason.as_str(), reason.level().as_str()))
         .collect();
@@ -96,7 +96,7 @@ fn conditions_problems(document: &Document, types: &BTreeSet<String>, reasons: &
 #[test]
 fn every_condition_and_reason_has_its_row() {
     let types = owned(ConditionType::ALL.iter().map(|kind| kind.as_str()));
-    let reasons = owned(Reason::ALL.iter().map(|reason| reason.as_str()));
+    let reasons = owned(ConditionReason::ALL.iter().map(|reason| reason.as_str()));
     let documents = markdown::all();
     none(&conditions_problems(
         document(&documents, "docs/CONDITIONS.md"),
@@ -186,7 +186,7 @@ fn every_kind_of_finding_is_told() {
         .lines()
         .find(|line| line.starts_with("| `csi_attacher_findings`"));
     let told: BTreeSet<String> = quoted(row.expect("it has a row")).into_iter().skip(3).collect();
-    let there = owned(insight::Kind::ALL.iter().map(|kind| kind.as_str()));
+    let there = owned(insight::FindingKind::ALL.iter().map(|kind| kind.as_str()));
     none(&compare(&told, &there, "docs/METRICS.md: csi_attacher_findings"));
 }
 

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use csi_attacher_model::api::validated::Endpoint;
-use csi_attacher_model::decide::{Access, AccessMode, Capability, Place, PublishRequest, is_final};
+use csi_attacher_model::decide::{AccessMode, Capability, PublishRequest, VolumeAccessType, VolumeOnNode, is_final};
 use csi_attacher_model::objects::StringMap;
-use csi_attacher_operator::csi::{CallError, Connection, CsiClient};
+use csi_attacher_operator::csi::{CallError, CsiClient, DriverConnection};
 use csi_attacher_operator::telemetry::{Metrics, Span};
 use futures::stream;
 use hyper::body::{Bytes, Frame};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand, dripping, framed, grpc, large};
@@ -22,7 +26,7 @@ const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(20);
 
 fn client(socket: &std::path::Path) -> CsiClient {
-    let connection = Connection::new(&Endpoint::Unix(socket.to_owned()));
+    let connection = DriverConnection::new(&Endpoint::Unix(socket.to_owned()));
     CsiClient::new(connection, Metrics::default())
 }
 
@@ -46,7 +50,7 @@ async fn publish(client: &CsiClient, deadline: Duration) -> std::result::Result<
         volume_id: "v",
         node_id: "n",
         capability: Capability {
-            access: Access::Block,
+            access: VolumeAccessType::Block,
             mode: AccessMode::SingleNodeWriter,
         },
         read_only: false,
@@ -202,7 +206,7 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
         assert!(!is_final(error.code.into()), "{name}: the volume may be at the node");
         let info = within(name, client.plugin_info(LONG, &Span::disabled())).await?;
         assert_eq!(info.unwrap().name, "unreadable", "{name}: the connection stands");
-        let place = Place {
+        let place = VolumeOnNode {
             volume_id: "v",
             node_id: "n",
         };
@@ -274,19 +278,67 @@ async fn a_goodbye_with_calls_in_flight_is_a_loss_at_the_next_call() -> Result<(
     Ok(())
 }
 
+/// Type and flags of each frame of HTTP/2 that a client has sent.
+type Frames = Arc<Mutex<Vec<(u8, u8)>>>;
+
+const HEADERS: u8 = 1;
+const PING: u8 = 6;
+const ACK: u8 = 1;
+
+/// Passes one connection on to a driver, and keeps what kinds of frames the client sends.
+async fn relay(listener: UnixListener, driver: PathBuf, frames: Frames) -> std::io::Result<()> {
+    const PREFACE: usize = 24;
+    const HEAD: usize = 9;
+    let (client, _) = listener.accept().await?;
+    let driver = UnixStream::connect(driver).await?;
+    let ((mut from_client, mut to_client), (mut from_driver, mut to_driver)) =
+        (client.into_split(), driver.into_split());
+    let answers = tokio::spawn(async move { tokio::io::copy(&mut from_driver, &mut to_client).await });
+    let mut head = [0; PREFACE];
+    from_client.read_exact(&mut head).await?;
+    to_driver.write_all(&head).await?;
+    loop {
+        let mut head = [0; HEAD];
+        if from_client.read_exact(&mut head).await.is_err() {
+            answers.abort();
+            return Ok(());
+        }
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let mut payload = vec![0; length];
+        from_client.read_exact(&mut payload).await?;
+        frames.lock().push((head[3], head[4]));
+        to_driver.write_all(&[&head[..], &payload].concat()).await?;
+    }
+}
+
 /// Nothing is sent over a connection on which nothing happens, and it stays; whoever was silent for long is called at once.
 #[tokio::test]
 async fn an_idle_connection_stays() -> Result<()> {
     use csi_mock_driver::MockDriver;
     let scratch = scratch();
-    let driver = MockDriver::builder("idle").start(&scratch.socket).await.unwrap();
+    let own = scratch.socket.with_extension("driver");
+    let driver = MockDriver::builder("idle").start(&own).await.unwrap();
+    let frames = Frames::default();
+    let listener = UnixListener::bind(&scratch.socket).unwrap();
+    let _relay = AbortOnDropHandle::new(tokio::spawn(relay(listener, own, frames.clone())));
     let client = client(&scratch.socket);
     assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    let first = std::mem::take(&mut *frames.lock());
+    assert!(
+        first.iter().any(|(kind, _)| *kind == HEADERS),
+        "the relay sees calls: {first:?}"
+    );
     // Two hours for all timers of the process, of which neither side has one for this.
     tokio::time::pause();
     tokio::time::advance(Duration::from_hours(2)).await;
     tokio::time::resume();
+    // What was sent for the time before the call comes before it.
     assert!(within("Probe", client.probe(LONG, &Span::disabled())).await?.unwrap());
+    let since = frames.lock().clone();
+    let pings = since.iter().filter(|(kind, flags)| *kind == PING && flags & ACK == 0);
+    assert_eq!(pings.count(), 0, "{since:?}");
+    let calls = since.iter().filter(|(kind, _)| *kind == HEADERS);
+    assert_eq!(calls.count(), 1, "{since:?}");
     assert!(!client.connection().is_lost());
     drop(driver);
     Ok(())

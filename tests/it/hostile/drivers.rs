@@ -393,7 +393,7 @@ async fn words_and_contexts_without_measure_are_cut_and_refused() -> Result<()> 
         ("stuffed-large", 5 << 20, "cannot be read"),
     ] {
         let context = BTreeMap::from([("stuffing".to_owned(), "x".repeat(bytes))]);
-        let stuff = |settings: &mut csi_mock_driver::Settings| {
+        let stuff = |settings: &mut csi_mock_driver::MockSettings| {
             settings.publish_contexts.insert(name.to_owned(), context);
         };
         let driver = world.driver_with(name, json!({}), |mock| mock.settings(stuff)).await?;

@@ -1,12 +1,11 @@
 //! What a trace of an attach must be.
 
-use std::time::{Duration, Instant};
-
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
 use super::{APISERVER, ATTEMPT, ETCD, LIMIT, PUBLISH, ROOT, SERVICE, Scene, told_context};
-use crate::support::Result;
 use crate::support::jaeger::{Span, Trace, tree};
+use crate::support::{AuditEvent, Result};
 
 /// An attach that succeeds at the third attempt.
 const CODES: [&str; 3] = ["UNAVAILABLE", "UNAVAILABLE", "OK"];
@@ -16,13 +15,15 @@ const STATUS: &str = "PATCH /apis/storage.k8s.io/v1/volumeattachments/{:name}/st
 
 impl Scene {
     /// Waits until the whole trace of an attach is there, with what the API server and etcd have to add, and checks it.
-    /// Returns the trace and how long its own spans took to arrive.
-    pub async fn complete_trace(&self, attachment: &VolumeAttachment) -> Result<(Trace, Duration)> {
+    /// Returns the trace, and how long after the API server had written `attached` Jaeger was asked for the operator's own
+    /// spans and did not have all of them; zero if it had them at the first question.
+    pub async fn complete_trace(&self, attachment: &VolumeAttachment) -> Result<(Trace, SignedDuration)> {
         let (id, _) = told_context(attachment);
-        let started = Instant::now();
         let own = |trace: &Trace| !trace.named(ROOT).is_empty() && trace.named(ATTEMPT).len() >= CODES.len();
-        self.jaeger.wait_for_trace(&id, "its own spans", LIMIT, own).await?;
-        let took = started.elapsed();
+        let arrival = self.jaeger.wait_for_arrival(&id, "its own spans", LIMIT, own);
+        let (_, in_vain) = arrival.await?;
+        let attached = self.written_attached(attachment).await?;
+        let missing = in_vain.map_or(SignedDuration::ZERO, |asked| asked.duration_since(attached));
         // The API server exports its spans in larger batches.
         let joined = |trace: &Trace| {
             let writes = writes(trace);
@@ -34,7 +35,20 @@ impl Scene {
             .await?;
         check(&trace, attachment);
         self.assert_only(&trace, attachment).await?;
-        Ok((trace, took))
+        Ok((trace, missing))
+    }
+
+    /// When the API server had written that the volume is attached.
+    async fn written_attached(&self, attachment: &VolumeAttachment) -> Result<Timestamp> {
+        let name = attachment.metadata.name.clone().unwrap_or_default();
+        let is_it = move |event: &AuditEvent| {
+            let answer = event.response_body.as_ref();
+            event.is("patch", "volumeattachments/status")
+                && event.name == name
+                && answer.and_then(|answer| answer.pointer("/status/attached")) == Some(&true.into())
+        };
+        let written = self.stage.cluster.wait_for_audit_event("attached", LIMIT, is_it);
+        Ok(written.await?.stage_timestamp)
     }
 
     /// No other trace knows of attaching this.

@@ -97,7 +97,7 @@ async fn the_document_shows_a_slow_attach_as_jaeger_has_it() -> Result<()> {
     let rendered = tree::render(&trace);
     let document = std::fs::read_to_string(path()).unwrap();
     let (before, block, after) = split(&document);
-    if std::env::var_os("UPDATE").is_some() {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(path(), format!("{before}{BEGIN}{rendered}{END}{after}")).unwrap();
     } else {
         assert_eq!(

@@ -35,7 +35,7 @@ fn the_document_has_every_right() -> Result<()> {
         .ok_or_else(|| other("the table has no beginning"))?;
     let (_, tail) = rest.split_once(END).ok_or_else(|| other("the table has no end"))?;
     let wanted = [head, BEGIN, &table()?, END, tail].concat();
-    if std::env::var_os("UPDATE").is_some() {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         return std::fs::write(&path, wanted).map_err(|error| other(error.to_string()));
     }
     assert!(text == wanted, "docs/RBAC.md is out of date; run `make rbac-docs`");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csi_attacher_model::api::AttacherConfig;
 use csi_attacher_model::api::names::lease_name;
-use csi_mock_driver::{Method, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ async fn begin_call(driver: &Driver<'_>, name: &str) -> Result<()> {
 /// All calls so far: each volume was published once, and never by two at a time.
 fn assert_one_at_a_time(driver: &Driver<'_>, volumes: usize) {
     let calls = moves(&driver.mock);
-    let sound = |call: &csi_mock_driver::CallRecord| !call.overlap && call.outcome == Outcome::Answered;
+    let sound = |call: &csi_mock_driver::CallRecord| !call.overlap && call.outcome == CallResult::Answered;
     assert!(calls.iter().all(sound), "both in a call for one volume: {calls:#?}");
     assert_eq!(calls.len(), volumes, "{calls:#?}");
 }

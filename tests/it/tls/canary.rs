@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 
 use csi_attacher_model::api::AttacherConfig;
-use csi_mock_driver::{Endpoint, MockDriver, MockHandle, ServerTls};
+use csi_mock_driver::{ListenEndpoint, MockDriver, MockHandle, ServerTls};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
 
 use super::{NAMESPACE, SERVER, grant, material, other, put, served};
+use crate::canary::events;
 use crate::rig::LIMIT;
 use crate::support::controlplane::pki::Authority;
 use crate::support::operator::apply_config;
@@ -39,10 +40,10 @@ fn parts_of_key(key: &str) -> Vec<String> {
 
 /// A driver behind TLS whose AttacherConfig, Secret and volume are called [`NAME`], with its volume attached.
 async fn attached(stage: &Stage, tls: ServerTls, entries: &[(&str, String)]) -> Result<MockHandle> {
-    let any = Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let any = ListenEndpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let builder = MockDriver::builder(DRIVER).accept_any_volume().tls(tls);
     let mock = builder.start_on(any).await.map_err(other)?;
-    let Endpoint::Tcp(address) = mock.endpoint() else {
+    let ListenEndpoint::Tcp(address) = mock.endpoint() else {
         panic!("no port")
     };
     grant(stage.cluster, NAME).await?;
@@ -100,8 +101,25 @@ async fn a_private_key_comes_out_nowhere() -> Result<()> {
     let seen = parts.iter().filter(|part| key.contains(*part)).count();
     assert!(seen >= 2, "the search finds a key");
     let config = serde_json::to_string(&config)?;
-    let spans = format!("{:#?}", receiver.spans());
-    for (place, text) in [("log", log), ("spans", spans), ("config", config), ("metrics", metrics)] {
+    let spans = receiver.spans();
+    assert!(
+        spans.iter().any(|span| span.name == "VolumeAttachment.attach"),
+        "{spans:#?}"
+    );
+    let events = events(&stage).await?;
+    assert!(events.contains("tls-canary-node"), "{events}");
+    // Everything that anybody sent to the API server or got from it, but for the contents of Secrets.
+    let audit = std::fs::read_to_string(stage.cluster.audit_log()?).unwrap();
+    assert!(audit.contains(NAME));
+    let places = [
+        ("log", log),
+        ("spans", format!("{spans:#?}")),
+        ("config", config),
+        ("metrics", metrics),
+        ("events", events),
+        ("audit log", audit),
+    ];
+    for (place, text) in places {
         let found = parts.iter().filter(|part| text.contains(*part)).count();
         assert_eq!(found, 0, "parts of the key in {place}");
     }

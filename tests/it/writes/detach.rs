@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{Method, Outcome, Rule};
+use csi_mock_driver::{CallResult, Method, Rule};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -144,7 +144,7 @@ async fn deleted_while_publish_hangs() -> Result<()> {
     driver.attach_one_more("hanging-more").await?;
 
     let calls = driver.calls_for("hanging-va");
-    assert_eq!(calls[0].outcome, Outcome::Cancelled, "{calls:?}");
+    assert_eq!(calls[0].outcome, CallResult::Cancelled, "{calls:?}");
     assert!(
         calls[1].started.as_millisecond() - calls[0].started.as_millisecond() >= 1000,
         "{calls:?}"

@@ -10,12 +10,12 @@ use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::facts::{CapabilityFacts, Facts, Method, code_name};
+use super::facts::{CapabilityFacts, Method, MockFacts, code_name};
 
 /// How a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
+pub enum CallResult {
     /// It still runs.
     Running,
     /// It was answered; see the code.
@@ -76,7 +76,7 @@ pub struct CallRecord {
     #[serde(serialize_with = "write_optional_time", skip_serializing_if = "Option::is_none")]
     pub finished: Option<Timestamp>,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: CallResult,
     /// Status code of the answer, or of the work that came too late.
     #[serde(serialize_with = "write_code", skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
@@ -172,7 +172,7 @@ impl CallLog {
     }
 
     /// Writes down that a call arrived. The guard writes down how it ends, also when it is dropped.
-    pub fn begin(self: &Arc<Self>, method: Method, facts: &Facts, headers: Headers) -> CallGuard {
+    pub fn begin(self: &Arc<Self>, method: Method, facts: &MockFacts, headers: Headers) -> CallGuard {
         let mut inner = self.inner.lock();
         let id = inner.first_id + inner.records.len() as u64;
         let key = facts
@@ -239,7 +239,7 @@ impl CallLog {
         receiver
     }
 
-    fn finish(&self, call: &CallGuard, outcome: Outcome, code: Option<Code>) {
+    fn finish(&self, call: &CallGuard, outcome: CallResult, code: Option<Code>) {
         let id = call.id;
         let mut inner = self.inner.lock();
         if let Some(key) = &call.key
@@ -262,7 +262,7 @@ impl CallLog {
     }
 }
 
-fn new_record(id: u64, method: Method, facts: &Facts, headers: Headers, overlap: bool) -> CallRecord {
+fn new_record(id: u64, method: Method, facts: &MockFacts, headers: Headers, overlap: bool) -> CallRecord {
     CallRecord {
         id,
         method,
@@ -279,7 +279,7 @@ fn new_record(id: u64, method: Method, facts: &Facts, headers: Headers, overlap:
         caller_pid: headers.caller_pid,
         started: Timestamp::now(),
         finished: None,
-        outcome: Outcome::Running,
+        outcome: CallResult::Running,
         code: None,
         overlap,
     }
@@ -338,7 +338,7 @@ pub(super) struct CallGuard {
 
 impl CallGuard {
     /// Writes down how the call ended.
-    pub fn finish(mut self, outcome: Outcome, code: Option<Code>) {
+    pub fn finish(mut self, outcome: CallResult, code: Option<Code>) {
         self.done = true;
         self.log.finish(&self, outcome, code);
     }
@@ -347,7 +347,7 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.done {
-            self.log.finish(self, Outcome::Cancelled, None);
+            self.log.finish(self, CallResult::Cancelled, None);
         }
     }
 }

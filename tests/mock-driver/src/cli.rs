@@ -12,9 +12,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::control::{self, CommandError, parse_script};
 use super::control_socket::ControlSocket;
 use super::facts::Method;
-use super::handle::{MockDriverBuilder, MockHandle, StartError};
-use super::server::{Endpoint, ListenError};
-use super::settings::{ControllerCapability, Settings};
+use super::handle::{MockDriverBuilder, MockHandle, MockStartError};
+use super::server::{ListenEndpoint, ListenError};
+use super::settings::{ControllerCapability, MockSettings};
 use super::tls::ServerTls;
 
 /// A CSI driver without storage, for tests and demonstrations.
@@ -22,10 +22,10 @@ use super::tls::ServerTls;
 #[command(name = "csi-mock-driver", version, max_term_width = 100)]
 // Each switch stands for itself.
 #[allow(clippy::struct_excessive_bools)]
-struct Flags {
+struct MockFlags {
     /// Where to listen: unix:///path, or tcp://127.0.0.1:port
     #[arg(long, env = "CSI_ENDPOINT", default_value = "unix:///tmp/csi-mock-driver.sock")]
-    endpoint: Endpoint,
+    endpoint: ListenEndpoint,
     /// PEM file with the certificate for TLS on a TCP port
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -109,7 +109,7 @@ fn read_delay(text: &str) -> Result<(Method, Duration), String> {
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] MockStartError),
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("script {} is wrong", path.display())]
@@ -125,7 +125,7 @@ enum RunError {
 /// Runs the program with the flags of the process until SIGTERM or SIGINT. A wrong flag is named and the exit code is 2; a failed start
 /// gives 1.
 pub async fn main() -> ExitCode {
-    let flags = match Flags::try_parse() {
+    let flags = match MockFlags::try_parse() {
         Ok(flags) => flags,
         Err(error) => {
             // Nothing is left to tell the user when even this cannot be written.
@@ -156,7 +156,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-async fn run(flags: Flags) -> Result<(), RunError> {
+async fn run(flags: MockFlags) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let (endpoint, control_socket) = (flags.endpoint.clone(), flags.control_socket.clone());
@@ -186,7 +186,7 @@ async fn serve(
     Ok(())
 }
 
-fn builder(flags: Flags) -> Result<MockDriverBuilder, RunError> {
+fn builder(flags: MockFlags) -> Result<MockDriverBuilder, RunError> {
     let mut builder = MockDriverBuilder::new(settings(&flags)).keep_calls(flags.keep_calls);
     if let Some(tls) = tls(&flags)? {
         builder = builder.tls(tls);
@@ -207,11 +207,11 @@ fn builder(flags: Flags) -> Result<MockDriverBuilder, RunError> {
     }
 }
 
-fn tls(flags: &Flags) -> Result<Option<ServerTls>, RunError> {
+fn tls(flags: &MockFlags) -> Result<Option<ServerTls>, RunError> {
     let (Some(certificate), Some(key)) = (&flags.tls_cert, &flags.tls_key) else {
         return Ok(None);
     };
-    if matches!(flags.endpoint, Endpoint::Unix(_)) {
+    if matches!(flags.endpoint, ListenEndpoint::Unix(_)) {
         return Err(RunError::TlsOnUnix);
     }
     Ok(Some(ServerTls {
@@ -233,8 +233,8 @@ fn open_log(path: PathBuf) -> Result<impl Write + Send + 'static, RunError> {
     file.map_err(|source| RunError::File { path, source })
 }
 
-fn settings(flags: &Flags) -> Settings {
-    let mut settings = Settings::new(flags.name.clone());
+fn settings(flags: &MockFlags) -> MockSettings {
+    let mut settings = MockSettings::new(flags.name.clone());
     let counted = |count| {
         (0..count)
             .map(|number| format!("{}{number}", flags.node_prefix))
@@ -269,8 +269,8 @@ fn settings(flags: &Flags) -> Settings {
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> Result<Settings, clap::Error> {
-        Flags::try_parse_from([&["csi-mock-driver"], arguments].concat()).map(|flags| settings(&flags))
+    fn parse(arguments: &[&str]) -> Result<MockSettings, clap::Error> {
+        MockFlags::try_parse_from([&["csi-mock-driver"], arguments].concat()).map(|flags| settings(&flags))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::facts::Method;
 use super::script::Rule;
 use super::settings::ControllerCapability;
-use super::shared::{Shared, State};
+use super::shared::{MockShared, MockState};
 
 /// Bytes of a volume that a command makes without a size.
 const DEFAULT_VOLUME_BYTES: i64 = 1 << 30;
@@ -16,7 +16,7 @@ const DEFAULT_VOLUME_BYTES: i64 = 1 << 30;
 /// `{"driftDetach": {"volume": "v1", "node": "n1"}}`; a command without arguments is just its name, such as `"dump"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum Command {
+pub enum ControlCommand {
     /// Adds a rule after those that are there.
     Rule(Rule),
     /// Removes all rules.
@@ -143,31 +143,31 @@ pub(super) enum Reply {
 }
 
 /// Carries out a command, except for the connections, which are the server's.
-pub(super) fn apply(shared: &Shared, command: Command) -> Result<Reply, CommandError> {
+pub(super) fn apply(shared: &MockShared, command: ControlCommand) -> Result<Reply, CommandError> {
     match command {
-        Command::DropConnections => Ok(Reply::DropConnections),
-        Command::Calls => Ok(Reply::Value(serde_json::json!(shared.calls.records()))),
-        Command::Dump => Ok(Reply::Value(dump(shared))),
+        ControlCommand::DropConnections => Ok(Reply::DropConnections),
+        ControlCommand::Calls => Ok(Reply::Value(serde_json::json!(shared.calls.records()))),
+        ControlCommand::Dump => Ok(Reply::Value(dump(shared))),
         command => shared.change(|state| change(state, command)).map(|()| Reply::Done),
     }
 }
 
-fn change(state: &mut State, command: Command) -> Result<(), CommandError> {
+fn change(state: &mut MockState, command: ControlCommand) -> Result<(), CommandError> {
     let (settings, backend) = (&mut state.settings, &mut state.backend);
     match command {
-        Command::Rule(rule) => state.script.add(rule),
-        Command::ClearRules => state.script.clear(),
-        Command::CreateVolume { volume, capacity_bytes } => {
+        ControlCommand::Rule(rule) => state.script.add(rule),
+        ControlCommand::ClearRules => state.script.clear(),
+        ControlCommand::CreateVolume { volume, capacity_bytes } => {
             backend.ensure_volume(&volume, capacity_bytes.unwrap_or(DEFAULT_VOLUME_BYTES));
         }
-        Command::DeleteVolume { volume } => known(backend.remove_volume(&volume), volume)?,
-        Command::DriftAttach { volume, node } => backend.drift_attach(&volume, &node),
-        Command::DriftDetach { volume, node } => {
+        ControlCommand::DeleteVolume { volume } => known(backend.remove_volume(&volume), volume)?,
+        ControlCommand::DriftAttach { volume, node } => backend.drift_attach(&volume, &node),
+        ControlCommand::DriftDetach { volume, node } => {
             if !backend.drift_detach(&volume, &node) {
                 return Err(CommandError::NotAttached { volume, node });
             }
         }
-        Command::Capability { name, on } => {
+        ControlCommand::Capability { name, on } => {
             let capability = capability(&name)?;
             if on {
                 settings.capabilities.insert(capability)
@@ -175,22 +175,22 @@ fn change(state: &mut State, command: Command) -> Result<(), CommandError> {
                 settings.capabilities.remove(&capability)
             };
         }
-        Command::ControllerService { on } => settings.controller_service = on,
-        Command::Ready { on } => settings.ready = on,
-        Command::DriverName { name } => settings.driver_name = name,
-        Command::Nodes { nodes } => settings.nodes = nodes.map(|nodes| nodes.into_iter().collect()),
-        Command::AttachLimit { node: None, limit } => settings.attach_limit = limit,
-        Command::AttachLimit {
+        ControlCommand::ControllerService { on } => settings.controller_service = on,
+        ControlCommand::Ready { on } => settings.ready = on,
+        ControlCommand::DriverName { name } => settings.driver_name = name,
+        ControlCommand::Nodes { nodes } => settings.nodes = nodes.map(|nodes| nodes.into_iter().collect()),
+        ControlCommand::AttachLimit { node: None, limit } => settings.attach_limit = limit,
+        ControlCommand::AttachLimit {
             node: Some(node),
             limit,
         } => {
             settings.node_attach_limits.remove(&node);
             settings.node_attach_limits.extend(limit.map(|limit| (node, limit)));
         }
-        Command::Delay { method, delay_ms } => {
+        ControlCommand::Delay { method, delay_ms } => {
             settings.delays.insert(method, Duration::from_millis(delay_ms));
         }
-        Command::Condition {
+        ControlCommand::Condition {
             volume,
             abnormal,
             message,
@@ -198,7 +198,7 @@ fn change(state: &mut State, command: Command) -> Result<(), CommandError> {
             known(backend.set_condition(&volume, abnormal, message), volume)?;
         }
         // Answered in `apply` without a change of the state.
-        Command::DropConnections | Command::Calls | Command::Dump => {}
+        ControlCommand::DropConnections | ControlCommand::Calls | ControlCommand::Dump => {}
     }
     Ok(())
 }
@@ -218,7 +218,7 @@ pub(super) fn capability(name: &str) -> Result<ControllerCapability, CommandErro
         .ok_or_else(|| CommandError::UnknownCapability(name.to_owned()))
 }
 
-fn dump(shared: &Shared) -> serde_json::Value {
+fn dump(shared: &MockShared) -> serde_json::Value {
     let (calls, in_flight) = (shared.calls.count(), shared.calls.in_flight(None));
     shared.read(|state| {
         let settings = &state.settings;
@@ -239,12 +239,12 @@ fn dump(shared: &Shared) -> serde_json::Value {
 }
 
 /// Reads one command from a line of JSON.
-pub fn parse_command(line: &str) -> Result<Command, CommandError> {
+pub fn parse_command(line: &str) -> Result<ControlCommand, CommandError> {
     serde_json::from_str(line).map_err(|error| CommandError::Malformed(error.to_string()))
 }
 
 /// Reads a list of commands from YAML.
-pub fn parse_script(yaml: &str) -> Result<Vec<Command>, CommandError> {
+pub fn parse_script(yaml: &str) -> Result<Vec<ControlCommand>, CommandError> {
     // By way of JSON, because YAML would want a tag for each command.
     let malformed = |error: String| CommandError::Malformed(error);
     let items: Vec<serde_json::Value> = serde_yaml::from_str(yaml).map_err(|error| malformed(error.to_string()))?;

@@ -70,7 +70,7 @@ impl From<&v1::VolumeCapability> for CapabilityFacts {
 
 /// The parts of a request that rules match and records show. Has no `Debug`: it holds secret values.
 #[derive(Clone, Default)]
-pub(super) struct Facts {
+pub(super) struct MockFacts {
     pub volume: Option<String>,
     pub node: Option<String>,
     pub capability: Option<v1::VolumeCapability>,
@@ -87,7 +87,7 @@ pub(super) trait Describe {
     const METHOD: Method;
 
     /// What it asks for.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> MockFacts;
 }
 
 /// Implements [`Describe`]: request type, method, and which fact comes from which field.
@@ -97,8 +97,8 @@ macro_rules! describe {
             const METHOD: Method = Method::$method;
 
             #[allow(clippy::needless_update)]
-            fn facts(&self) -> Facts {
-                Facts { $($fact: self.$field.clone().into(),)* ..Facts::default() }
+            fn facts(&self) -> MockFacts {
+                MockFacts { $($fact: self.$field.clone().into(),)* ..MockFacts::default() }
             }
         }
     )*};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::calls::{CallLog, CallRecord, InFlight};
-use super::control::{self, Command, CommandError, Reply};
+use super::control::{self, CommandError, ControlCommand, Reply};
 use super::facts::Method;
 use super::script::Rule;
-use super::server::{Endpoint, ListenError, Server};
+use super::server::{ListenEndpoint, ListenError, Server};
 use super::service::MockService;
-use super::settings::{ControllerCapability, Settings};
-use super::shared::Shared;
+use super::settings::{ControllerCapability, MockSettings};
+use super::shared::MockShared;
 use super::tls::{Acceptor, ServerTls};
 
 /// Calls that are remembered unless the builder says otherwise.
@@ -25,16 +25,16 @@ const KEEP_CALLS: usize = 100_000;
 pub struct MockDriver;
 
 impl MockDriver {
-    /// A mock driver of that name; see [`Settings::new`] for what it is at first.
+    /// A mock driver of that name; see [`MockSettings::new`] for what it is at first.
     pub fn builder(driver_name: impl Into<String>) -> MockDriverBuilder {
-        MockDriverBuilder::new(Settings::new(driver_name))
+        MockDriverBuilder::new(MockSettings::new(driver_name))
     }
 }
 
 /// A mock driver that is not started yet.
 pub struct MockDriverBuilder {
-    settings: Settings,
-    commands: Vec<Command>,
+    settings: MockSettings,
+    commands: Vec<ControlCommand>,
     keep_calls: usize,
     call_log: Option<Box<dyn Write + Send>>,
     tls: Option<ServerTls>,
@@ -42,7 +42,7 @@ pub struct MockDriverBuilder {
 
 impl MockDriverBuilder {
     /// A mock driver with these settings.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: MockSettings) -> Self {
         Self {
             settings,
             commands: Vec::new(),
@@ -54,7 +54,7 @@ impl MockDriverBuilder {
 
     /// Changes any setting.
     #[must_use]
-    pub fn settings(mut self, edit: impl FnOnce(&mut Settings)) -> Self {
+    pub fn settings(mut self, edit: impl FnOnce(&mut MockSettings)) -> Self {
         edit(&mut self.settings);
         self
     }
@@ -108,7 +108,7 @@ impl MockDriverBuilder {
     /// A volume that exists from the start.
     #[must_use]
     pub fn volume(self, id: impl Into<String>) -> Self {
-        self.command(Command::CreateVolume {
+        self.command(ControlCommand::CreateVolume {
             volume: id.into(),
             capacity_bytes: None,
         })
@@ -117,12 +117,12 @@ impl MockDriverBuilder {
     /// A rule that is in force from the start.
     #[must_use]
     pub fn rule(self, rule: Rule) -> Self {
-        self.command(Command::Rule(rule))
+        self.command(ControlCommand::Rule(rule))
     }
 
     /// A command that is carried out before the driver listens.
     #[must_use]
-    pub fn command(mut self, command: Command) -> Self {
+    pub fn command(mut self, command: ControlCommand) -> Self {
         self.commands.push(command);
         self
     }
@@ -149,13 +149,13 @@ impl MockDriverBuilder {
     }
 
     /// Listens on a unix socket. A socket file whose process is gone is replaced.
-    pub async fn start(self, socket: impl AsRef<Path>) -> Result<MockHandle, StartError> {
-        self.start_on(Endpoint::Unix(socket.as_ref().to_owned())).await
+    pub async fn start(self, socket: impl AsRef<Path>) -> Result<MockHandle, MockStartError> {
+        self.start_on(ListenEndpoint::Unix(socket.as_ref().to_owned())).await
     }
 
     /// Listens anywhere.
-    pub async fn start_on(self, endpoint: Endpoint) -> Result<MockHandle, StartError> {
-        let shared = Shared::new(self.settings, CallLog::new(self.keep_calls, self.call_log));
+    pub async fn start_on(self, endpoint: ListenEndpoint) -> Result<MockHandle, MockStartError> {
+        let shared = MockShared::new(self.settings, CallLog::new(self.keep_calls, self.call_log));
         for command in self.commands {
             control::apply(&shared, command)?;
         }
@@ -167,7 +167,7 @@ impl MockDriverBuilder {
         let server = Server::start(service, &endpoint, Arc::clone(&tls)).await?;
         let endpoint = server.endpoint.clone();
         Ok(MockHandle {
-            inner: Arc::new(Inner {
+            inner: Arc::new(MockHandleInner {
                 shared,
                 endpoint,
                 tls,
@@ -179,7 +179,7 @@ impl MockDriverBuilder {
 
 /// Why a mock driver did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum MockStartError {
     /// It could not listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -191,32 +191,32 @@ pub enum StartError {
 /// A mock driver that was started. Clones steer the same driver; when the last one is dropped, it stops serving.
 #[derive(Clone)]
 pub struct MockHandle {
-    inner: Arc<Inner>,
+    inner: Arc<MockHandleInner>,
 }
 
-struct Inner {
-    shared: Arc<Shared>,
-    endpoint: Endpoint,
+struct MockHandleInner {
+    shared: Arc<MockShared>,
+    endpoint: ListenEndpoint,
     tls: Acceptor,
     server: Mutex<Option<Server>>,
 }
 
 impl MockHandle {
     /// Where it listens; with the port the system chose.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &ListenEndpoint {
         &self.inner.endpoint
     }
 
     /// The path of its socket, if it is a unix socket.
     pub fn socket(&self) -> Option<PathBuf> {
         match &self.inner.endpoint {
-            Endpoint::Unix(path) => Some(path.clone()),
-            Endpoint::Tcp(_) => None,
+            ListenEndpoint::Unix(path) => Some(path.clone()),
+            ListenEndpoint::Tcp(_) => None,
         }
     }
 
     /// Carries out a command; a question gets its answer.
-    pub fn apply(&self, command: Command) -> Result<Option<serde_json::Value>, CommandError> {
+    pub fn apply(&self, command: ControlCommand) -> Result<Option<serde_json::Value>, CommandError> {
         match control::apply(&self.inner.shared, command)? {
             Reply::Done => Ok(None),
             Reply::Value(value) => Ok(Some(value)),
@@ -248,7 +248,7 @@ impl MockHandle {
     }
 
     /// Changes any setting.
-    pub fn settings(&self, edit: impl FnOnce(&mut Settings)) {
+    pub fn settings(&self, edit: impl FnOnce(&mut MockSettings)) {
         self.inner.shared.change(|state| edit(&mut state.settings));
     }
 

@@ -19,12 +19,12 @@ mod settings;
 mod shared;
 mod tls;
 
-pub use calls::{CallRecord, InFlight, Outcome};
+pub use calls::{CallRecord, CallResult, InFlight};
 pub use facts::{CapabilityFacts, Method, code_from_name, code_name};
-pub use handle::{MockDriver, MockDriverBuilder, MockHandle, StartError};
-pub use script::{Action, Failure, Rule};
-pub use server::{Endpoint, EndpointError, ListenError};
-pub use settings::{ALL_CAPABILITIES, ControllerCapability, Credentials, Settings};
+pub use handle::{MockDriver, MockDriverBuilder, MockHandle, MockStartError};
+pub use script::{Rule, ScriptAction, ScriptedFailure};
+pub use server::{EndpointError, ListenEndpoint, ListenError};
+pub use settings::{ALL_CAPABILITIES, ControllerCapability, MockCredentials, MockSettings};
 pub use tls::{ServerTls, TlsError};
 
 #[cfg(test)]

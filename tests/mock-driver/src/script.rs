@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tonic::{Code, Status};
 
-use super::facts::{Facts, Method, code_from_name, code_name};
+use super::facts::{Method, MockFacts, code_from_name, code_name};
 
 /// Which calls a rule is for, how often, and what they shall meet.
 ///
@@ -23,6 +23,9 @@ pub struct Rule {
     /// Only calls for this node id; absent means all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Only calls for the page with this token, empty for the first; absent means all pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting_token: Option<String>,
     /// How many calls the rule is for; absent means until the rules are cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
@@ -34,20 +37,20 @@ pub struct Rule {
     pub delay_ms: Option<u64>,
     /// What happens to the call.
     #[serde(default)]
-    pub action: Action,
+    pub action: ScriptAction,
 }
 
 /// What happens to a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Action {
+pub enum ScriptAction {
     /// It is answered as usual.
     #[default]
     Pass,
     /// It gets an error and nothing is done.
-    Fail(Failure),
+    Fail(ScriptedFailure),
     /// The work is done, and it gets an error all the same.
-    FailAfterWork(Failure),
+    FailAfterWork(ScriptedFailure),
     /// It gets no answer; nothing is done.
     Hang,
     /// It gets no answer until the caller has given up; then the work is done.
@@ -61,7 +64,7 @@ pub enum Action {
 /// An error answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Failure {
+pub struct ScriptedFailure {
     /// Status code, written by its gRPC name such as `RESOURCE_EXHAUSTED`.
     #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
     pub code: Code,
@@ -76,7 +79,7 @@ pub struct Failure {
     pub pad_bytes: usize,
 }
 
-impl Failure {
+impl ScriptedFailure {
     /// The status the caller gets.
     pub(super) fn status(&self, call: u64, secrets: &BTreeMap<String, String>) -> Status {
         let mut message = self.message.replace("{call}", &call.to_string());
@@ -122,10 +125,11 @@ impl Rule {
             method: None,
             volume: None,
             node: None,
+            starting_token: None,
             times: None,
             skip: 0,
             delay_ms: None,
-            action: Action::Pass,
+            action: ScriptAction::Pass,
         }
     }
 
@@ -143,6 +147,15 @@ impl Rule {
     pub fn node(self, node: impl Into<String>) -> Self {
         Self {
             node: Some(node.into()),
+            ..self
+        }
+    }
+
+    /// Only for the page with this token.
+    #[must_use]
+    pub fn starting_token(self, token: impl Into<String>) -> Self {
+        Self {
+            starting_token: Some(token.into()),
             ..self
         }
     }
@@ -173,14 +186,14 @@ impl Rule {
 
     /// Does this to the call.
     #[must_use]
-    pub fn action(self, action: Action) -> Self {
+    pub fn action(self, action: ScriptAction) -> Self {
         Self { action, ..self }
     }
 
     /// Answers with an error.
     #[must_use]
     pub fn fail(self, code: Code, message: impl Into<String>) -> Self {
-        self.action(Action::Fail(Failure {
+        self.action(ScriptAction::Fail(ScriptedFailure {
             code,
             message: message.into(),
             echo_secrets: false,
@@ -191,28 +204,29 @@ impl Rule {
     /// Never answers.
     #[must_use]
     pub fn hang(self) -> Self {
-        self.action(Action::Hang)
+        self.action(ScriptAction::Hang)
     }
 
     /// Does the work once the caller has given up.
     #[must_use]
     pub fn late_success(self) -> Self {
-        self.action(Action::LateSuccess)
+        self.action(ScriptAction::LateSuccess)
     }
 
     /// Closes the connection.
     #[must_use]
     pub fn drop_connection(self) -> Self {
-        self.action(Action::DropConnection)
+        self.action(ScriptAction::DropConnection)
     }
 
-    fn fits(&self, method: Method, facts: &Facts) -> bool {
+    fn fits(&self, method: Method, facts: &MockFacts) -> bool {
         fn same<T: PartialEq>(wanted: Option<&T>, is: Option<&T>) -> bool {
             wanted.is_none_or(|wanted| is == Some(wanted))
         }
         same(self.method.as_ref(), Some(&method))
             && same(self.volume.as_ref(), facts.volume.as_ref())
             && same(self.node.as_ref(), facts.node.as_ref())
+            && same(self.starting_token.as_ref(), facts.starting_token.as_ref())
     }
 }
 
@@ -245,7 +259,7 @@ impl Script {
     }
 
     /// The rule for this call, if one fits; counts it as used.
-    pub fn take(&mut self, method: Method, facts: &Facts) -> Option<Rule> {
+    pub fn take(&mut self, method: Method, facts: &MockFacts) -> Option<Rule> {
         let mut found = None;
         for (index, rule) in self
             .rules

@@ -56,14 +56,14 @@ pub enum ListenError {
 
 /// Where a mock driver listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum ListenEndpoint {
     /// A unix socket.
     Unix(PathBuf),
     /// A TCP port of the loopback interface; port 0 lets the system choose.
     Tcp(SocketAddr),
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
@@ -77,7 +77,7 @@ impl std::fmt::Display for Endpoint {
 #[error("want unix:///path or tcp://127.0.0.1:port")]
 pub struct EndpointError;
 
-impl std::str::FromStr for Endpoint {
+impl std::str::FromStr for ListenEndpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -100,10 +100,10 @@ enum Listener {
 
 /// A socket that is served. Dropped without [`Server::stop`], it stops listening and closes its connections too, but may leave the file.
 pub(super) struct Server {
-    pub endpoint: Endpoint,
+    pub endpoint: ListenEndpoint,
     stop: CancellationToken,
     connections: Arc<Mutex<CancellationToken>>,
-    open: Open,
+    open: OpenConnections,
     tasks: TaskTracker,
 }
 
@@ -129,19 +129,19 @@ impl Services {
 
 /// How many connections are open.
 #[derive(Clone)]
-struct Open(Arc<watch::Sender<usize>>);
+struct OpenConnections(Arc<watch::Sender<usize>>);
 
-impl Open {
+impl OpenConnections {
     /// One more, until it is dropped.
-    fn count(&self) -> Counted {
+    fn count(&self) -> CountedConnection {
         self.0.send_modify(|open| *open += 1);
-        Counted(self.clone())
+        CountedConnection(self.clone())
     }
 }
 
-struct Counted(Open);
+struct CountedConnection(OpenConnections);
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.0.send_modify(|open| *open -= 1);
     }
@@ -149,14 +149,14 @@ impl Drop for Counted {
 
 impl Server {
     /// Listens and serves from now on. Of the TCP connections each new one is met with what `tls` holds at the time.
-    pub async fn start(service: MockService, endpoint: &Endpoint, tls: Acceptor) -> Result<Self, ListenError> {
+    pub async fn start(service: MockService, endpoint: &ListenEndpoint, tls: Acceptor) -> Result<Self, ListenError> {
         let (listener, endpoint) = listen(endpoint).await?;
         let stop = CancellationToken::new();
         let server = Self {
             endpoint,
             connections: Arc::new(Mutex::new(stop.child_token())),
             stop,
-            open: Open(Arc::new(watch::Sender::new(0))),
+            open: OpenConnections(Arc::new(watch::Sender::new(0))),
             tasks: TaskTracker::new(),
         };
         let services = Services {
@@ -190,7 +190,7 @@ impl Server {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        if let Endpoint::Unix(path) = &self.endpoint
+        if let ListenEndpoint::Unix(path) = &self.endpoint
             && let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -211,7 +211,7 @@ async fn accept(
     tasks: TaskTracker,
     connections: Arc<Mutex<CancellationToken>>,
     tls: Acceptor,
-    open: Open,
+    open: OpenConnections,
 ) {
     loop {
         let closer = || connections.lock().child_token();
@@ -236,7 +236,7 @@ async fn accept(
 }
 
 /// Serves a connection that counts as open meanwhile.
-fn counted<F: Future<Output = ()>>(open: &Open, served: F) -> impl Future<Output = ()> + use<F> {
+fn counted<F: Future<Output = ()>>(open: &OpenConnections, served: F) -> impl Future<Output = ()> + use<F> {
     let counted = open.count();
     async move {
         served.await;
@@ -294,23 +294,23 @@ async fn serve_caller(
     }
 }
 
-async fn listen(endpoint: &Endpoint) -> Result<(Listener, Endpoint), ListenError> {
+async fn listen(endpoint: &ListenEndpoint) -> Result<(Listener, ListenEndpoint), ListenError> {
     let failed = |source| ListenError::Io {
         endpoint: endpoint.to_string(),
         source,
     };
     match endpoint {
-        Endpoint::Unix(path) => {
+        ListenEndpoint::Unix(path) => {
             remove_stale_socket(path)?;
             Ok((
                 Listener::Unix(UnixListener::bind(path).map_err(failed)?),
                 endpoint.clone(),
             ))
         }
-        Endpoint::Tcp(address) if !address.ip().is_loopback() => Err(ListenError::NotLoopback(*address)),
-        Endpoint::Tcp(address) => {
+        ListenEndpoint::Tcp(address) if !address.ip().is_loopback() => Err(ListenError::NotLoopback(*address)),
+        ListenEndpoint::Tcp(address) => {
             let listener = TcpListener::bind(address).await.map_err(failed)?;
-            let endpoint = Endpoint::Tcp(listener.local_addr().map_err(failed)?);
+            let endpoint = ListenEndpoint::Tcp(listener.local_addr().map_err(failed)?);
             Ok((Listener::Tcp(listener), endpoint))
         }
     }

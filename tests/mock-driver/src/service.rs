@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::settings::ControllerCapability as Cap;
-use super::shared::{Shared, State, dispatch};
+use super::shared::{MockShared, MockState, dispatch};
 use csi_attacher_proto::v1;
 
 /// Answers all services of one mock driver.
 #[derive(Clone)]
 pub(super) struct MockService {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<MockShared>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -50,7 +50,7 @@ impl v1::identity_server::Identity for MockService {
     }
 }
 
-fn plugin_capabilities(state: &State) -> Vec<v1::PluginCapability> {
+fn plugin_capabilities(state: &MockState) -> Vec<v1::PluginCapability> {
     use v1::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
     let mut capabilities = Vec::new();
     if state.settings.controller_service {
@@ -172,7 +172,7 @@ controller! {
         Some(Cap::ModifyVolume), |state, message| state.backend.modify(&state.settings, &message);
 }
 
-fn controller_capabilities(state: &State) -> v1::ControllerGetCapabilitiesResponse {
+fn controller_capabilities(state: &MockState) -> v1::ControllerGetCapabilitiesResponse {
     use v1::controller_service_capability::{Rpc, Type};
     let describe = |capability: &Cap| v1::ControllerServiceCapability {
         r#type: Some(Type::Rpc(Rpc {

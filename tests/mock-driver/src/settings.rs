@@ -8,7 +8,9 @@ use tonic::Status;
 
 use super::facts::Method;
 use csi_attacher_proto::redact::Redacted;
+use csi_attacher_proto::v1::VolumeCapability;
 pub use csi_attacher_proto::v1::controller_service_capability::rpc::Type as ControllerCapability;
+use csi_attacher_proto::v1::volume_capability::AccessType;
 
 /// The controller capabilities the mock driver implements, in the order of their numbers: all of version 1.12.
 pub const ALL_CAPABILITIES: [ControllerCapability; 15] = [
@@ -31,9 +33,9 @@ pub const ALL_CAPABILITIES: [ControllerCapability; 15] = [
 
 /// Secrets by their keys; `Debug` shows neither keys nor values.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials(pub BTreeMap<String, String>);
+pub struct MockCredentials(pub BTreeMap<String, String>);
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for MockCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Redacted(self.0.len()).fmt(f)
     }
@@ -43,7 +45,7 @@ impl fmt::Debug for Credentials {
 // Each switch stands for itself; an enum for each would hide that.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MockSettings {
     /// Driver name that GetPluginInfo answers.
     pub driver_name: String,
     /// Version that GetPluginInfo answers.
@@ -80,12 +82,15 @@ pub struct Settings {
     pub publish_contexts: BTreeMap<String, BTreeMap<String, String>>,
     /// Volumes that want exactly these secrets for attaching and detaching, and answer UNAUTHENTICATED otherwise. Has no place in any
     /// output.
-    pub volume_secrets: BTreeMap<String, Credentials>,
+    pub volume_secrets: BTreeMap<String, MockCredentials>,
+    /// Volumes that want exactly these mount flags, in this order, and answer INVALID_ARGUMENT otherwise. They may be sensitive:
+    /// no output tells more than how many there were.
+    pub volume_mount_flags: BTreeMap<String, Vec<String>>,
     /// How long each call of a method takes before the work is done.
     pub delays: BTreeMap<Method, Duration>,
 }
 
-impl Settings {
+impl MockSettings {
     /// A ready driver of that name with all capabilities except VOLUME_CONDITION (left out of the interface again after 1.12), that
     /// knows no volumes and accepts all nodes.
     pub fn new(driver_name: impl Into<String>) -> Self {
@@ -111,6 +116,7 @@ impl Settings {
             capacity_bytes: 1 << 50,
             publish_contexts: BTreeMap::new(),
             volume_secrets: BTreeMap::new(),
+            volume_mount_flags: BTreeMap::new(),
             delays: BTreeMap::new(),
         }
     }
@@ -149,6 +155,19 @@ impl Settings {
                 "these are not the secrets of volume {volume:?}"
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses mount flags that are not those which the volume wants, if it wants any.
+    pub(super) fn check_mount_flags(&self, volume: &str, capability: Option<&VolumeCapability>) -> Result<(), Status> {
+        let Some(wanted) = self.volume_mount_flags.get(volume) else {
+            return Ok(());
+        };
+        match capability.and_then(|capability| capability.access_type.as_ref()) {
+            Some(AccessType::Mount(mount)) if mount.mount_flags == *wanted => Ok(()),
+            _ => Err(Status::invalid_argument(format!(
+                "these are not the mount flags of volume {volume:?}"
+            ))),
         }
     }
 

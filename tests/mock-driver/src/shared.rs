@@ -10,21 +10,21 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
 use super::backend::Backend;
-use super::calls::{CallGuard, CallLog, Headers, Outcome};
-use super::facts::{Describe, Facts, grpc_timeout_ms};
-use super::script::{Action, Rule, Script};
-use super::settings::Settings;
+use super::calls::{CallGuard, CallLog, CallResult, Headers};
+use super::facts::{Describe, MockFacts, grpc_timeout_ms};
+use super::script::{Rule, Script, ScriptAction};
+use super::settings::MockSettings;
 
 /// What the mock driver is and has now.
-pub(super) struct State {
-    pub settings: Settings,
+pub(super) struct MockState {
+    pub settings: MockSettings,
     pub backend: Backend,
     pub script: Script,
 }
 
 /// The state that all connections and the handle share; it outlives a restart of the server.
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct MockShared {
+    state: Mutex<MockState>,
     pub calls: Arc<CallLog>,
     /// Counts changes of the state, so that nobody has to poll for one.
     changes: watch::Sender<u64>,
@@ -38,9 +38,9 @@ pub(super) struct ConnectionCloser(pub CancellationToken);
 #[derive(Clone, Copy)]
 pub(super) struct CallerPid(pub u32);
 
-impl Shared {
-    pub fn new(settings: Settings, calls: CallLog) -> Arc<Self> {
-        let state = State {
+impl MockShared {
+    pub fn new(settings: MockSettings, calls: CallLog) -> Arc<Self> {
+        let state = MockState {
             settings,
             backend: Backend::default(),
             script: Script::default(),
@@ -53,12 +53,12 @@ impl Shared {
     }
 
     /// Looks at the state.
-    pub fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub fn read<T>(&self, look: impl FnOnce(&MockState) -> T) -> T {
         look(&self.state.lock())
     }
 
     /// Changes the state and tells those who wait for a change.
-    pub fn change<T>(&self, edit: impl FnOnce(&mut State) -> T) -> T {
+    pub fn change<T>(&self, edit: impl FnOnce(&mut MockState) -> T) -> T {
         let result = edit(&mut self.state.lock());
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
         result
@@ -70,14 +70,14 @@ impl Shared {
     }
 
     /// The rule for a call, and how long it takes.
-    fn plan(&self, call: &CallGuard, method: super::Method, facts: &Facts) -> (Action, Duration) {
+    fn plan(&self, call: &CallGuard, method: super::Method, facts: &MockFacts) -> (ScriptAction, Duration) {
         let mut state = self.state.lock();
         let rule = state.script.take(method, facts).unwrap_or_else(Rule::any);
         let usual = state.settings.delays.get(&method).copied().unwrap_or_default();
         let delay = rule.delay_ms.map_or(usual, Duration::from_millis);
         let refuse = call.overlap && state.settings.abort_overlapping;
         let action = match rule.action {
-            Action::Pass if refuse => Action::Fail(super::Failure {
+            ScriptAction::Pass if refuse => ScriptAction::Fail(super::ScriptedFailure {
                 code: Code::Aborted,
                 message: "an operation for this volume and node is running".to_owned(),
                 echo_secrets: false,
@@ -102,9 +102,9 @@ fn headers<T>(request: &Request<T>) -> Headers {
 ///
 /// Dropping the future (the caller gave up, the connection is gone) ends the call; only the work of a scripted late success goes on.
 pub(super) async fn dispatch<Req, Resp>(
-    shared: &Arc<Shared>,
+    shared: &Arc<MockShared>,
     request: Request<Req>,
-    work: impl FnOnce(&mut State, Req) -> Result<Resp, Status> + Send + 'static,
+    work: impl FnOnce(&mut MockState, Req) -> Result<Resp, Status> + Send + 'static,
 ) -> Result<Response<Resp>, Status>
 where
     Req: Describe + Send + 'static,
@@ -124,21 +124,21 @@ where
     let closer = request.extensions().get::<ConnectionCloser>().cloned();
     let message = request.into_inner();
     let result = match action {
-        Action::Pass => shared.change(|state| work(state, message)),
-        Action::Fail(failure) => Err(failure.status(number, &facts.secrets)),
-        Action::FailAfterWork(failure) => shared
+        ScriptAction::Pass => shared.change(|state| work(state, message)),
+        ScriptAction::Fail(failure) => Err(failure.status(number, &facts.secrets)),
+        ScriptAction::FailAfterWork(failure) => shared
             .change(|state| work(state, message))
             .and_then(|_| Err(failure.status(number, &facts.secrets))),
-        Action::Hang => pending().await,
-        Action::LateSuccess => return late(Arc::clone(shared), call, move |state| work(state, message)).await,
-        Action::DropConnection => return close(call, closer).await,
-        Action::DropConnectionAfterWork => {
+        ScriptAction::Hang => pending().await,
+        ScriptAction::LateSuccess => return late(Arc::clone(shared), call, move |state| work(state, message)).await,
+        ScriptAction::DropConnection => return close(call, closer).await,
+        ScriptAction::DropConnectionAfterWork => {
             shared.change(|state| work(state, message))?;
             return close(call, closer).await;
         }
     };
     call.finish(
-        Outcome::Answered,
+        CallResult::Answered,
         Some(result.as_ref().map_or_else(Status::code, |_| Code::Ok)),
     );
     result.map(Response::new)
@@ -146,13 +146,13 @@ where
 
 /// Does the work when the caller is gone, which is when this future is dropped: before anything that comes after it.
 async fn late<Resp>(
-    shared: Arc<Shared>,
+    shared: Arc<MockShared>,
     call: CallGuard,
-    work: impl FnOnce(&mut State) -> Result<Resp, Status> + Send + 'static,
+    work: impl FnOnce(&mut MockState) -> Result<Resp, Status> + Send + 'static,
 ) -> Result<Response<Resp>, Status> {
     let _owed = Owed(Some(move || {
         let code = shared.change(work).err().map_or(Code::Ok, |status| status.code());
-        call.finish(Outcome::Late, Some(code));
+        call.finish(CallResult::Late, Some(code));
     }));
     pending().await
 }
@@ -170,7 +170,7 @@ impl<F: FnOnce()> Drop for Owed<F> {
 
 /// Closes the connection; the caller gets no answer.
 async fn close<Resp>(call: CallGuard, closer: Option<ConnectionCloser>) -> Result<Response<Resp>, Status> {
-    call.finish(Outcome::ConnectionDropped, None);
+    call.finish(CallResult::ConnectionDropped, None);
     match closer {
         Some(ConnectionCloser(token)) => {
             token.cancel();

@@ -7,6 +7,7 @@ mod types;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::net::TcpStream;
 
 use super::controlplane::ports;
@@ -194,10 +195,23 @@ impl Jaeger {
         limit: Duration,
         wanted: impl Fn(&Trace) -> bool,
     ) -> Result<Trace> {
+        let arrival = self.wait_for_arrival(trace_id, what, limit, wanted);
+        arrival.await.map(|(trace, _)| trace)
+    }
+
+    /// As [`Jaeger::wait_for_trace`]; also tells when it was last asked while the trace was not as wanted: at that time it had not
+    /// arrived, however long this process stood still since.
+    pub async fn wait_for_arrival(
+        &self,
+        trace_id: &str,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&Trace) -> bool,
+    ) -> Result<(Trace, Option<Timestamp>)> {
         let what = format!("trace {trace_id} with {what}");
         let ask = async || Ok(vec![self.trace(trace_id).await?]);
         let found = self.wait_for(&what, limit, ask, |traces| traces.iter().all(&wanted));
-        found.await.map(|mut traces| traces.remove(0))
+        found.await.map(|(mut traces, in_vain)| (traces.remove(0), in_vain))
     }
 
     /// Waits until the traces that a search finds are as wanted.
@@ -209,8 +223,8 @@ impl Jaeger {
         wanted: impl Fn(&[Trace]) -> bool,
     ) -> Result<Vec<Trace>> {
         let what = format!("{what} among the traces of {service} with {tags:?}");
-        self.wait_for(&what, limit, async || self.find(service, tags).await, wanted)
-            .await
+        let found = self.wait_for(&what, limit, async || self.find(service, tags).await, wanted);
+        found.await.map(|(traces, _)| traces)
     }
 
     async fn wait_for(
@@ -219,13 +233,16 @@ impl Jaeger {
         limit: Duration,
         ask: impl AsyncFn() -> Result<Vec<Trace>>,
         wanted: impl Fn(&[Trace]) -> bool,
-    ) -> Result<Vec<Trace>> {
+    ) -> Result<(Vec<Trace>, Option<Timestamp>)> {
         let started = Instant::now();
+        let mut in_vain = None;
         loop {
+            let asked = Timestamp::now();
             let traces = ask().await?;
             if wanted(&traces) {
-                return Ok(traces);
+                return Ok((traces, in_vain));
             }
+            in_vain = Some(asked);
             if started.elapsed() > limit {
                 let last: Vec<String> = traces.iter().map(tree::render).collect();
                 return Err(Error::TimedOut {

@@ -22,7 +22,7 @@ const GOLDEN: &str = "tests/chart/golden";
 /// What the chart renders without any values.
 const DEFAULTS: &str = "defaults.yaml";
 /// A golden file with a Role for a Secret.
-const WITH_SECRET: &str = "ceph.yaml";
+const WITH_SECRET: &str = "network.yaml";
 /// How long the API server may take to know new rights.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 

@@ -14,7 +14,7 @@ use csi_mock_driver::{MockDriverBuilder, MockHandle};
 
 use super::error::{Context, Error, Result};
 use super::operator::{self, Operator, OperatorOptions, apply_config, wait_condition};
-use super::{ControlPlane, Fixtures, Options};
+use super::{ControlPlane, Fixtures, Options, Refusals};
 
 /// Namespace and name of a secret which the operator may read once [`Stage::publish_secret`] was called.
 pub const PUBLISH_SECRET: (&str, &str) = ("storage", "publish-secret");
@@ -27,6 +27,8 @@ pub struct Stage {
     pub client: Client,
     /// Fixtures made with that client.
     pub fixtures: Fixtures,
+    // It looks back before the next test has its turn.
+    _refusals: Refusals,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -72,6 +74,7 @@ impl Stage {
             cluster,
             client,
             fixtures,
+            _refusals: Refusals::of(cluster)?,
             _turn: turn,
         })
     }

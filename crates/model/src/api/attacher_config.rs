@@ -24,8 +24,8 @@ pub use leader_election::LeaderElectionSpec;
 pub use log_level::LogLevel;
 pub use publish_secrets::PublishSecretsSpec;
 pub use reconcile_sync::{ReconcileSyncMode, ReconcileSyncSpec};
-pub use tls::{SecretReference, TlsSpec};
-pub use tracing::{AnnotationMode, RedactSpec, Redaction, TracingSpec};
+pub use tls::{TlsSecretReference, TlsSpec};
+pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
 
 /// Tells the operator to attach and detach the volumes of one CSI driver.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

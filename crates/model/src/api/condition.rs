@@ -82,16 +82,16 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Defines [`Reason`] with its texts, so that a reason and its text cannot drift apart.
+/// Defines [`ConditionReason`] with its texts, so that a reason and its text cannot drift apart.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident,)+) => {
         /// Why a condition has its status: one CamelCase word that programs can match on.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
+        pub enum ConditionReason {
             $($(#[$doc])* $name,)+
         }
 
-        impl Reason {
+        impl ConditionReason {
             /// Every reason, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
@@ -221,7 +221,7 @@ pub struct ConditionUpdate {
     /// Whether it holds.
     pub status: ConditionStatus,
     /// Why, in one word.
-    pub reason: Reason,
+    pub reason: ConditionReason,
     /// Why, in a sentence; may be empty. It is cut to [`MAX_MESSAGE_BYTES`].
     pub message: String,
 }
@@ -231,7 +231,7 @@ impl ConditionUpdate {
     pub fn new(
         type_: ConditionType,
         status: impl Into<ConditionStatus>,
-        reason: Reason,
+        reason: ConditionReason,
         message: impl Into<String>,
     ) -> Self {
         Self {
@@ -278,7 +278,7 @@ pub fn merge(
 fn updated(old: Option<&Condition>, update: &ConditionUpdate, generation: Option<i64>, now: Timestamp) -> Condition {
     let last_transition_time = match old {
         Some(old) if old.status == update.status.as_str() => old.last_transition_time.clone(),
-        _ => whole_seconds(now),
+        _ => truncate_to_seconds(now),
     };
     Condition {
         type_: update.type_.as_str().to_owned(),
@@ -292,7 +292,7 @@ fn updated(old: Option<&Condition>, update: &ConditionUpdate, generation: Option
 
 /// A time as the API stores it. A status with fractions of a second would differ from its own copy in the API server
 /// and be written again and again.
-pub fn whole_seconds(time: Timestamp) -> Time {
+pub fn truncate_to_seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use super::rules;
-use super::validated::Problem;
+use super::validated::SpecProblem;
 
 const UNIX_SCHEME: &str = "unix:";
 const HTTP_SCHEME: &str = "http://";
@@ -68,32 +68,32 @@ impl fmt::Display for Endpoint {
 }
 
 impl std::str::FromStr for Endpoint {
-    type Err = Problem;
+    type Err = SpecProblem;
 
-    fn from_str(text: &str) -> Result<Self, Problem> {
+    fn from_str(text: &str) -> Result<Self, SpecProblem> {
         if let Some(rest) = text.strip_prefix(UNIX_SCHEME) {
             parse_unix(rest)
         } else if let Some(authority) = text.strip_prefix(HTTP_SCHEME) {
-            parse_http(authority).ok_or(Problem::HttpEndpoint)
+            parse_http(authority).ok_or(SpecProblem::HttpEndpoint)
         } else if let Some(authority) = text.strip_prefix(HTTPS_SCHEME) {
-            parse_https(authority).ok_or(Problem::HttpsEndpoint)
+            parse_https(authority).ok_or(SpecProblem::HttpsEndpoint)
         } else {
-            Err(Problem::EndpointScheme)
+            Err(SpecProblem::EndpointScheme)
         }
     }
 }
 
 /// `rest` is what follows `unix:`.
-fn parse_unix(rest: &str) -> Result<Endpoint, Problem> {
+fn parse_unix(rest: &str) -> Result<Endpoint, SpecProblem> {
     let path = rest
         .strip_prefix("//")
         .filter(|path| path.starts_with('/'))
-        .ok_or(Problem::UnixPath)?;
+        .ok_or(SpecProblem::UnixPath)?;
     if path.ends_with('/') || path.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(Problem::UnixPath);
+        return Err(SpecProblem::UnixPath);
     }
     if path.len() > rules::MAX_SOCKET_PATH_BYTES {
-        return Err(Problem::UnixPathTooLong);
+        return Err(SpecProblem::UnixPathTooLong);
     }
     Ok(Endpoint::Unix(Path::new(path).to_owned()))
 }

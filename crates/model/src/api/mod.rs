@@ -21,7 +21,7 @@ mod tests;
 
 pub use attacher_config::{
     AnnotationMode, AttacherConfig, AttacherConfigSpec, DeletionPolicy, LogLevel, OrphanPolicy, PublishSecretsSpec,
-    ReconcileSyncMode, Redaction,
+    ReconcileSyncMode, RedactionMode,
 };
 pub use duration::GoDuration;
 pub use object::AttacherConfigObject;

@@ -11,11 +11,11 @@ mod tracing;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-pub use super::attacher_config::SecretReference;
+pub use super::attacher_config::TlsSecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
 pub use check::is_driver_name;
-pub use problem::{ConfigErrors, FieldError, Problem};
+pub use problem::{ConfigErrors, FieldError, SpecProblem};
 pub use publish_secrets::{PublishSecrets, SecretNames};
 pub use tracing::{Redact, Tracing};
 
@@ -27,13 +27,13 @@ pub struct DriverConfig {
     /// Where the driver listens.
     pub endpoint: Endpoint,
     /// The certificates of the connection; `Some` exactly when the endpoint is https.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
     /// Whether to do nothing for this driver.
     pub suspend: bool,
     /// Deadlines of calls.
     pub timeouts: Timeouts,
     /// Waiting time after failures.
-    pub backoff: Backoff,
+    pub backoff: BackoffSettings,
     /// Limits of calls.
     pub concurrency: Concurrency,
     /// Comparison with what the driver lists.
@@ -81,9 +81,9 @@ impl Default for CapabilityLost {
 
 /// The certificates of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsSettings {
     /// Where they are.
-    pub secret: SecretReference,
+    pub secret: TlsSecretReference,
     /// The name that the driver's certificate must be for; `None` is the host of the endpoint.
     pub server_name: Option<String>,
 }
@@ -129,7 +129,7 @@ pub struct Timeouts {
 
 /// Waiting time after failures.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Backoff {
+pub struct BackoffSettings {
     /// Wait after the first failure, from 1 ms to 24 h.
     pub initial: Duration,
     /// Longest wait, not below `initial`.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::patch::Write;
-use crate::objects::{FormerPlace, SecretReference, StringMap, TranslationError};
+use crate::objects::{FormerVolumeOnNode, SecretReference, StringMap, TranslationError};
 
 /// The next step for a VolumeAttachment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     /// Nothing to do.
-    Ignore(Ignored),
+    Ignore(IgnoreReason),
     /// Put our finalizer on the PersistentVolume, so that it cannot vanish while it is attached.
     ProtectVolume(Write),
     /// Read the publish secret. It comes before the claim: a claimed attachment cannot be deleted without an Unpublish,
@@ -20,8 +20,8 @@ pub enum Action<'a> {
     /// Put our finalizer and the node ID on the attachment, in one write.
     Claim(Write),
     /// Wait for the detach of the same volume from another node, which is under way. The volume can be on one node
-    /// only; a call now would be refused, or worse. It is a preference, not a condition: see [`super::Patience`].
-    Hold(Arc<str>),
+    /// only; a call now would be refused, or worse. It is a preference, not a condition: see [`super::DetachWait`].
+    AwaitDetach(Arc<str>),
     /// Call ControllerPublishVolume.
     Publish(PublishRequest<'a>),
     /// Call ControllerUnpublishVolume.
@@ -36,7 +36,7 @@ pub enum Action<'a> {
 
 /// Why nothing is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// `spec.attacher` names another driver.
     OtherAttacher,
     /// It is attached.
@@ -49,14 +49,14 @@ pub enum Ignored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability<'a> {
     /// How the volume is accessed on the node.
-    pub access: Access<'a>,
+    pub access: VolumeAccessType<'a>,
     /// By how many, and how.
     pub mode: AccessMode,
 }
 
 /// How a volume is accessed on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access<'a> {
+pub enum VolumeAccessType<'a> {
     /// As a block device.
     Block,
     /// As a filesystem.
@@ -108,20 +108,20 @@ pub struct PublishRequest<'a> {
     pub volume_context: &'a StringMap,
     /// Where the volume may still be from an earlier try under another node ID or handle: to be taken back first, as
     /// far as that works. It stays noted, so that the detach insists on it.
-    pub former: Vec<Place<'a>>,
+    pub former: Vec<VolumeOnNode<'a>>,
 }
 
 /// A volume at a node, as the driver knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place<'a> {
+pub struct VolumeOnNode<'a> {
     /// `volume_id`.
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
 }
 
-impl<'a> From<&'a FormerPlace> for Place<'a> {
-    fn from(place: &'a FormerPlace) -> Self {
+impl<'a> From<&'a FormerVolumeOnNode> for VolumeOnNode<'a> {
+    fn from(place: &'a FormerVolumeOnNode) -> Self {
         Self {
             volume_id: &place.handle,
             node_id: &place.node_id,
@@ -134,9 +134,9 @@ impl<'a> From<&'a FormerPlace> for Place<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpublishRequest<'a> {
     /// The places, no two the same; the first is where the node is now.
-    pub places: Vec<Place<'a>>,
+    pub places: Vec<VolumeOnNode<'a>>,
     /// Former places where the volume is not any more, as a person confirmed; nothing is called for them.
-    pub confirmed: Vec<Place<'a>>,
+    pub confirmed: Vec<VolumeOnNode<'a>>,
 }
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar

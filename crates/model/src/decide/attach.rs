@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use super::action::{AccessMode, Action, Ignored, Place, PublishRequest, Refusal};
-use super::observed::{Credentials, NodeEntry, Observed, Patience, ReleaseWithoutCall};
+use super::action::{AccessMode, Action, IgnoreReason, PublishRequest, Refusal, VolumeOnNode};
+use super::observed::{DetachWait, NodeEntry, Observed, ReleaseWithoutCall, SecretState};
 use super::{is_claimed, patch, protect, publication, volume};
-use crate::objects::{Attachment, CsiSource, SecretReference, Source, Volume, VolumeSource, VolumeSpec};
+use crate::objects::{Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
         let unprotected = protect::unprotected(observed.attachment, observed.volume, observed.driver);
-        return unprotected.map_or(Action::Ignore(Ignored::AlreadyAttached), |volume| {
+        return unprotected.map_or(Action::Ignore(IgnoreReason::AlreadyAttached), |volume| {
             Action::ProtectVolume(patch::protect_volume(volume, &observed.driver.finalizer))
         });
     }
@@ -30,7 +30,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let attachment = observed.attachment;
     let (spec, source) = published(observed)?;
     let secret = allowed(observed, source)?;
-    if let (Source::PersistentVolume(_), Some(volume)) = (&attachment.source, observed.volume)
+    if let (AttachmentSource::PersistentVolume(_), Some(volume)) = (&attachment.source, observed.volume)
         && !volume.finalizers.contains(&observed.driver.finalizer)
     {
         return Ok(Action::ProtectVolume(patch::protect_volume(
@@ -39,12 +39,12 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         )));
     }
     let capability = volume::capability(spec, source, observed)?;
-    if let (Some(secret), Credentials::NotLoaded) = (secret, observed.credentials) {
+    if let (Some(secret), SecretState::NotLoaded) = (secret, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
     let node_id = attach_node_id(observed)?;
-    if let Some(rival) = rival(observed, capability.mode) {
-        return Ok(Action::Hold(rival));
+    if let Some(rival) = detaching_elsewhere(observed, capability.mode) {
+        return Ok(Action::AwaitDetach(rival));
     }
     let claimed = attachment.finalizers.contains(&observed.driver.finalizer);
     let noted = attachment.volume_note.as_ref().map(|note| &note.handle);
@@ -65,7 +65,7 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
         capability,
         read_only: source.read_only && observed.driver.capabilities.publish_readonly,
         volume_context: &source.attributes,
-        former: former.map(Place::from).collect(),
+        former: former.map(VolumeOnNode::from).collect(),
     }))
 }
 
@@ -81,10 +81,10 @@ pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretRef
 /// What is to be published. It is this driver's.
 fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSource), Refusal> {
     let spec = match &observed.attachment.source {
-        Source::Both(_) => return Err(Refusal::SourceTwice),
-        Source::Neither => return Err(Refusal::SourceMissing),
-        Source::Inline(spec) => spec,
-        Source::PersistentVolume(name) => &live_volume(observed, name)?.spec,
+        AttachmentSource::Both(_) => return Err(Refusal::SourceTwice),
+        AttachmentSource::Neither => return Err(Refusal::SourceMissing),
+        AttachmentSource::Inline(spec) => spec,
+        AttachmentSource::PersistentVolume(name) => &live_volume(observed, name)?.spec,
     };
     let source = csi_source(observed, spec)?;
     same_driver(observed, source)?;
@@ -102,8 +102,8 @@ fn allowed<'a>(observed: &Observed<'a>, source: &'a CsiSource) -> Result<Option<
 
 /// The attachment that is about to give up a volume that can be on one node only. Once its detach failed, nobody waits for
 /// it any more: its node may be dead.
-fn rival(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
-    if !mode.is_for_one_node() || observed.patience == Patience::Exhausted {
+fn detaching_elsewhere(observed: &Observed<'_>, mode: AccessMode) -> Option<Arc<str>> {
+    if !mode.is_for_one_node() || observed.patience == DetachWait::Expired {
         return None;
     }
     leaving(observed).map(|other| other.name.clone())
@@ -147,7 +147,7 @@ fn same_driver(observed: &Observed<'_>, source: &CsiSource) -> Result<(), Refusa
 
 /// The CSI source of a volume, whoever its driver is.
 pub(super) fn csi_source<'a>(observed: &Observed<'a>, spec: &'a VolumeSpec) -> Result<&'a CsiSource, Refusal> {
-    let inline = matches!(observed.attachment.source, Source::Inline(_));
+    let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
     match &spec.source {
         VolumeSource::Csi(source) => Ok(source),
         VolumeSource::Untranslated(error) => Err(Refusal::Untranslated((**error).clone())),
@@ -189,13 +189,13 @@ pub(super) fn trivial<'a>(observed: &Observed<'a>) -> Action<'a> {
     };
     if attachment.deleting.is_some() {
         return match release {
-            None => Action::Ignore(Ignored::NothingToDetach),
+            None => Action::Ignore(IgnoreReason::NothingToDetach),
             Some(write) if releasable => Action::Release(write),
             Some(_) => keep(),
         };
     }
     if attachment.attached {
-        return Action::Ignore(Ignored::AlreadyAttached);
+        return Action::Ignore(IgnoreReason::AlreadyAttached);
     }
     match (driver.release, release) {
         (ReleaseWithoutCall::Unclaimed, Some(_)) if claimed => keep(),

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use super::action::{Action, Ignored, Place, Refusal, UnpublishRequest};
+use super::action::{Action, IgnoreReason, Refusal, UnpublishRequest, VolumeOnNode};
 use super::attach::{csi_source, node_refusal};
-use super::observed::{Credentials, NodeEntry, Observed};
-use crate::objects::{Attachment, SecretReference, Source, Volume, VolumeSource};
+use super::observed::{NodeEntry, Observed, SecretState};
+use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
-        return Action::Ignore(Ignored::NothingToDetach);
+        return Action::Ignore(IgnoreReason::NothingToDetach);
     }
     match steps(observed) {
         Ok(action) => action,
@@ -21,13 +21,13 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let (volume_id, secret) = published_volume(observed)?;
     let (confirmed, places) = places(observed, volume_id)?;
-    if let Some(other) = wanted_here(observed) {
+    if let Some(other) = attachment_still_using(observed) {
         return Err(Refusal::SharedOnNode {
             attachment: other.name.clone(),
             node: other.node.clone(),
         });
     }
-    if let (Some(secret), Credentials::NotLoaded) = (allowed(observed, secret)?, observed.credentials) {
+    if let (Some(secret), SecretState::NotLoaded) = (allowed(observed, secret)?, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
     Ok(Action::Unpublish(UnpublishRequest { places, confirmed }))
@@ -62,10 +62,10 @@ fn allowed<'a>(
 pub(super) fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
     let attachment = observed.attachment;
     let spec = match &attachment.source {
-        Source::Both(_) => return Err(Refusal::SourceTwice),
-        Source::Neither => return Err(Refusal::SourceMissing),
-        Source::Inline(spec) => spec,
-        Source::PersistentVolume(name) => match (observed.volume, &attachment.volume_note) {
+        AttachmentSource::Both(_) => return Err(Refusal::SourceTwice),
+        AttachmentSource::Neither => return Err(Refusal::SourceMissing),
+        AttachmentSource::Inline(spec) => spec,
+        AttachmentSource::PersistentVolume(name) => match (observed.volume, &attachment.volume_note) {
             (Some(volume), Some(note)) if handle(volume) == Some(&*note.handle) => &volume.spec,
             (_, Some(note)) => return Ok((&note.handle, note.secret.as_ref())),
             (Some(volume), None) => &volume.spec,
@@ -87,17 +87,20 @@ fn handle(volume: &Volume) -> Option<&str> {
 /// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
 /// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not, unless a
 /// person confirmed that it is not there. That is the first list; the second is asked for, and is never empty.
-fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<(Vec<Place<'a>>, Vec<Place<'a>>), Refusal> {
+fn places<'a>(
+    observed: &Observed<'a>,
+    volume_id: &'a str,
+) -> Result<(Vec<VolumeOnNode<'a>>, Vec<VolumeOnNode<'a>>), Refusal> {
     let attachment = observed.attachment;
     let registered = match observed.node {
         NodeEntry::Registered(node_id) => Some(node_id),
         NodeEntry::Missing | NodeEntry::WithoutDriver => None,
     };
     let ids = registered.into_iter().chain(attachment.node_id.as_deref());
-    let now = ids.map(|node_id| Place { volume_id, node_id });
+    let now = ids.map(|node_id| VolumeOnNode { volume_id, node_id });
     let former = attachment.volume_note.iter().flat_map(|note| &note.former);
-    let mut places: Vec<Place<'a>> = Vec::with_capacity(1);
-    for place in now.chain(former.map(Place::from)) {
+    let mut places: Vec<VolumeOnNode<'a>> = Vec::with_capacity(1);
+    for place in now.chain(former.map(VolumeOnNode::from)) {
         if !places.contains(&place) {
             places.push(place);
         }
@@ -105,7 +108,7 @@ fn places<'a>(observed: &Observed<'a>, volume_id: &'a str) -> Result<(Vec<Place<
     let Some(current) = places.first().map(|place| place.node_id) else {
         return Err(node_refusal(observed, observed.node));
     };
-    let is_confirmed = |place: &Place<'_>| place.node_id != current && is_not_at(attachment, place.node_id);
+    let is_confirmed = |place: &VolumeOnNode<'_>| place.node_id != current && is_not_at(attachment, place.node_id);
     Ok(places.into_iter().partition(is_confirmed))
 }
 
@@ -118,7 +121,7 @@ fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
 
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not
 /// take the volume from the other.
-pub(super) fn wanted_here<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
+pub(super) fn attachment_still_using<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
     observed.neighbours.here.iter().find(|other| is_in_use(other))
 }
 

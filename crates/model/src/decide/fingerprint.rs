@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::observed::{DriverFacts, NodeEntry, Observed};
 use super::{attach, detach};
-use crate::objects::{Source, Volume, VolumeSource, VolumeSpec};
+use crate::objects::{AttachmentSource, Volume, VolumeSource, VolumeSpec};
 
 /// Fingerprint of everything that decides about an attachment.
 pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
@@ -27,15 +27,15 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
         attachment.node_id.hash(&mut hasher);
         attachment.volume_note.hash(&mut hasher);
         attachment.not_attached_at.hash(&mut hasher);
-        detach::wanted_here(observed).is_some().hash(&mut hasher);
+        detach::attachment_still_using(observed).is_some().hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);
     }
     std::mem::discriminant(&attachment.source).hash(&mut hasher);
     match &attachment.source {
-        Source::Inline(spec) => hash_spec(spec, &mut hasher),
-        Source::PersistentVolume(name) | Source::Both(name) => name.hash(&mut hasher),
-        Source::Neither => {}
+        AttachmentSource::Inline(spec) => hash_spec(spec, &mut hasher),
+        AttachmentSource::PersistentVolume(name) | AttachmentSource::Both(name) => name.hash(&mut hasher),
+        AttachmentSource::Neither => {}
     }
     observed.volume.is_some().hash(&mut hasher);
     if let Some(volume) = observed.volume {

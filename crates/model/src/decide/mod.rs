@@ -33,18 +33,19 @@ mod snapshot;
 mod volume;
 
 pub use action::{
-    Access, AccessMode, Action, Capability, Failure, Ignored, Outcome, Place, PublishRequest, Refusal, UnpublishRequest,
+    AccessMode, Action, Capability, Failure, IgnoreReason, Outcome, PublishRequest, Refusal, UnpublishRequest,
+    VolumeAccessType, VolumeOnNode,
 };
 pub use attach::is_leaving;
 pub use detach::is_in_use;
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use message::{MAX_ERROR_BYTES, cut, plain};
 pub use observed::{
-    Capabilities, Credentials, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Patience, Policy,
-    PublishSecrets, ReleaseWithoutCall,
+    Capabilities, DetachWait, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets,
+    ReleaseWithoutCall, SecretState,
 };
 pub use patch::Write;
-pub use protect::{VolumeAction, VolumeKept, may_release, volume};
+pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
@@ -59,7 +60,7 @@ mod tests;
 /// The next step for a VolumeAttachment.
 pub fn attachment<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attacher != observed.driver.name {
-        return Action::Ignore(Ignored::OtherAttacher);
+        return Action::Ignore(IgnoreReason::OtherAttacher);
     }
     if !observed.driver.capabilities.publish_unpublish {
         return attach::trivial(observed);

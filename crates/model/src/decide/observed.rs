@@ -103,7 +103,7 @@ pub enum NodeEntry<'a> {
 
 /// Whether the publish secret is at hand; its contents never enter a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credentials {
+pub enum SecretState {
     /// Not read in this attempt.
     NotLoaded,
     /// Read in this attempt.
@@ -123,12 +123,12 @@ pub struct Neighbours {
 
 /// Whether an attach may still be held back for the detach of its volume from another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Patience {
+pub enum DetachWait {
     /// It may.
     #[default]
-    Left,
+    Allowed,
     /// It was held back for as long as is good.
-    Exhausted,
+    Expired,
 }
 
 impl Observed<'_> {
@@ -159,11 +159,11 @@ pub struct Observed<'a> {
     /// Other attachments of the same volume.
     pub neighbours: &'a Neighbours,
     /// Whether the attach may be held back.
-    pub patience: Patience,
+    pub patience: DetachWait,
     /// Whether to act though the attachment looks settled: the driver lists its volume otherwise ([`super::reconcile`]).
     pub forced: bool,
     /// Whether the publish secret is at hand.
-    pub credentials: Credentials,
+    pub credentials: SecretState,
     /// The driver.
     pub driver: &'a DriverFacts,
     /// Settings.

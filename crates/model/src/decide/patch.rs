@@ -16,11 +16,13 @@ use super::action::Failure;
 use super::observed::DriverFacts;
 use super::{Publication, publication};
 use crate::api::names::{NODE_ID_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION};
-use crate::objects::{Attachment, CsiSource, Finalizers, FormerPlace, ResourceVersion, StringMap, Volume, VolumeNote};
+use crate::objects::{
+    Attachment, CsiSource, Finalizers, FormerVolumeOnNode, ResourceVersion, StringMap, Volume, VolumeAnnotation,
+};
 
 /// The object that a write goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum WriteTarget {
     /// A PersistentVolume.
     Volume(Arc<str>),
     /// A VolumeAttachment: metadata only, the API server ignores its status here.
@@ -31,7 +33,7 @@ pub enum Target {
 
 /// The form of a patch body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
@@ -42,9 +44,9 @@ pub enum Form {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// Where.
-    pub target: Target,
+    pub target: WriteTarget,
     /// In which form.
-    pub form: Form,
+    pub form: PatchType,
     /// What.
     pub body: Value,
 }
@@ -52,8 +54,8 @@ pub struct Write {
 /// Puts our finalizer on a PersistentVolume, after those of others.
 pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
     Write {
-        target: Target::Volume(volume.name.clone()),
-        form: Form::Json,
+        target: WriteTarget::Volume(volume.name.clone()),
+        form: PatchType::Json,
         body: patch_of(&volume.uid, add_finalizer(&volume.finalizers, finalizer)),
     }
 }
@@ -62,8 +64,8 @@ pub fn protect_volume(volume: &Volume, finalizer: &str) -> Write {
 pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
     let at = volume.finalizers.position(finalizer)?;
     Some(Write {
-        target: Target::Volume(volume.name.clone()),
-        form: Form::Json,
+        target: WriteTarget::Volume(volume.name.clone()),
+        form: PatchType::Json,
         body: patch_of(&volume.uid, remove_finalizer(at, finalizer)),
     })
 }
@@ -87,7 +89,7 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
     if !attachment.finalizers.contains(finalizer) {
         operations.extend(add_finalizer(&attachment.finalizers, finalizer));
     }
-    let note = VolumeNote {
+    let note = VolumeAnnotation {
         handle: source.handle.clone(),
         secret: source.publish_secret.clone(),
         former: former(attachment, driver, node_id, source),
@@ -107,8 +109,8 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
         operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
     }
     Write {
-        target: Target::Attachment(attachment.name.clone()),
-        form: Form::Json,
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
         body: patch_of(&attachment.uid, operations),
     }
 }
@@ -144,15 +146,15 @@ pub fn note_trace(attachment: &Attachment, traceparent: &str) -> Write {
         ]
     };
     Write {
-        target: Target::Attachment(attachment.name.clone()),
-        form: Form::Json,
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
         body: patch_of(&attachment.uid, operations),
     }
 }
 
 /// Where the volume may be from earlier tries, other than where it is going now: the node came back with another ID, or the
 /// PersistentVolume with another handle, after a call that may have been made.
-fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Vec<FormerPlace> {
+fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Vec<FormerVolumeOnNode> {
     if publication(attachment, driver) == Publication::Never {
         // Whatever is noted there, we did not write it.
         return Vec::new();
@@ -161,7 +163,7 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
     let mut places = noted.map(|note| note.former.clone()).unwrap_or_default();
     // A refusal of the last call says nothing of the calls before it, of which an operator that ended may have made one.
     if let Some(old) = &attachment.node_id {
-        places.push(FormerPlace {
+        places.push(FormerVolumeOnNode {
             handle: noted.map_or_else(|| source.handle.clone(), |note| note.handle.clone()),
             node_id: old.clone(),
         });
@@ -176,8 +178,8 @@ fn former(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: 
 pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
     let at = attachment.finalizers.position(finalizer)?;
     Some(Write {
-        target: Target::Attachment(attachment.name.clone()),
-        form: Form::Json,
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
         body: patch_of(&attachment.uid, remove_finalizer(at, finalizer)),
     })
 }
@@ -239,8 +241,8 @@ fn error_body(failure: &Failure, now: Timestamp) -> Map<String, Value> {
 
 fn write_status(attachment: &Attachment, status: impl Into<Value>) -> Write {
     Write {
-        target: Target::AttachmentStatus(attachment.name.clone()),
-        form: Form::Merge,
+        target: WriteTarget::AttachmentStatus(attachment.name.clone()),
+        form: PatchType::Merge,
         body: json!({"metadata": {"uid": &*attachment.uid}, "status": status.into()}),
     }
 }

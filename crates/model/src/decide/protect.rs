@@ -8,14 +8,14 @@ use crate::objects::{Attachment, Volume};
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeAction {
     /// Leave it.
-    Keep(VolumeKept),
+    Keep(KeepReason),
     /// Take our finalizer from it.
     Release(Write),
 }
 
 /// Why a PersistentVolume is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VolumeKept {
+pub enum KeepReason {
     /// It is not being deleted, and nothing says that it is not to be served by this driver.
     Live,
     /// It does not carry our finalizer.
@@ -34,7 +34,7 @@ pub fn may_release(volume: &Volume, driver: &DriverFacts) -> bool {
 /// Decides about a PersistentVolume that `attachments` VolumeAttachments of any driver name.
 pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> VolumeAction {
     if !volume.deleting && !volume.is_in_tree_without(&driver.name) {
-        return VolumeAction::Keep(VolumeKept::Live);
+        return VolumeAction::Keep(KeepReason::Live);
     }
     let write = if volume.deleting {
         patch::release_volume(volume, &driver.finalizer)
@@ -42,10 +42,10 @@ pub fn volume(volume: &Volume, attachments: usize, driver: &DriverFacts) -> Volu
         patch::release_live_volume(volume, &driver.finalizer)
     };
     let Some(write) = write else {
-        return VolumeAction::Keep(VolumeKept::NotProtected);
+        return VolumeAction::Keep(KeepReason::NotProtected);
     };
     if attachments > 0 {
-        return VolumeAction::Keep(VolumeKept::Attached);
+        return VolumeAction::Keep(KeepReason::Attached);
     }
     VolumeAction::Release(write)
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::action::Refusal;
 use super::detach::published_volume;
 use super::observed::{NodeEntry, Observed};
-use crate::objects::{InTreePlugin, RepairError, Source, repair_volume_handle};
+use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
 
 /// What the driver should list about an attachment that is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Expectation {
     /// IDs may list either.
     pub former_node_id: Option<Box<str>>,
     /// Whether the volume should be at the node.
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
 }
 
 impl Expectation {
@@ -42,16 +42,16 @@ impl Expectation {
 
 /// Where a volume should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DesiredState {
     /// At the node.
-    Here,
+    Published,
     /// Not at the node any more.
-    Gone,
+    Unpublished,
 }
 
 /// Why an attachment is not compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Incomparable {
+pub enum NotComparable {
     /// Its volume or node is not known.
     #[error(transparent)]
     Unknown(#[from] Refusal),
@@ -61,15 +61,15 @@ pub enum Incomparable {
 }
 
 /// What to expect of an attachment of this driver; none while it is being worked on anyway.
-pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, Incomparable> {
+pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotComparable> {
     let (attachment, driver) = (observed.attachment, observed.driver);
     if attachment.attacher != driver.name || !driver.capabilities.publish_unpublish {
         return Ok(None);
     }
     let claimed = attachment.finalizers.contains(&driver.finalizer);
     let wanted = match (attachment.deleting.is_some(), attachment.attached, claimed) {
-        (false, true, _) => Wanted::Here,
-        (true, _, false) => Wanted::Gone,
+        (false, true, _) => DesiredState::Published,
+        (true, _, false) => DesiredState::Unpublished,
         (false, false, _) | (true, _, true) => return Ok(None),
     };
     let (handle, _) = published_volume(observed)?;
@@ -96,7 +96,7 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, Incom
 /// The handle of a volume that was translated from an in-tree source is completed as the driver completes it. In-line
 /// volumes are translated before they come here.
 fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) -> Result<Cow<'a, str>, RepairError> {
-    let inline = matches!(observed.attachment.source, Source::Inline(_));
+    let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
     let in_tree = observed.volume.is_some_and(|volume| volume.in_tree.is_some());
     let migrates = InTreePlugin::of_driver(&observed.driver.name).is_some();
     if migrates && (inline || in_tree) {
@@ -112,7 +112,7 @@ pub struct Listing {
     /// In the order of handles.
     expectations: Vec<Expectation>,
     /// What was listed for each of them.
-    told: Vec<Told>,
+    told: Vec<ListedState>,
     /// Handles of attachments of which nothing is expected yet, in their order.
     pending: Vec<Box<str>>,
     /// The IDs under which the driver knows the nodes of this cluster.
@@ -136,20 +136,20 @@ const LONGEST_HANDLE: usize = 1_024;
 
 /// What the driver lists for an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum ListedState {
     /// Its volume was not listed, so it is at no node.
     NotListed,
     /// The driver listed its volume without saying where it is.
-    Untold,
+    NodesUnknown,
     /// Its volume is at the node.
-    Here,
+    Published,
     /// Its volume is not at the node.
-    Elsewhere,
+    NotPublished,
 }
 
 /// What came of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct Comparison {
     /// The driver says otherwise than expected.
     pub contradicted: Vec<Expectation>,
     /// The driver says what was expected.
@@ -166,7 +166,7 @@ impl Listing {
     pub fn about(mut expectations: Vec<Expectation>) -> Self {
         expectations.sort_by(|one, other| one.handle.cmp(&other.handle));
         Self {
-            told: vec![Told::NotListed; expectations.len()],
+            told: vec![ListedState::NotListed; expectations.len()],
             expectations,
             ..Self::default()
         }
@@ -218,7 +218,7 @@ impl Listing {
             return;
         }
         let Some(nodes) = nodes else {
-            about.for_each(|(_, told)| *told = Told::Untold);
+            about.for_each(|(_, told)| *told = ListedState::NodesUnknown);
             return;
         };
         let many: Option<HashSet<&str>> =
@@ -229,27 +229,27 @@ impl Listing {
         };
         for (expected, told) in about {
             *told = if expected.node_ids().any(is_at) {
-                Told::Here
+                ListedState::Published
             } else {
-                Told::Elsewhere
+                ListedState::NotPublished
             };
         }
     }
 
     /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
     /// neither a contradiction nor an agreement.
-    pub fn compare(self) -> Compared {
-        let mut compared = Compared {
+    pub fn compare(self) -> Comparison {
+        let mut compared = Comparison {
             unclaimed: self.unclaimed,
-            ..Compared::default()
+            ..Comparison::default()
         };
         for (expected, told) in self.expectations.into_iter().zip(self.told) {
             let here = match told {
-                Told::Untold => continue,
-                Told::Here => true,
-                Told::NotListed | Told::Elsewhere => false,
+                ListedState::NodesUnknown => continue,
+                ListedState::Published => true,
+                ListedState::NotListed | ListedState::NotPublished => false,
             };
-            if here == (expected.wanted == Wanted::Here) {
+            if here == (expected.wanted == DesiredState::Published) {
                 compared.agreed.push(expected);
             } else {
                 compared.contradicted.push(expected);
@@ -261,7 +261,7 @@ impl Listing {
 
 /// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WithoutAttachment {
+pub struct VolumesWithoutAttachment {
     /// How many, up to [`MOST_UNCLAIMED`].
     pub count: usize,
     /// Some of them, in the order of their handles.
@@ -278,7 +278,7 @@ pub struct LastingUnclaimed(Option<HashSet<Unclaimed>>);
 impl LastingUnclaimed {
     /// Takes in what a pass found that was made to its end, and answers what the pass before found as well: one pass alone may
     /// have met an attach or detach that was under way. None after the first pass.
-    pub fn pass(&mut self, found: Vec<Unclaimed>) -> Option<WithoutAttachment> {
+    pub fn pass(&mut self, found: Vec<Unclaimed>) -> Option<VolumesWithoutAttachment> {
         let found: HashSet<Unclaimed> = found.into_iter().collect();
         let before = self.0.replace(found);
         let (before, found) = (before?, self.0.as_ref()?);
@@ -287,15 +287,15 @@ impl LastingUnclaimed {
         lasting.sort_unstable();
         lasting.truncate(MOST_EXAMPLES);
         let examples = lasting.into_iter().cloned().collect();
-        Some(WithoutAttachment { count, examples })
+        Some(VolumesWithoutAttachment { count, examples })
     }
 }
 
 /// The mismatches of the last pass.
 #[derive(Clone, Debug, Default)]
-pub struct Suspects(HashMap<Arc<str>, (Box<str>, Wanted)>);
+pub struct UnconfirmedMismatches(HashMap<Arc<str>, (Box<str>, DesiredState)>);
 
-impl Suspects {
+impl UnconfirmedMismatches {
     /// Takes in the mismatches of a pass that was made to its end, and answers those that the pass before found as well.
     pub fn pass(&mut self, found: Vec<Expectation>) -> Vec<Expectation> {
         let before = std::mem::take(&mut self.0);

@@ -28,8 +28,8 @@ pub fn settle(observed: &Observed<'_>, outcome: &Outcome, now: Timestamp) -> Vec
             }
             release.into_iter().chain([patch::detached(attachment)]).collect()
         }
-        Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &fitting(failure), now)],
-        Outcome::DetachFailed(failure) => vec![patch::detach_error(attachment, &fitting(failure), now)],
+        Outcome::AttachFailed(failure) => vec![patch::attach_error(attachment, &truncated(failure), now)],
+        Outcome::DetachFailed(failure) => vec![patch::detach_error(attachment, &truncated(failure), now)],
     }
 }
 
@@ -49,7 +49,7 @@ pub fn unpublished(policy: &Policy, answer: Result<(), Failure>) -> Result<Optio
 }
 
 /// The API server refuses the whole status when a message is longer than its limit, and then nobody sees the error.
-fn fitting(failure: &Failure) -> Failure {
+fn truncated(failure: &Failure) -> Failure {
     Failure {
         message: cut(&failure.message, MAX_ERROR_BYTES).to_owned(),
         code: failure.code,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::observed::{Credentials, DriverFacts, Neighbours, NodeEntry, Observed, Patience, Policy};
-use super::patch::Target;
-use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+use super::observed::{DetachWait, DriverFacts, Neighbours, NodeEntry, Observed, Policy, SecretState};
+use super::patch::WriteTarget;
+use crate::objects::{Attachment, AttachmentSource, CsiNode, Operation, ResourceVersion, Volume, VolumeSource};
 
 /// What is known about one attachment at one moment.
 #[derive(Clone, Debug)]
@@ -21,19 +21,43 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// UID of the copy that a request to `target` is made from; empty when there is none.
-    pub fn uid(&self, target: &Target) -> &str {
+    pub fn uid(&self, target: &WriteTarget) -> &str {
         match target {
-            Target::Attachment(_) | Target::AttachmentStatus(_) => &self.attachment.uid,
-            Target::Volume(_) => self.volume.as_ref().map_or("", |volume| &volume.uid),
+            WriteTarget::Attachment(_) | WriteTarget::AttachmentStatus(_) => &self.attachment.uid,
+            WriteTarget::Volume(_) => self.volume.as_ref().map_or("", |volume| &volume.uid),
         }
     }
 
     /// Version of the copy that a request to `target` is made from.
-    pub fn version(&self, target: &Target) -> Option<ResourceVersion> {
+    pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
         match target {
-            Target::Attachment(_) | Target::AttachmentStatus(_) => Some(self.attachment.resource_version),
-            Target::Volume(_) => self.volume.as_ref().map(|volume| volume.resource_version),
+            WriteTarget::Attachment(_) | WriteTarget::AttachmentStatus(_) => Some(self.attachment.resource_version),
+            WriteTarget::Volume(_) => self.volume.as_ref().map(|volume| volume.resource_version),
         }
+    }
+
+    /// What the attachment asks for.
+    pub fn operation(&self) -> Operation {
+        Operation::of(&self.attachment)
+    }
+
+    /// The handle of the volume: from its spec or, when that is not known, from the note of the claim.
+    pub fn volume_handle(&self) -> Option<&str> {
+        let spec = match (&self.attachment.source, &self.volume) {
+            (AttachmentSource::Inline(spec), _) => Some(&**spec),
+            (_, Some(volume)) => Some(&volume.spec),
+            (_, None) => None,
+        };
+        match spec.map(|spec| &spec.source) {
+            Some(VolumeSource::Csi(source)) => Some(&source.handle),
+            _ => self.attachment.volume_note.as_ref().map(|note| &*note.handle),
+        }
+    }
+
+    /// The ID under which a driver knows the node: the one that was claimed or, before that, the one that is registered.
+    pub fn node_id(&self, driver: &str) -> Option<&str> {
+        let registered = self.node.as_ref().and_then(|node| node.node_id(driver));
+        self.attachment.node_id.as_deref().or(registered)
     }
 
     /// What the CSINode says of a driver.
@@ -52,7 +76,7 @@ pub fn observe<'a>(
     snapshot: &'a Snapshot,
     driver: &'a DriverFacts,
     policy: &'a Policy,
-    credentials: Credentials,
+    credentials: SecretState,
 ) -> Observed<'a> {
     Observed {
         attachment: &snapshot.attachment,
@@ -60,7 +84,7 @@ pub fn observe<'a>(
         node: snapshot.node_entry(&driver.name),
         neighbours: &snapshot.neighbours,
         forced: false,
-        patience: Patience::Left,
+        patience: DetachWait::Allowed,
         credentials,
         driver,
         policy,

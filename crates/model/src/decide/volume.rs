@@ -1,6 +1,6 @@
 //! The volume capability that a PersistentVolume asks for (CSI spec, "VolumeCapability").
 
-use super::action::{Access, AccessMode, Capability, Refusal};
+use super::action::{AccessMode, Capability, Refusal, VolumeAccessType};
 use super::observed::Observed;
 use crate::objects::{AccessModes, CsiSource, VolumeSpec};
 
@@ -11,14 +11,14 @@ pub(super) fn capability<'a>(
 ) -> Result<Capability<'a>, Refusal> {
     let mode = access_mode(spec.access_modes, observed.driver.capabilities.single_node_multi_writer)?;
     let access = if spec.block {
-        Access::Block
+        VolumeAccessType::Block
     } else {
         let fs_type = if source.fs_type.is_empty() {
             &observed.policy.default_fs_type
         } else {
             &*source.fs_type
         };
-        Access::Mount {
+        VolumeAccessType::Mount {
             fs_type,
             flags: &spec.mount_options,
         }

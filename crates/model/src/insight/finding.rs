@@ -4,17 +4,17 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 use crate::decide::{DriverFacts, NodeEntry};
-use crate::objects::{AccessModes, Attachment, Source, Volume};
+use crate::objects::{AccessModes, Attachment, AttachmentSource, Volume};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
         /// What can be wrong.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind {
+        pub enum FindingKind {
             $($(#[$doc])* $name,)*
         }
 
-        impl Kind {
+        impl FindingKind {
             /// Every kind, the worst first.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
@@ -52,14 +52,14 @@ kinds! {
     CSIDriverMissing = "csidriver_missing",
 }
 
-impl Kind {
+impl FindingKind {
     /// Whether an attach or detach waits.
     pub const fn is_stuck(self) -> bool {
         matches!(self, Self::AttachStuck | Self::DetachStuck)
     }
 
     /// How long it must have been seen before it counts. That something is stuck says itself for how long.
-    pub fn patience(self, rules: &Rules) -> Duration {
+    pub fn min_age(self, rules: &FindingThresholds) -> Duration {
         match self {
             Self::AttachStuck | Self::DetachStuck | Self::AttachedTwice => Duration::ZERO,
             _ => rules.stuck_after,
@@ -73,39 +73,42 @@ impl Kind {
 
 /// A set of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds(u16);
+pub struct FindingKinds(u16);
 
-impl Kinds {
+impl FindingKinds {
     /// Whether there are none, as for almost every VolumeAttachment.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Whether a kind is among them.
-    pub const fn contains(self, kind: Kind) -> bool {
+    pub const fn contains(self, kind: FindingKind) -> bool {
         self.0 & kind.bit() != 0
     }
 
     /// The kinds, the worst first.
-    pub fn iter(self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.iter().copied().filter(move |kind| self.contains(*kind))
+    pub fn iter(self) -> impl Iterator<Item = FindingKind> {
+        FindingKind::ALL
+            .iter()
+            .copied()
+            .filter(move |kind| self.contains(*kind))
     }
 
-    fn add(&mut self, kind: Kind) {
+    fn add(&mut self, kind: FindingKind) {
         self.0 |= kind.bit();
     }
 }
 
 /// When something counts as wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct FindingThresholds {
     /// How long an attach or detach may take, and how long another state may last.
     pub stuck_after: Duration,
 }
 
 /// Everything that is read about one VolumeAttachment.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked<'a> {
+pub struct FindingInput<'a> {
     /// The attachment.
     pub attachment: &'a Attachment,
     /// The PersistentVolume that it names, if there is one.
@@ -131,14 +134,14 @@ pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
     }
 }
 
-/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`Kind::patience`].
-pub fn findings(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> Kinds {
-    let mut kinds = Kinds::default();
+/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`FindingKind::patience`].
+pub fn findings(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> FindingKinds {
+    let mut kinds = FindingKinds::default();
     if is_stuck(looked, now, rules) {
         kinds.add(if looked.attachment.deleting.is_some() {
-            Kind::DetachStuck
+            FindingKind::DetachStuck
         } else {
-            Kind::AttachStuck
+            FindingKind::AttachStuck
         });
     }
     // One that is being deleted is on its way out: what is gone does not matter to it any more.
@@ -148,7 +151,7 @@ pub fn findings(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> Kinds {
     kinds
 }
 
-fn is_stuck(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> bool {
+fn is_stuck(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> bool {
     let attachment = looked.attachment;
     let finalizer = &looked.driver.finalizer;
     if !is_pending(attachment, finalizer) {
@@ -169,33 +172,33 @@ fn is_stuck(looked: &Looked<'_>, now: Timestamp, rules: &Rules) -> bool {
     since.is_some_and(|since| age(since, now) > patience)
 }
 
-fn of_surroundings(looked: &Looked<'_>, kinds: &mut Kinds) {
+fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
     let attachment = looked.attachment;
     if looked.attach_required == Some(false) {
-        kinds.add(Kind::LeftOver);
+        kinds.add(FindingKind::LeftOver);
     }
     let gone = looked.node == NodeEntry::Missing;
     match &attachment.source {
-        Source::Inline(spec) => {
+        AttachmentSource::Inline(spec) => {
             let moved = looked.wanted_at.is_some() && one_node(spec.access_modes);
             if gone || moved {
-                kinds.add(Kind::InlineLeftOver);
+                kinds.add(FindingKind::InlineLeftOver);
                 return;
             }
         }
-        Source::PersistentVolume(_) | Source::Both(_) => match looked.volume {
-            None => kinds.add(Kind::VolumeGone),
+        AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match looked.volume {
+            None => kinds.add(FindingKind::VolumeGone),
             Some(volume) => {
                 if attachment.attached && looked.attached_at.is_some() && one_node(volume.spec.access_modes) {
-                    kinds.add(Kind::AttachedTwice);
+                    kinds.add(FindingKind::AttachedTwice);
                 }
             }
         },
-        Source::Neither => {}
+        AttachmentSource::Neither => {}
     }
     match looked.node {
-        NodeEntry::Missing => kinds.add(Kind::NodeGone),
-        NodeEntry::WithoutDriver => kinds.add(Kind::DriverNotOnNode),
+        NodeEntry::Missing => kinds.add(FindingKind::NodeGone),
+        NodeEntry::WithoutDriver => kinds.add(FindingKind::DriverNotOnNode),
         NodeEntry::Registered(_) => {}
     }
 }

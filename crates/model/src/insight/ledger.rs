@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use super::finding::{Kind, age};
+use super::finding::{FindingKind, age};
 
 /// The findings of one driver from pass to pass: some 30 bytes for each, kept by a hash of kind and UID.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    seen: HashMap<u64, Seen>,
+pub struct FindingHistory {
+    seen: HashMap<u64, FindingRecord>,
     pass: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct FindingRecord {
     first: Timestamp,
     /// The last pass in which it was there.
     pass: u64,
@@ -24,41 +24,41 @@ struct Seen {
 
 /// What is known of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum FindingState {
     /// It is there, but may pass by itself.
-    Waiting,
+    Pending,
     /// It counts, and nobody was told.
-    Untold,
+    New,
     /// It counts, and was told.
-    Told,
+    Reported,
 }
 
-impl Ledger {
+impl FindingHistory {
     /// Begins a pass.
     pub fn begin(&mut self) {
         self.pass += 1;
     }
 
     /// Takes in that a finding about the object of this UID is there.
-    pub fn see(&mut self, kind: Kind, uid: &str, now: Timestamp, patience: Duration) -> Standing {
+    pub fn observe(&mut self, kind: FindingKind, uid: &str, now: Timestamp, patience: Duration) -> FindingState {
         let pass = self.pass;
-        let seen = self.seen.entry(hash(kind, uid)).or_insert(Seen {
+        let seen = self.seen.entry(hash(kind, uid)).or_insert(FindingRecord {
             first: now,
             pass,
             told: false,
         });
         seen.pass = pass;
         if age(seen.first, now) < patience {
-            Standing::Waiting
+            FindingState::Pending
         } else if seen.told {
-            Standing::Told
+            FindingState::Reported
         } else {
-            Standing::Untold
+            FindingState::New
         }
     }
 
     /// Takes in that a finding was told.
-    pub fn tell(&mut self, kind: Kind, uid: &str) {
+    pub fn mark_reported(&mut self, kind: FindingKind, uid: &str) {
         if let Some(seen) = self.seen.get_mut(&hash(kind, uid)) {
             seen.told = true;
         }
@@ -80,6 +80,6 @@ impl Ledger {
     }
 }
 
-fn hash(kind: Kind, uid: &str) -> u64 {
+fn hash(kind: FindingKind, uid: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one((kind, uid))
 }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use std::sync::Arc;
 
-use super::finding::{Kind, Kinds, Looked, Rules, findings, is_pending};
-use super::ledger::{Ledger, Standing};
-use super::words::words;
+use super::finding::{FindingInput, FindingKind, FindingKinds, FindingThresholds, findings, is_pending};
+use super::ledger::{FindingHistory, FindingState};
+use super::words::finding_message;
 
 /// How much is told in one pass: ten thousand attachments of a node pool that is gone are one piece of news, and events
 /// about attaches that fail must find room.
@@ -15,9 +15,9 @@ const MOST_STUCK: usize = 16;
 
 /// Something that was found for the first time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct NewFinding {
     /// What is wrong.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// With which VolumeAttachment; none when it is the driver as a whole.
     pub attachment: Option<Arc<str>>,
     /// What is wrong, for people.
@@ -26,7 +26,7 @@ pub struct News {
 
 /// An attach or detach that is stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckAttachment {
     /// Name of the VolumeAttachment.
     pub name: Arc<str>,
     /// Its UID.
@@ -39,57 +39,57 @@ pub struct Stuck {
 
 /// What is wrong with the attachments of a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    counts: [usize; Kind::ALL.len()],
+pub struct FindingsSummary {
+    counts: [usize; FindingKind::ALL.len()],
     /// One example for each kind, for people.
-    examples: [Option<Box<str>>; Kind::ALL.len()],
+    examples: [Option<Box<str>>; FindingKind::ALL.len()],
     /// What is stuck, the longest first; not all when it is many.
-    pub stuck: Vec<Stuck>,
+    pub stuck: Vec<StuckAttachment>,
 }
 
-impl Summary {
+impl FindingsSummary {
     /// How many findings of a kind there are.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: FindingKind) -> usize {
         self.counts[kind as usize]
     }
 
     /// One of the findings of a kind, for people.
-    pub fn example(&self, kind: Kind) -> Option<&str> {
+    pub fn example(&self, kind: FindingKind) -> Option<&str> {
         self.examples[kind as usize].as_deref()
     }
 
     /// The kinds of which there are findings, the worst first.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.iter().copied().filter(|kind| self.count(*kind) > 0)
+    pub fn kinds(&self) -> impl Iterator<Item = FindingKind> {
+        FindingKind::ALL.iter().copied().filter(|kind| self.count(*kind) > 0)
     }
 }
 
 /// A pass that is under way.
-pub struct Survey<'l> {
-    ledger: &'l mut Ledger,
-    rules: Rules,
+pub struct FindingsPass<'l> {
+    ledger: &'l mut FindingHistory,
+    rules: FindingThresholds,
     now: Timestamp,
-    summary: Summary,
-    news: Vec<News>,
+    summary: FindingsSummary,
+    news: Vec<NewFinding>,
     pending: bool,
 }
 
-impl<'l> Survey<'l> {
+impl<'l> FindingsPass<'l> {
     /// Begins a pass.
-    pub fn begin(ledger: &'l mut Ledger, rules: Rules, now: Timestamp) -> Self {
+    pub fn begin(ledger: &'l mut FindingHistory, rules: FindingThresholds, now: Timestamp) -> Self {
         ledger.begin();
         Self {
             ledger,
             rules,
             now,
-            summary: Summary::default(),
+            summary: FindingsSummary::default(),
             news: Vec::new(),
             pending: false,
         }
     }
 
     /// Looks at one attachment.
-    pub fn look(&mut self, looked: &Looked<'_>) {
+    pub fn look(&mut self, looked: &FindingInput<'_>) {
         self.pending |= is_pending(looked.attachment, &looked.driver.finalizer);
         let kinds = findings(looked, self.now, &self.rules);
         if !kinds.is_empty() {
@@ -97,25 +97,25 @@ impl<'l> Survey<'l> {
         }
     }
 
-    fn take_in(&mut self, looked: &Looked<'_>, kinds: Kinds) {
+    fn take_in(&mut self, looked: &FindingInput<'_>, kinds: FindingKinds) {
         let attachment = looked.attachment;
         for kind in kinds.iter() {
-            let text = || words(kind, looked);
+            let text = || finding_message(kind, looked);
             self.found(kind, &attachment.uid, Some(&attachment.name), text);
         }
-        if kinds.iter().any(Kind::is_stuck) {
+        if kinds.iter().any(FindingKind::is_stuck) {
             self.stuck(looked);
         }
     }
 
     /// Takes in what is wrong with the driver as a whole. `uid` is that of the object which is at fault.
-    pub fn of_driver(&mut self, kind: Kind, uid: &str, text: &str) {
+    pub fn of_driver(&mut self, kind: FindingKind, uid: &str, text: &str) {
         self.found(kind, uid, None, || text.to_owned());
     }
 
-    fn found(&mut self, kind: Kind, uid: &str, attachment: Option<&Arc<str>>, text: impl Fn() -> String) {
-        let standing = self.ledger.see(kind, uid, self.now, kind.patience(&self.rules));
-        if standing == Standing::Waiting {
+    fn found(&mut self, kind: FindingKind, uid: &str, attachment: Option<&Arc<str>>, text: impl Fn() -> String) {
+        let standing = self.ledger.observe(kind, uid, self.now, kind.min_age(&self.rules));
+        if standing == FindingState::Pending {
             return;
         }
         self.summary.counts[kind as usize] += 1;
@@ -123,9 +123,9 @@ impl<'l> Survey<'l> {
         if example.is_none() {
             *example = Some(text().into());
         }
-        if standing == Standing::Untold && self.news.len() < MOST_NEWS {
-            self.ledger.tell(kind, uid);
-            self.news.push(News {
+        if standing == FindingState::New && self.news.len() < MOST_NEWS {
+            self.ledger.mark_reported(kind, uid);
+            self.news.push(NewFinding {
                 kind,
                 attachment: attachment.cloned(),
                 words: text(),
@@ -133,7 +133,7 @@ impl<'l> Survey<'l> {
         }
     }
 
-    fn stuck(&mut self, looked: &Looked<'_>) {
+    fn stuck(&mut self, looked: &FindingInput<'_>) {
         let attachment = looked.attachment;
         let Some(since) = attachment.deleting.or(attachment.created) else {
             return;
@@ -144,24 +144,24 @@ impl<'l> Survey<'l> {
             return;
         }
         let kind = if attachment.deleting.is_some() {
-            Kind::DetachStuck
+            FindingKind::DetachStuck
         } else {
-            Kind::AttachStuck
+            FindingKind::AttachStuck
         };
         stuck.truncate(MOST_STUCK - 1);
         stuck.insert(
             at,
-            Stuck {
+            StuckAttachment {
                 name: attachment.name.clone(),
                 uid: attachment.uid.clone(),
                 since,
-                words: words(kind, looked),
+                words: finding_message(kind, looked),
             },
         );
     }
 
     /// Ends the pass. The last answer is whether another one over the same objects would find the same, later too.
-    pub fn end(self) -> (Summary, Vec<News>, bool) {
+    pub fn end(self) -> (FindingsSummary, Vec<NewFinding>, bool) {
         self.ledger.end();
         let lasting = !self.pending && self.ledger.is_empty();
         (self.summary, self.news, lasting)

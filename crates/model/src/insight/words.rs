@@ -1,34 +1,34 @@
 //! Findings in words. No text changes while the finding stays: times are given, not ages.
 
-use super::finding::{Kind, Looked};
+use super::finding::{FindingInput, FindingKind};
 use crate::objects::Attachment;
 
 /// Says what is wrong with one VolumeAttachment.
-pub fn words(kind: Kind, looked: &Looked<'_>) -> String {
+pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
     let attachment = looked.attachment;
     let (name, node, driver) = (&attachment.name, &attachment.node, &looked.driver.name);
     let volume = attachment.volume_name().map_or("", |name| name);
     match kind {
-        Kind::AttachedTwice => format!(
+        FindingKind::AttachedTwice => format!(
             "VolumeAttachment {name}: PersistentVolume {volume} is attached to node {node} and to node {}, and its access \
              mode allows one node only; data may be damaged: find out which node has it in use, and delete the other \
              VolumeAttachment",
             looked.attached_at.unwrap_or("?")
         ),
-        Kind::AttachStuck | Kind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
-        Kind::VolumeGone => format!(
+        FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
+        FindingKind::VolumeGone => format!(
             "VolumeAttachment {name}: PersistentVolume {volume} was deleted, and the attach/detach controller permanently \
              ignores the attachment to node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
         ),
-        Kind::NodeGone => format!(
+        FindingKind::NodeGone => format!(
             "VolumeAttachment {name}: node {node} has no CSINode; if the node is permanently gone, delete its Node object or \
              this VolumeAttachment"
         ),
-        Kind::DriverNotOnNode => format!(
+        FindingKind::DriverNotOnNode => format!(
             "VolumeAttachment {name}: driver {driver} is not registered on node {node} (see CSINode {node}); check \
              the driver's pod on that node"
         ),
-        Kind::InlineLeftOver => format!(
+        FindingKind::InlineLeftOver => format!(
             "VolumeAttachment {name}: the inline volume is left over on node {node}: {}; delete the VolumeAttachment once \
              no pod on the node uses the volume",
             match looked.wanted_at {
@@ -36,11 +36,11 @@ pub fn words(kind: Kind, looked: &Looked<'_>) -> String {
                 None => "the node has no CSINode any more".to_owned(),
             }
         ),
-        Kind::LeftOver | Kind::AttachNotRequired => format!(
+        FindingKind::LeftOver | FindingKind::AttachNotRequired => format!(
             "VolumeAttachment {name}: CSIDriver {driver} has attachRequired false, so no controller will request to detach the \
              volume from node {node}; delete the VolumeAttachment once no pod on the node uses the volume"
         ),
-        Kind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
+        FindingKind::CSIDriverMissing => format!("there is no CSIDriver {driver}"),
     }
 }
 

@@ -22,16 +22,16 @@ pub struct VolumeAttachmentWire {
     #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What to attach where.
-    pub spec: SpecWire,
+    pub spec: VolumeAttachmentSpecWire,
     /// What was done.
     #[serde(default)]
-    pub status: StatusWire,
+    pub status: VolumeAttachmentStatusWire,
 }
 
 /// `VolumeAttachmentSpec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SpecWire {
+pub struct VolumeAttachmentSpecWire {
     attacher: String,
     node_name: String,
     #[serde(default)]
@@ -52,7 +52,7 @@ struct SourceWire {
     clippy::zero_sized_map_values,
     reason = "values that nobody reads are skipped, not kept"
 )]
-pub struct StatusWire {
+pub struct VolumeAttachmentStatusWire {
     #[serde(default)]
     attached: bool,
     attachment_metadata: Option<BTreeMap<String, IgnoredAny>>,
@@ -70,7 +70,7 @@ struct ErrorWire {
 
 /// Where the volume of an attachment is described (`VolumeAttachmentSource`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum AttachmentSource {
     /// By a PersistentVolume of this name.
     PersistentVolume(Arc<str>),
     /// Inside the attachment; the attach/detach controller does so for migrated in-line volumes only.
@@ -83,7 +83,7 @@ pub enum Source {
 
 /// A `VolumeError` of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorNote {
+pub struct VolumeError {
     /// When it was written.
     pub time: Option<Timestamp>,
     /// What went wrong.
@@ -95,7 +95,7 @@ pub struct ErrorNote {
 /// What the annotation `attacher.csi.dev/volume` holds as JSON: enough of the volume to detach it when its
 /// PersistentVolume was removed by force.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct VolumeNote {
+pub struct VolumeAnnotation {
     /// The volume's ID for the driver.
     pub handle: Box<str>,
     /// Where the publish secret is.
@@ -103,13 +103,13 @@ pub struct VolumeNote {
     pub secret: Option<SecretReference>,
     /// Where it may be besides, from tries under another node ID or handle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub former: Vec<FormerPlace>,
+    pub former: Vec<FormerVolumeOnNode>,
 }
 
 /// A volume at a node that is not the one of its attachment any more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FormerPlace {
+pub struct FormerVolumeOnNode {
     /// The volume's ID for the driver.
     pub handle: Box<str>,
     /// The node's ID for the driver.
@@ -135,7 +135,7 @@ pub struct Attachment {
     /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish.
     pub node_id: Option<Box<str>>,
     /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read, as it is only a fall-back.
-    pub volume_note: Option<Box<VolumeNote>>,
+    pub volume_note: Option<Box<VolumeAnnotation>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
     /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
@@ -149,24 +149,24 @@ pub struct Attachment {
     /// `spec.nodeName`.
     pub node: Arc<str>,
     /// `spec.source`.
-    pub source: Source,
+    pub source: AttachmentSource,
     /// `status.attached`.
     pub attached: bool,
     /// Keys of `status.attachmentMetadata`, the publish context handed to the kubelet. The values, of up to 256 KiB each, are
     /// the driver's and nobody here reads them.
     pub publish_context_keys: Box<[Box<str>]>,
     /// `status.attachError`.
-    pub attach_error: Option<Box<ErrorNote>>,
+    pub attach_error: Option<Box<VolumeError>>,
     /// `status.detachError`.
-    pub detach_error: Option<Box<ErrorNote>>,
+    pub detach_error: Option<Box<VolumeError>>,
 }
 
 impl Attachment {
     /// Name of the PersistentVolume that the source refers to, also when the source is malformed.
     pub fn volume_name(&self) -> Option<&Arc<str>> {
         match &self.source {
-            Source::PersistentVolume(name) | Source::Both(name) => Some(name),
-            Source::Inline(_) | Source::Neither => None,
+            AttachmentSource::PersistentVolume(name) | AttachmentSource::Both(name) => Some(name),
+            AttachmentSource::Inline(_) | AttachmentSource::Neither => None,
         }
     }
 
@@ -176,7 +176,7 @@ impl Attachment {
     }
 }
 
-impl From<SourceWire> for Source {
+impl From<SourceWire> for AttachmentSource {
     fn from(wire: SourceWire) -> Self {
         match (wire.persistent_volume_name, wire.inline_volume_spec) {
             (Some(name), Some(_)) => Self::Both(name.into()),
@@ -187,9 +187,9 @@ impl From<SourceWire> for Source {
     }
 }
 
-fn note(wire: Option<ErrorWire>) -> Option<Box<ErrorNote>> {
+fn note(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
     wire.map(|wire| {
-        Box::new(ErrorNote {
+        Box::new(VolumeError {
             time: wire.time.map(|time| time.0),
             message: boxed(wire.message),
             code: wire.error_code,

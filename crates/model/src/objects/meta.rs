@@ -95,12 +95,12 @@ struct SlimMeta {
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
-    labels: Option<Kept<Labels>>,
-    annotations: Option<Kept<Annotations>>,
+    labels: Option<FilteredMap<LabelFilter>>,
+    annotations: Option<FilteredMap<AnnotationFilter>>,
 }
 
 /// Which keys of a map are kept.
-trait Keys {
+trait KeyFilter {
     fn is_kept(key: &str) -> bool;
 
     /// Whether a value is kept, too.
@@ -109,9 +109,9 @@ trait Keys {
     }
 }
 
-struct Annotations;
+struct AnnotationFilter;
 
-impl Keys for Annotations {
+impl KeyFilter for AnnotationFilter {
     fn is_kept(key: &str) -> bool {
         key == NODE_ID_ANNOTATION
             || key.starts_with(OUR_PREFIX)
@@ -124,9 +124,9 @@ impl Keys for Annotations {
     }
 }
 
-struct Labels;
+struct LabelFilter;
 
-impl Keys for Labels {
+impl KeyFilter for LabelFilter {
     fn is_kept(key: &str) -> bool {
         in_tree::is_read_label(key)
     }
@@ -134,18 +134,18 @@ impl Keys for Labels {
 
 /// Absent when the object has no entry at all; empty when it has some but none that is kept. A JSON patch must know the
 /// difference: it can add to a map only where there is one.
-struct Kept<K>(Option<BTreeMap<String, String>>, PhantomData<K>);
+struct FilteredMap<K>(Option<BTreeMap<String, String>>, PhantomData<K>);
 
-impl<'de, K: Keys> Deserialize<'de> for Kept<K> {
+impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keep<K>(PhantomData<K>);
-        impl<'de, K: Keys> Visitor<'de> for Keep<K> {
-            type Value = Kept<K>;
+        struct FilteredMapVisitor<K>(PhantomData<K>);
+        impl<'de, K: KeyFilter> Visitor<'de> for FilteredMapVisitor<K> {
+            type Value = FilteredMap<K>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a map of strings")
             }
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Kept(None, PhantomData))
+                Ok(FilteredMap(None, PhantomData))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut kept = None;
@@ -160,10 +160,10 @@ impl<'de, K: Keys> Deserialize<'de> for Kept<K> {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                Ok(Kept(kept, PhantomData))
+                Ok(FilteredMap(kept, PhantomData))
             }
         }
-        deserializer.deserialize_any(Keep(PhantomData))
+        deserializer.deserialize_any(FilteredMapVisitor(PhantomData))
     }
 }
 

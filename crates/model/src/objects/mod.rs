@@ -11,12 +11,16 @@ mod attachment;
 mod in_tree;
 mod meta;
 mod node;
+mod operation;
 mod volume;
 
-pub use attachment::{Attachment, ErrorNote, FormerPlace, Source, VolumeAttachmentWire, VolumeNote};
+pub use attachment::{
+    Attachment, AttachmentSource, FormerVolumeOnNode, VolumeAnnotation, VolumeAttachmentWire, VolumeError,
+};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};
 pub use node::{CsiNode, CsiNodeWire};
+pub use operation::Operation;
 pub use volume::{
     AccessModes, ClaimReference, CsiSource, PersistentVolumeWire, SecretReference, StringMap, Volume, VolumeSource,
     VolumeSpec, VolumeSpecWire,

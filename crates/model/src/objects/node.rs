@@ -18,12 +18,12 @@ pub struct CsiNodeWire {
     pub metadata: ObjectMeta,
     /// Drivers registered on the node.
     #[serde(default)]
-    pub spec: SpecWire,
+    pub spec: CsiNodeSpecWire,
 }
 
 /// `CSINodeSpec`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct SpecWire {
+pub struct CsiNodeSpecWire {
     #[serde(default)]
     drivers: Option<Vec<DriverWire>>,
 }

@@ -76,7 +76,7 @@ fn an_object_that_was_created_a_moment_ago_has_no_status() {
     let wire: VolumeAttachmentWire =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}})).unwrap();
     let record = Attachment::from(wire);
-    assert_eq!((record.attached, record.source), (false, Source::Neither));
+    assert_eq!((record.attached, record.source), (false, AttachmentSource::Neither));
 }
 
 #[test]

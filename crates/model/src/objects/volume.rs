@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
-    MIGRATED_TO_ANNOTATION, PersistentDiskWire, PortworxWire, Surroundings, TranslationError, VsphereWire,
+    MIGRATED_TO_ANNOTATION, PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
 use super::meta::{boxed, slim, trace_context};
 use super::{Finalizers, ResourceVersion};
@@ -303,7 +303,7 @@ impl PersistentVolumeWire {
         let wire = self.spec.take_in_tree()?;
         let none = BTreeMap::new();
         let claim = self.spec.claim_ref.as_ref();
-        let surroundings = Surroundings {
+        let surroundings = PersistentVolumeContext {
             name: self.metadata.name.as_deref().unwrap_or_default(),
             labels: self.metadata.labels.as_ref().unwrap_or(&none),
             annotations: self.metadata.annotations.as_ref().unwrap_or(&none),

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::{Cause, Item, Lane, Queue, Trigger, Verdict};
+use super::super::{CauseCode, Item, Lane, Queue, RunResult, Trigger};
 use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limited, limits, queue, take};
 
-const ONE: Cause = Cause::new(1);
-const TWO: Cause = Cause::new(2);
-const THREE: Cause = Cause::new(3);
+const ONE: CauseCode = CauseCode::new(1);
+const TWO: CauseCode = CauseCode::new(2);
+const THREE: CauseCode = CauseCode::new(3);
 
 type Keys = Queue<&'static str>;
 
 /// An add of the one key, with these inputs.
-fn add(queue: &Keys, fingerprint: u64, cause: Cause) {
+fn add(queue: &Keys, fingerprint: u64, cause: CauseCode) {
     queue.add(item("a", fingerprint).because(cause));
 }
 
-fn add_in(queue: &Keys, lane: Lane, cause: Cause) {
+fn add_in(queue: &Keys, lane: Lane, cause: CauseCode) {
     queue.add(Item::new("a", lane, 0).because(cause));
 }
 
 /// A run of the key for the first cause, during which something happens.
-fn during(queue: &Keys, verdict: Verdict, what: impl FnOnce(&Keys)) {
+fn during(queue: &Keys, verdict: RunResult, what: impl FnOnce(&Keys)) {
     add(queue, 0, ONE);
     let run = take(queue).unwrap();
     assert_eq!(run.cause(), ONE);
@@ -39,10 +39,15 @@ fn failed(queue: &Keys) {
 }
 
 /// What happens to the key, and why it runs in the end.
-type Row = (&'static str, fn(&Keys), Trigger, Cause);
+type Row = (&'static str, fn(&Keys), Trigger, CauseCode);
 
 const ADDED: &[Row] = &[
-    ("no cause", |q| _ = q.add(item("a", 0)), Trigger::Event, Cause::new(0)),
+    (
+        "no cause",
+        |q| _ = q.add(item("a", 0)),
+        Trigger::Event,
+        CauseCode::new(0),
+    ),
     ("one add", |q| add(q, 0, TWO), Trigger::Event, TWO),
     (
         "the first of two adds",
@@ -130,7 +135,7 @@ const DURING_A_RUN: &[Row] = &[
     (
         "the first add during a run",
         |q| {
-            during(q, Verdict::Done, |q| {
+            during(q, RunResult::Done, |q| {
                 add(q, 0, TWO);
                 add(q, 0, THREE);
             });
@@ -141,7 +146,7 @@ const DURING_A_RUN: &[Row] = &[
     (
         "the first add during a run in the lane of the next",
         |q| {
-            during(q, Verdict::Done, |q| {
+            during(q, RunResult::Done, |q| {
                 add_in(q, ATTACH, TWO);
                 add_in(q, DETACH, THREE);
             });
@@ -152,7 +157,7 @@ const DURING_A_RUN: &[Row] = &[
     (
         "an add rather than a wake, of a run that is done",
         |q| {
-            during(q, Verdict::Done, |q| {
+            during(q, RunResult::Done, |q| {
                 q.wake(&"a", THREE);
                 add(q, 0, TWO);
             });
@@ -163,7 +168,7 @@ const DURING_A_RUN: &[Row] = &[
     (
         "the first wake during a run that fails",
         |q| {
-            during(q, Verdict::Failed, |q| {
+            during(q, RunResult::Failed, |q| {
                 assert_eq!(q.wake_all(TWO), 1);
                 q.wake(&"a", THREE);
             });
@@ -174,7 +179,7 @@ const DURING_A_RUN: &[Row] = &[
     (
         "an add after a run that asked for time",
         |q| {
-            during(q, Verdict::After(SECOND), |_| ());
+            during(q, RunResult::RequeueAfter(SECOND), |_| ());
             add(q, 0, TWO);
         },
         Trigger::Event,
@@ -182,7 +187,7 @@ const DURING_A_RUN: &[Row] = &[
     ),
     (
         "nothing new",
-        |q| during(q, Verdict::Again, |_| ()),
+        |q| during(q, RunResult::Requeue, |_| ()),
         Trigger::Again,
         ONE,
     ),
@@ -195,11 +200,11 @@ async fn a_run_knows_why_it_is() {
         happens(&queue);
         let run = queue.next().await.unwrap();
         assert_eq!((run.trigger(), run.cause()), (trigger, cause), "{what}");
-        run.finish(Verdict::Done);
+        run.finish(RunResult::Done);
         assert!(queue.is_empty(), "{what}: one run is all");
         // What is settled is not remembered.
         queue.add(item("a", 0));
-        assert_eq!(take(&queue).unwrap().cause(), Cause::default(), "{what}");
+        assert_eq!(take(&queue).unwrap().cause(), CauseCode::default(), "{what}");
     }
 }
 
@@ -207,7 +212,7 @@ async fn a_run_knows_why_it_is() {
 fn waits(queue: &Keys) -> (Duration, Duration) {
     let run = take(queue).expect("a key is ready");
     let waits = (run.waited(), run.waited_for_limit());
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     waits
 }
 
@@ -233,7 +238,7 @@ async fn each_limit_that_holds_a_key_back_counts() {
         assert_eq!(running.waited_for_limit(), Duration::ZERO, "{what}");
         assert!(take(&queue).is_none(), "{what}");
         advance(SECOND).await;
-        running.finish(Verdict::Done);
+        running.finish(RunResult::Done);
         assert_eq!(waits(&queue), (SECOND, SECOND), "{what}");
     }
 }
@@ -247,7 +252,7 @@ async fn the_whole_wait_of_a_key_that_was_held_back_is_for_the_limit() {
     advance(2 * SECOND).await;
     assert!(take(&queue).is_none(), "the lane is full");
     advance(SECOND).await;
-    running.finish(Verdict::Done);
+    running.finish(RunResult::Done);
     queue.add(item("c", 0));
     assert_eq!(waits(&queue), (3 * SECOND, 3 * SECOND), "b");
     advance(SECOND).await;
@@ -266,7 +271,7 @@ async fn a_full_lane_is_no_limit_for_another_one() {
     queue.add(Item::new("d", DETACH, 0));
     advance(SECOND).await;
     assert_eq!(waits(&queue), (SECOND, Duration::ZERO), "d");
-    running.finish(Verdict::Done);
+    running.finish(RunResult::Done);
     assert_eq!(waits(&queue), (SECOND, SECOND), "b");
 }
 
@@ -284,6 +289,6 @@ async fn a_hold_is_no_wait_for_a_limit() {
         take(&queue).is_none(),
         "the hold ended two seconds ago, the lane is full"
     );
-    running.finish(Verdict::Done);
+    running.finish(RunResult::Done);
     assert_eq!(waits(&queue), (2 * SECOND, 2 * SECOND));
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, advance, timeout};
 
-use super::super::{Admission, Backoff, Builder, Cause, Item, Trigger, Verdict};
+use super::super::{AddResult, Backoff, Builder, CauseCode, Item, RunResult, Trigger};
 use super::{ATTACH, DETACH, SECOND, fail, item, limited, limits, plain_backoff, queue, settle, take};
 
 const ALMOST: Duration = Duration::from_millis(999);
@@ -27,7 +27,7 @@ async fn a_failed_key_is_held_for_growing_delays() {
             );
         }
         assert_eq!(run.waited(), Duration::ZERO, "a hold is no waiting for a slot");
-        run.finish(Verdict::Failed);
+        run.finish(RunResult::Failed);
         assert!(queue.is_held(&"a"));
         assert_eq!(queue.failures(&"a"), failures + 1);
     }
@@ -46,7 +46,7 @@ async fn the_hold_is_the_delay_that_the_ticket_told() {
     );
     advance(SECOND).await;
     let failed_at = Instant::now();
-    run.finish(Verdict::Failed);
+    run.finish(RunResult::Failed);
     assert_eq!(queue.held().next().unwrap().until, failed_at + told);
 }
 
@@ -55,7 +55,7 @@ async fn done_clears_the_failures() {
     let queue = queue();
     queue.add(item("a", 1));
     fail(&queue);
-    queue.next().await.unwrap().finish(Verdict::Done);
+    queue.next().await.unwrap().finish(RunResult::Done);
     assert_eq!((queue.failures(&"a"), queue.is_empty()), (0, true));
     queue.add(item("a", 1));
     assert_eq!(take(&queue).unwrap().retry_delay(), SECOND);
@@ -67,7 +67,7 @@ async fn an_add_with_the_failed_inputs_is_swallowed() {
     queue.add(item("a", 1));
     fail(&queue);
     advance(ALMOST).await;
-    assert_eq!(queue.add(item("a", 1)), Admission::Swallowed);
+    assert_eq!(queue.add(item("a", 1)), AddResult::Swallowed);
     assert!(take(&queue).is_none());
     advance(Duration::from_millis(1)).await;
     let run = take(&queue).unwrap();
@@ -79,7 +79,7 @@ async fn an_add_with_other_inputs_wakes_and_resets() {
     let queue = queue();
     queue.add(item("a", 1));
     fail(&queue);
-    assert_eq!(queue.add(item("a", 2)), Admission::Queued);
+    assert_eq!(queue.add(item("a", 2)), AddResult::Queued);
     let run = take(&queue).unwrap();
     assert_eq!(
         (run.trigger(), run.failures(), run.fingerprint()),
@@ -93,21 +93,21 @@ async fn a_swallowed_add_still_moves_the_key() {
     let queue = queue();
     queue.add(item("a", 1));
     fail(&queue);
-    assert_eq!(queue.add(Item::new("a", DETACH, 1)), Admission::Swallowed);
+    assert_eq!(queue.add(Item::new("a", DETACH, 1)), AddResult::Swallowed);
     assert_eq!(queue.next().await.unwrap().lane(), DETACH);
 }
 
 #[tokio::test(start_paused = true)]
 async fn inputs_are_compared_when_a_dirty_run_fails() {
     // (inputs at the start, adds during the run, verdict, failures afterwards, held)
-    let cases: [(u64, &[u64], Verdict, u32, bool); 7] = [
-        (1, &[1], Verdict::Failed, 1, true),
-        (1, &[2], Verdict::Failed, 0, false),
-        (1, &[2, 1], Verdict::Failed, 1, true),
-        (1, &[2], Verdict::FailedWith { fingerprint: 2 }, 1, true),
-        (1, &[1], Verdict::FailedWith { fingerprint: 2 }, 0, false),
-        (1, &[], Verdict::FailedWith { fingerprint: 2 }, 1, true),
-        (1, &[1], Verdict::Done, 0, false),
+    let cases: [(u64, &[u64], RunResult, u32, bool); 7] = [
+        (1, &[1], RunResult::Failed, 1, true),
+        (1, &[2], RunResult::Failed, 0, false),
+        (1, &[2, 1], RunResult::Failed, 1, true),
+        (1, &[2], RunResult::FailedWith { fingerprint: 2 }, 1, true),
+        (1, &[1], RunResult::FailedWith { fingerprint: 2 }, 0, false),
+        (1, &[], RunResult::FailedWith { fingerprint: 2 }, 1, true),
+        (1, &[1], RunResult::Done, 0, false),
     ];
     for (start, adds, verdict, failures, held) in cases {
         let queue = queue();
@@ -130,9 +130,9 @@ async fn inputs_are_compared_when_a_dirty_run_fails() {
 async fn the_inputs_given_with_the_failure_are_those_that_count() {
     let queue = queue();
     queue.add(item("a", 1));
-    take(&queue).unwrap().finish(Verdict::FailedWith { fingerprint: 2 });
-    assert_eq!(queue.add(item("a", 2)), Admission::Swallowed);
-    assert_eq!(queue.add(item("a", 1)), Admission::Queued);
+    take(&queue).unwrap().finish(RunResult::FailedWith { fingerprint: 2 });
+    assert_eq!(queue.add(item("a", 2)), AddResult::Swallowed);
+    assert_eq!(queue.add(item("a", 1)), AddResult::Queued);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,10 +144,10 @@ async fn new_inputs_reset_a_retry_that_waits_for_a_slot() {
     let busy = take(&queue).unwrap();
     advance(SECOND).await;
     assert!(take(&queue).is_none());
-    assert_eq!(queue.add(item("a", 1)), Admission::Waiting);
+    assert_eq!(queue.add(item("a", 1)), AddResult::Waiting);
     assert_eq!(queue.failures(&"a"), 1);
-    assert_eq!(queue.add(item("a", 2)), Admission::Waiting);
-    busy.finish(Verdict::Done);
+    assert_eq!(queue.add(item("a", 2)), AddResult::Waiting);
+    busy.finish(RunResult::Done);
     let run = take(&queue).unwrap();
     assert_eq!((run.failures(), run.trigger()), (0, Trigger::Event));
 }
@@ -157,10 +157,10 @@ async fn again_and_after_leave_the_failure_count() {
     let queue = queue();
     queue.add(item("a", 1));
     fail(&queue);
-    queue.next().await.unwrap().finish(Verdict::Again);
+    queue.next().await.unwrap().finish(RunResult::Requeue);
     let run = take(&queue).unwrap();
     assert_eq!((run.trigger(), run.failures()), (Trigger::Again, 1));
-    run.finish(Verdict::After(5 * SECOND));
+    run.finish(RunResult::RequeueAfter(5 * SECOND));
     let before = Instant::now();
     let run = queue.next().await.unwrap();
     assert_eq!(before.elapsed(), 5 * SECOND);
@@ -172,15 +172,15 @@ async fn any_add_ends_a_delay_that_is_no_failure() {
     for fingerprint in [1, 2] {
         let queue = queue();
         queue.add(item("a", 1));
-        take(&queue).unwrap().finish(Verdict::After(5 * SECOND));
-        assert_eq!(queue.add(item("a", fingerprint)), Admission::Queued);
+        take(&queue).unwrap().finish(RunResult::RequeueAfter(5 * SECOND));
+        assert_eq!(queue.add(item("a", fingerprint)), AddResult::Queued);
         assert!(take(&queue).is_some());
 
         let dirty = super::queue();
         dirty.add(item("a", 1));
         let run = take(&dirty).unwrap();
         dirty.add(item("a", fingerprint));
-        run.finish(Verdict::After(5 * SECOND));
+        run.finish(RunResult::RequeueAfter(5 * SECOND));
         assert_eq!(take(&dirty).unwrap().trigger(), Trigger::Event);
     }
 }
@@ -188,11 +188,11 @@ async fn any_add_ends_a_delay_that_is_no_failure() {
 #[tokio::test(start_paused = true)]
 async fn wake_runs_a_held_key_and_keeps_its_count() {
     let queue = queue();
-    assert!(!queue.wake(&"a", Cause::default()), "nothing to wake");
+    assert!(!queue.wake(&"a", CauseCode::default()), "nothing to wake");
     queue.add(item("a", 1));
-    assert!(!queue.wake(&"a", Cause::default()), "ready already");
+    assert!(!queue.wake(&"a", CauseCode::default()), "ready already");
     fail(&queue);
-    assert!(queue.wake(&"a", Cause::default()));
+    assert!(queue.wake(&"a", CauseCode::default()));
     let run = take(&queue).unwrap();
     assert_eq!(
         (run.trigger(), run.failures(), run.retry_delay()),
@@ -204,15 +204,15 @@ async fn wake_runs_a_held_key_and_keeps_its_count() {
 async fn a_wake_during_a_run_is_not_lost() {
     // (verdict, what triggers the next run at once)
     for (verdict, trigger) in [
-        (Verdict::Failed, Some(Trigger::Wake)),
-        (Verdict::After(SECOND), Some(Trigger::Wake)),
-        (Verdict::Again, Some(Trigger::Again)),
-        (Verdict::Done, None),
+        (RunResult::Failed, Some(Trigger::Wake)),
+        (RunResult::RequeueAfter(SECOND), Some(Trigger::Wake)),
+        (RunResult::Requeue, Some(Trigger::Again)),
+        (RunResult::Done, None),
     ] {
         let queue = queue();
         queue.add(item("a", 1));
         let run = take(&queue).unwrap();
-        assert!(queue.wake(&"a", Cause::default()));
+        assert!(queue.wake(&"a", CauseCode::default()));
         run.finish(verdict);
         assert_eq!(take(&queue).map(|run| run.trigger()), trigger, "{verdict:?}");
     }
@@ -223,11 +223,11 @@ async fn wake_all_wakes_in_the_order_of_the_holds() {
     let queue = queue();
     for (key, seconds) in [("c", 3), ("a", 1), ("b", 2)] {
         queue.add(item(key, 1));
-        take(&queue).unwrap().finish(Verdict::After(seconds * SECOND));
+        take(&queue).unwrap().finish(RunResult::RequeueAfter(seconds * SECOND));
     }
-    assert_eq!(queue.wake_all(Cause::default()), 3);
+    assert_eq!(queue.wake_all(CauseCode::default()), 3);
     assert_eq!(super::settle_all(&queue), ["a", "b", "c"]);
-    assert_eq!(queue.wake_all(Cause::default()), 0);
+    assert_eq!(queue.wake_all(CauseCode::default()), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,7 +246,12 @@ async fn forget_drops_what_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn forget_during_a_run_takes_hold_when_it_ends() {
-    let verdicts = [Verdict::Failed, Verdict::Again, Verdict::After(SECOND), Verdict::Done];
+    let verdicts = [
+        RunResult::Failed,
+        RunResult::Requeue,
+        RunResult::RequeueAfter(SECOND),
+        RunResult::Done,
+    ];
     for verdict in verdicts {
         let queue = queue();
         queue.add(item("a", 1));
@@ -273,7 +278,7 @@ async fn a_dropped_ticket_counts_as_failed() {
     queue.add(item("a", 1));
     drop(take(&queue).unwrap());
     assert_eq!((queue.failures(&"a"), queue.is_held(&"a")), (1, true));
-    assert_eq!(queue.add(item("a", 1)), Admission::Swallowed);
+    assert_eq!(queue.add(item("a", 1)), AddResult::Swallowed);
     assert_eq!(queue.next().await.unwrap().attempt(), 2);
 }
 
@@ -284,7 +289,7 @@ async fn another_backoff_holds_for_the_next_run() {
     let run = take(&queue).unwrap();
     queue.set_backoff(Backoff::new(7 * SECOND, 7 * SECOND, 1.0, 0).unwrap());
     assert_eq!(run.retry_delay(), SECOND);
-    run.finish(Verdict::Failed);
+    run.finish(RunResult::Failed);
     let before = Instant::now();
     let run = queue.next().await.unwrap();
     assert_eq!((before.elapsed(), run.retry_delay()), (SECOND, 7 * SECOND));
@@ -297,8 +302,8 @@ async fn absurd_delays_neither_panic_nor_end() {
     for key in ["a", "b", "c"] {
         queue.add(item(key, 1));
     }
-    take(&queue).unwrap().finish(Verdict::Failed);
-    take(&queue).unwrap().finish(Verdict::After(Duration::MAX));
+    take(&queue).unwrap().finish(RunResult::Failed);
+    take(&queue).unwrap().finish(RunResult::RequeueAfter(Duration::MAX));
     assert_eq!(settle(&queue), Some("c"));
     assert!(timeout(3_600 * SECOND, queue.next()).await.is_err());
     assert_eq!(queue.held().len(), 2);
@@ -313,7 +318,7 @@ async fn a_hold_that_ended_while_the_lane_was_full_counts_as_waiting() {
     queue.add(item("busy", 1));
     let busy = take(&queue).unwrap();
     advance(3 * SECOND).await;
-    busy.finish(Verdict::Done);
+    busy.finish(RunResult::Done);
     let run = take(&queue).unwrap();
     assert_eq!(
         (run.ready_since(), run.waited(), run.lane()),

@@ -4,8 +4,8 @@ use std::time::Duration;
 use tokio::time::{Instant, advance};
 
 use super::super::observer::NoObserver;
-use super::super::state::{Next, State};
-use super::super::{Builder, Item, Lane, Limits, Queue, Rate, Ticket, Verdict};
+use super::super::state::{NextRun, QueueState};
+use super::super::{Builder, Item, Lane, Queue, QueueLimits, Rate, RunResult, Ticket};
 use super::{ATTACH, DETACH, SECOND, VOLUME, item, limited, limits, queue, settle_all, take, take_all};
 
 fn keys(tickets: &[Ticket<&'static str>]) -> Vec<&'static str> {
@@ -35,7 +35,7 @@ async fn a_full_lane_blocks_no_other() {
     }
     let mut runs = take_all(&queue);
     assert_eq!(keys(&runs), ["a1", "d1", "v1", "a2", "v2", "v3"]);
-    runs.swap_remove(0).finish(Verdict::Done);
+    runs.swap_remove(0).finish(RunResult::Done);
     assert_eq!(keys(&take_all(&queue)), ["a3"]);
 }
 
@@ -53,7 +53,7 @@ async fn a_full_group_blocks_no_other_group_and_counts_over_lanes() {
         ["a1", "a4", "b1"],
         "one attach and one detach fill group a"
     );
-    runs.swap_remove(1).finish(Verdict::Done);
+    runs.swap_remove(1).finish(RunResult::Done);
     let more = take_all(&queue);
     assert_eq!(keys(&more), ["a2"]);
     drop(more);
@@ -98,7 +98,7 @@ async fn starts_are_spread_over_time_after_the_burst() {
     let begin = Instant::now();
     let mut millis = Vec::new();
     for _ in 0..12 {
-        typed.next().await.unwrap().finish(Verdict::Done);
+        typed.next().await.unwrap().finish(RunResult::Done);
         millis.push(begin.elapsed().as_millis());
     }
     assert_eq!(millis, [0, 0, 0, 0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750, 2_000]);
@@ -123,7 +123,7 @@ async fn the_rate_blocks_only_the_lanes_that_are_flagged() {
 #[test]
 fn rates_have_the_burst_of_one_second() {
     let burst = |rate: f64| {
-        let limit = Limits {
+        let limit = QueueLimits {
             starts_per_second: Rate::per_second(rate).unwrap(),
             ..limits([0; 3], 0, 0)
         };
@@ -158,13 +158,13 @@ fn a_rate_with_an_odd_interval_is_rounded_to_the_slower_side() {
     let now = Instant::now();
     let limits = limits([0; 3], 0, 3);
     let rng = fastrand::Rng::with_seed(1);
-    let mut state = State::<u8>::new(super::plain_backoff(), limits, rng, Arc::new(NoObserver), now);
+    let mut state = QueueState::<u8>::new(super::plain_backoff(), limits, rng, Arc::new(NoObserver), now);
     for key in 0..5 {
         state.add(Item::new(key, ATTACH, 0), now);
     }
     let mut starts = |nanos| {
         let now = now + Duration::from_nanos(nanos);
-        std::iter::from_fn(|| matches!(state.next(now), Next::Run(_)).then_some(())).count()
+        std::iter::from_fn(|| matches!(state.next(now), NextRun::Run(_)).then_some(())).count()
     };
     assert_eq!(
         [0, 333_333_333, 333_333_334, 666_666_667, 666_666_668].map(&mut starts),
@@ -190,7 +190,7 @@ fn a_rate_is_a_number() {
 async fn slow_rates_start_one_at_a_time() {
     for (rate, gap) in [(0.5, 2 * SECOND), (1e-300, 1_000_000_000 * SECOND)] {
         let queue = queue();
-        queue.set_limits(Limits {
+        queue.set_limits(QueueLimits {
             starts_per_second: Rate::per_second(rate).unwrap(),
             ..limits([0; 3], 0, 0)
         });
@@ -223,7 +223,7 @@ async fn limits_change_while_keys_wait_and_run() {
     runs.pop();
     assert!(take(&queue).is_none(), "one run is what the lane may have now");
     runs.clear();
-    queue.set_limits(Limits::default());
+    queue.set_limits(QueueLimits::default());
     assert_eq!(take_all(&queue).len(), 2);
     let other = Lane::new(200);
     queue.add(Item::new("x", other, 0));
@@ -236,7 +236,7 @@ async fn limits_change_while_keys_wait_and_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_faster_rate_ends_a_long_wait_for_a_token() {
-    let queue = limited(Limits {
+    let queue = limited(QueueLimits {
         starts_per_second: Rate::per_second(0.001).unwrap(),
         ..limits([0; 3], 0, 0)
     });
@@ -283,7 +283,7 @@ async fn a_run_that_used_nothing_gives_its_token_back() {
     assert!(take(&queue).is_none(), "the burst of two is used");
     assert!(queue.stats().lacks_token);
     queue.settle_rate(&idle, 0);
-    idle.finish(Verdict::Done);
+    idle.finish(RunResult::Done);
     assert!(!queue.stats().lacks_token);
     assert_eq!(starts_now(&queue), 1);
     queue.settle_rate(&other, 1);
@@ -298,7 +298,7 @@ async fn a_run_that_used_more_than_one_token_leaves_a_debt() {
     }
     let run = take(&queue).unwrap();
     queue.settle_rate(&run, 3);
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     advance(2 * SECOND).await;
     assert_eq!(starts_now(&queue), 0, "three tokens last for three seconds");
     advance(SECOND).await;
@@ -313,7 +313,7 @@ async fn tokens_that_come_back_never_make_more_than_a_full_bucket() {
         let run = take(&queue).unwrap();
         advance(SECOND).await;
         queue.settle_rate(&run, 0);
-        run.finish(Verdict::Done);
+        run.finish(RunResult::Done);
     }
     for key in ["a", "b", "c", "d"] {
         queue.add(item(key, 0));
@@ -346,7 +346,7 @@ async fn five_hundred_keys_of_one_node_do_not_hold_up_the_first_of_another() {
     }
     let running = take(&typed).unwrap();
     typed.add(Item::new(1_000, ATTACH, 0).in_group("quiet"));
-    running.finish(Verdict::Done);
+    running.finish(RunResult::Done);
     let next_two = [0; 2].map(|_| super::settle(&typed).unwrap());
     assert!(
         next_two.contains(&1_000),

@@ -5,16 +5,16 @@ use tokio::time::Instant;
 
 use super::super::lanes::shrink;
 use super::super::observer::NoObserver;
-use super::super::state::{Next, State};
-use super::super::{Cause, Item, Limits, Verdict};
+use super::super::state::{NextRun, QueueState};
+use super::super::{CauseCode, Item, QueueLimits, RunResult};
 use super::{ATTACH, SECOND, plain_backoff};
 
-fn state() -> (State<u32>, Instant) {
+fn state() -> (QueueState<u32>, Instant) {
     let now = Instant::now();
     (
-        State::new(
+        QueueState::new(
             plain_backoff(),
-            Limits::default(),
+            QueueLimits::default(),
             Rng::with_seed(1),
             Arc::new(NoObserver),
             now,
@@ -30,12 +30,12 @@ fn settled_keys_leave_nothing_behind() {
         state.add(Item::new(key, ATTACH, 0).in_group(format!("node-{}", key % 500)), now);
     }
     let mut runs = Vec::new();
-    while let Next::Run(run) = state.next(now) {
+    while let NextRun::Run(run) = state.next(now) {
         runs.push(run);
     }
     assert_eq!(runs.len(), 50_000);
     for run in runs {
-        state.finish(&run, Verdict::Done, now);
+        state.finish(&run, RunResult::Done, now);
     }
     assert!(state.is_empty());
     assert!(state.capacity() <= 256, "{}", state.capacity());
@@ -46,16 +46,16 @@ fn holding_a_key_often_costs_no_more_than_holding_it_once() {
     let (mut state, mut now) = state();
     state.add(Item::new(1, ATTACH, 0), now);
     for round in 0..10_000_u64 {
-        let Next::Run(run) = state.next(now) else {
+        let NextRun::Run(run) = state.next(now) else {
             panic!("woken in each round")
         };
-        state.finish(&run, Verdict::Failed, now);
+        state.finish(&run, RunResult::Failed, now);
         // With the inputs that failed.
         state.add(Item::new(1, ATTACH, run.fingerprint()), now);
         assert_eq!((state.held().len(), state.len()), (1, 1));
         now += SECOND / 10;
         if round % 2 == 0 {
-            state.wake(&1, Cause::default(), now);
+            state.wake(&1, CauseCode::default(), now);
         } else {
             state.add(Item::new(1, ATTACH, round), now);
         }

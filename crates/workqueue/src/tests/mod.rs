@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::task::coop::unconstrained;
 
-use super::{Backoff, Builder, Item, Key, Lane, LaneLimits, Limits, Queue, Rate, Ticket, Verdict};
+use super::{Backoff, Builder, Item, Key, Lane, LaneLimits, Queue, QueueLimits, Rate, RunResult, Ticket};
 
 pub(super) const ATTACH: Lane = Lane::new(0);
 pub(super) const DETACH: Lane = Lane::new(1);
@@ -35,17 +35,17 @@ pub(super) fn queue() -> Queue<&'static str> {
     Queue::new(plain_backoff())
 }
 
-pub(super) fn limited(limits: Limits) -> Queue<&'static str> {
+pub(super) fn limited(limits: QueueLimits) -> Queue<&'static str> {
     Builder::new(plain_backoff()).limits(limits).build()
 }
 
 /// Limits of the attach, detach and volume lane; the first two are rate limited.
-pub(super) fn limits(running: [usize; 3], per_group: usize, starts_per_second: u32) -> Limits {
+pub(super) fn limits(running: [usize; 3], per_group: usize, starts_per_second: u32) -> QueueLimits {
     let lane = |index: usize| LaneLimits {
         max_running: running[index],
         rate_limited: index < 2,
     };
-    Limits {
+    QueueLimits {
         lanes: vec![lane(0), lane(1), lane(2)],
         per_group,
         starts_per_second: Rate::from(starts_per_second),
@@ -71,7 +71,7 @@ pub(super) fn take_all<K: Key>(queue: &Queue<K>) -> Vec<Ticket<K>> {
 pub(super) fn settle<K: Key>(queue: &Queue<K>) -> Option<K> {
     let ticket = take(queue)?;
     let key = ticket.key().clone();
-    ticket.finish(Verdict::Done);
+    ticket.finish(RunResult::Done);
     Some(key)
 }
 
@@ -82,5 +82,5 @@ pub(super) fn settle_all<K: Key>(queue: &Queue<K>) -> Vec<K> {
 
 /// Fails the next run.
 pub(super) fn fail<K: Key>(queue: &Queue<K>) {
-    take(queue).expect("a key is ready").finish(Verdict::Failed);
+    take(queue).expect("a key is ready").finish(RunResult::Failed);
 }

@@ -1,4 +1,4 @@
-use super::super::{Admission, Item, Trigger, Verdict};
+use super::super::{AddResult, Item, RunResult, Trigger};
 use super::{ATTACH, DETACH, VOLUME, item, limited, limits, queue, settle, settle_all, take};
 
 fn of(key: &'static str, group: &str) -> Item<&'static str> {
@@ -9,7 +9,7 @@ fn of(key: &'static str, group: &str) -> Item<&'static str> {
 async fn first_in_first_out() {
     let queue = queue();
     for key in ["c", "a", "b"] {
-        assert_eq!(queue.add(item(key, 0)), Admission::Queued);
+        assert_eq!(queue.add(item(key, 0)), AddResult::Queued);
     }
     assert_eq!(settle_all(&queue), ["c", "a", "b"]);
 }
@@ -19,13 +19,13 @@ async fn a_key_that_waits_is_not_queued_twice_and_keeps_its_place() {
     let queue = queue();
     queue.add(item("a", 1));
     queue.add(item("b", 1));
-    assert_eq!(queue.add(item("a", 2)), Admission::Waiting);
+    assert_eq!(queue.add(item("a", 2)), AddResult::Waiting);
     let first = take(&queue).unwrap();
     assert_eq!(
         (*first.key(), first.fingerprint(), first.trigger()),
         ("a", 2, Trigger::Event)
     );
-    first.finish(Verdict::Done);
+    first.finish(RunResult::Done);
     assert_eq!(settle_all(&queue), ["b"]);
 }
 
@@ -87,12 +87,12 @@ async fn a_waiting_key_moves_to_another_lane() {
     assert!(take(&queue).is_none(), "the attach lane is full");
     assert_eq!(
         queue.add(Item::new("a", DETACH, 1).in_group("node")),
-        Admission::Waiting
+        AddResult::Waiting
     );
     let moved = take(&queue).unwrap();
     assert_eq!((*moved.key(), moved.lane(), moved.fingerprint()), ("a", DETACH, 1));
-    moved.finish(Verdict::Done);
-    busy.finish(Verdict::Done);
+    moved.finish(RunResult::Done);
+    busy.finish(RunResult::Done);
     assert!(take(&queue).is_none(), "nothing stayed behind in the attach lane");
     assert!(queue.is_empty());
 }
@@ -106,7 +106,7 @@ async fn a_waiting_key_moves_to_another_group() {
     assert!(take(&queue).is_none());
     queue.add(of("x", "b"));
     assert_eq!(settle(&queue), Some("x"));
-    busy.finish(Verdict::Done);
+    busy.finish(RunResult::Done);
     assert!(queue.is_empty());
 }
 
@@ -115,17 +115,17 @@ async fn an_add_during_a_run_queues_the_key_once_more_with_the_newest_inputs() {
     let queue = queue();
     queue.add(item("a", 1));
     let run = take(&queue).unwrap();
-    assert_eq!(queue.add(item("a", 2)), Admission::Dirty);
-    assert_eq!(queue.add(Item::new("a", DETACH, 3).in_group("node")), Admission::Dirty);
+    assert_eq!(queue.add(item("a", 2)), AddResult::Dirty);
+    assert_eq!(queue.add(Item::new("a", DETACH, 3).in_group("node")), AddResult::Dirty);
     assert!(take(&queue).is_none(), "one run of a key at a time");
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     let again = take(&queue).unwrap();
     assert_eq!(
         (again.lane(), again.fingerprint(), again.group().map(AsRef::as_ref)),
         (DETACH, 3, Some("node"))
     );
     assert_eq!((again.trigger(), again.attempt()), (Trigger::Event, 1));
-    again.finish(Verdict::Done);
+    again.finish(RunResult::Done);
     assert!(take(&queue).is_none());
     assert!(queue.is_empty());
 }
@@ -148,7 +148,7 @@ async fn a_run_keeps_its_slot_when_an_add_moves_its_key() {
         ["d"],
         "the attach slot is taken, the detach slot is not"
     );
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     assert_eq!(
         settle_all(&queue),
         ["b", "a"],
@@ -161,7 +161,7 @@ async fn again_goes_to_the_end_of_the_group() {
     let queue = queue();
     queue.add(item("a", 0));
     queue.add(item("b", 0));
-    take(&queue).unwrap().finish(Verdict::Again);
+    take(&queue).unwrap().finish(RunResult::Requeue);
     assert_eq!(settle(&queue), Some("b"));
     let again = take(&queue).unwrap();
     assert_eq!((again.trigger(), again.failures()), (Trigger::Again, 0));

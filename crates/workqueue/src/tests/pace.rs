@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::super::{Backoff, Builder, Queue, Rate, Verdict};
+use super::super::{Backoff, Builder, Queue, Rate, RunResult};
 use super::{ATTACH, SECOND, take, take_all};
 use crate::Item;
 
@@ -24,7 +24,7 @@ fn fail(queue: &Queue<u32>, keys: std::ops::Range<u32>) {
     let runs = take_all(queue);
     assert_eq!(runs.len(), keys.len(), "what never failed does not wait");
     for run in runs {
-        run.finish(Verdict::Failed);
+        run.finish(RunResult::Failed);
     }
 }
 
@@ -33,7 +33,7 @@ fn next_delay(queue: &Queue<u32>, key: u32) -> Duration {
     queue.add(Item::new(key, ATTACH, 0));
     let run = take(queue).unwrap();
     let delay = run.retry_delay();
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     delay
 }
 
@@ -56,7 +56,7 @@ async fn many_failures_wait_until_they_are_paid_for() {
     assert_eq!(runs.len(), 30);
     assert!(runs.iter().all(|run| run.retry_delay() >= SECOND * 2));
     for run in runs {
-        run.finish(Verdict::Failed);
+        run.finish(RunResult::Failed);
     }
     advance(SECOND).await;
     assert_eq!(take_all(&queue).len(), 0);
@@ -80,7 +80,7 @@ async fn nothing_waits_longer_than_a_minute_for_others() {
     // And the debt does not grow beyond that.
     advance(SECOND * 70).await;
     for run in take_all(&queue) {
-        run.finish(Verdict::Done);
+        run.finish(RunResult::Done);
     }
     assert_eq!(next_delay(&queue, 20_001), INITIAL);
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::{Builder, Lane, Observer, Verdict};
+use super::super::{Builder, Lane, Observer, RunResult};
 use super::{SECOND, item, plain_backoff, take};
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ async fn a_handler_that_panics_fails_its_run() {
     ticket
         .work(|view| {
             assert_ne!(*view.key(), "early", "before the future");
-            async { Verdict::Done }
+            async { RunResult::Done }
         })
         .await;
     assert_eq!(queue.failures(&"early"), 1);
@@ -34,13 +34,13 @@ async fn a_handler_that_panics_fails_its_run() {
     ticket
         .work(async |_| {
             assert!(panics.0.lock().is_empty(), "inside of the future");
-            Verdict::Done
+            RunResult::Done
         })
         .await;
     assert_eq!(queue.failures(&"early"), 2);
 
     tokio::time::advance(2 * SECOND).await;
-    take(&queue).unwrap().work(async |_| Verdict::Done).await;
+    take(&queue).unwrap().work(async |_| RunResult::Done).await;
     assert!(queue.is_empty());
     let panics = panics.0.lock();
     assert!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, advance};
 
-use super::super::{Builder, HeldKey, Item, Lane, LaneStats, Observer, Trigger, Verdict};
+use super::super::{Builder, HeldKey, Item, Lane, LaneStats, Observer, RunResult, Trigger};
 use super::{ATTACH, DETACH, SECOND, VOLUME, fail, item, limits, plain_backoff, queue, take};
 
 #[derive(Default)]
@@ -55,13 +55,13 @@ async fn the_observer_is_told_of_each_move() {
     let run = take(&queue).unwrap();
     assert_eq!(told.taken(), ["1 depth 0", "1 waited 1s"]);
     advance(2 * SECOND).await;
-    run.finish(Verdict::Failed);
+    run.finish(RunResult::Failed);
     assert_eq!(told.taken(), ["1 worked 2s", "1 retried"]);
     queue.add(Item::new("a", DETACH, 1));
     assert!(told.taken().is_empty(), "a swallowed add is none");
     let run = queue.next().await.unwrap();
     assert_eq!(told.taken(), ["1 added", "1 depth 1", "1 depth 0", "1 waited 0ns"]);
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     assert_eq!(told.taken(), ["1 worked 0ns"]);
     queue.add(item("a", 1));
     queue.forget(&"a");
@@ -137,7 +137,7 @@ async fn a_key_is_pending_from_the_first_add_after_done() {
     assert_eq!(run.pending_since(), begin);
     queue.add(item("a", 4));
     advance(SECOND).await;
-    run.finish(Verdict::Done);
+    run.finish(RunResult::Done);
     assert_eq!(take(&queue).unwrap().pending_since(), begin + 2 * SECOND);
 }
 
@@ -148,7 +148,7 @@ async fn held_keys_are_listed_in_the_order_of_their_times() {
     queue.add(item("failed", 1).in_group("node"));
     fail(&queue);
     queue.add(item("asked", 1));
-    take(&queue).unwrap().finish(Verdict::After(3 * SECOND));
+    take(&queue).unwrap().finish(RunResult::RequeueAfter(3 * SECOND));
     let held = |key, seconds, failures, trigger, group: Option<&str>| HeldKey {
         key,
         lane: ATTACH,
@@ -186,7 +186,7 @@ async fn stats_tell_what_keeps_ready_keys_from_running() {
     assert_eq!(lane.oldest_blocked, Some(("busy".into(), start)));
     assert_eq!(lane.oldest_unblocked_since, Some(start + SECOND));
     assert_eq!(lane.oldest_ready_since, Some(start));
-    running.finish(Verdict::Done);
+    running.finish(RunResult::Done);
     let lane = queue.stats().lanes.swap_remove(ATTACH.index());
     assert_eq!((lane.blocked, lane.oldest_blocked), (0, None));
     assert_eq!(lane.oldest_unblocked_since, Some(start));

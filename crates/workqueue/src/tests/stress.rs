@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::super::{Backoff, Builder, Cause, Item, Lane, LaneLimits, Limits, Queue, Ticket, Verdict};
+use super::super::{Backoff, Builder, CauseCode, Item, Lane, LaneLimits, Queue, QueueLimits, RunResult, Ticket};
 
 const KEYS: usize = 64;
 const PRODUCERS: usize = 8;
@@ -56,8 +56,8 @@ async fn produce(world: Arc<World>, queue: Queue<usize>, seed: u64) {
             queue.add(item);
         }
         match rng.u8(0..16) {
-            0 => drop(queue.wake(&key, Cause::default())),
-            1 => drop(queue.wake_all(Cause::default())),
+            0 => drop(queue.wake(&key, CauseCode::default())),
+            1 => drop(queue.wake_all(CauseCode::default())),
             2..8 => tokio::task::yield_now().await,
             _ => {}
         }
@@ -86,13 +86,13 @@ async fn work(world: &World, ticket: Ticket<usize>, rng: &mut fastrand::Rng) {
     world.running[key].store(false, Ordering::SeqCst);
     let fingerprint = ticket.fingerprint();
     match rng.u8(0..8) {
-        0 => ticket.finish(Verdict::Failed),
-        1 => ticket.finish(Verdict::Again),
-        2 => ticket.finish(Verdict::After(Duration::from_millis(1))),
+        0 => ticket.finish(RunResult::Failed),
+        1 => ticket.finish(RunResult::Requeue),
+        2 => ticket.finish(RunResult::RequeueAfter(Duration::from_millis(1))),
         3 => drop(ticket),
         _ => {
             world.settled[key].store(fingerprint, Ordering::SeqCst);
-            ticket.finish(Verdict::Done);
+            ticket.finish(RunResult::Done);
             world.progress.notify_one();
         }
     }
@@ -111,10 +111,10 @@ fn sixteen_tasks_lose_no_key_and_pass_no_limit() {
             rate_limited: false,
         };
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(2), 2.0, 10).unwrap();
-        let limits = Limits {
+        let limits = QueueLimits {
             lanes: vec![lane; 3],
             per_group: GROUP_LIMIT,
-            ..Limits::default()
+            ..QueueLimits::default()
         };
         let queue = Builder::new(backoff).limits(limits).build();
         let world = Arc::new(World::new());

@@ -1,7 +1,7 @@
 //! Which Secrets are read and sent: those that the AttacherConfig lists.
 
 use super::*;
-use crate::api::condition::Reason;
+use crate::api::condition::ConditionReason;
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_is_not_given_a_secret_that_its_attacherconfig_does_not_list() {
@@ -24,7 +24,7 @@ async fn an_entry_that_is_added_ends_the_wait_at_once() {
     scene.attachment("va0", &json!({}));
     seconds(60).await;
     let told = scene.status.borrow().withheld.clone().expect("told");
-    assert_eq!((told.reason, told.attachments), (Reason::SecretNotAllowed, 1));
+    assert_eq!((told.reason, told.attachments), (ConditionReason::SecretNotAllowed, 1));
     for part in [
         "Secret ns/s",
         "spec.publishSecrets of AttacherConfig config",
@@ -42,7 +42,7 @@ async fn an_entry_that_is_added_ends_the_wait_at_once() {
     scene.settings.send_replace(config.clone());
     scene.engine.reconfigure(&config);
     seconds(1).await;
-    assert!(Stage::is_attached(&scene.api, "va0"));
+    assert!(AttemptFixture::is_attached(&scene.api, "va0"));
     assert_eq!(*scene.driver.given.lock(), [("publish", vec!["s".to_owned()])]);
     assert_eq!(scene.waiting(), None);
 }

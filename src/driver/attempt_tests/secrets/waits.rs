@@ -153,7 +153,7 @@ async fn looks_at_missing_secrets_are_few_and_in_turns() {
         .to_owned();
     scene.secret("ns", &name);
     seconds(70).await;
-    assert!(Stage::is_attached(&scene.api, &name));
+    assert!(AttemptFixture::is_attached(&scene.api, &name));
 }
 
 /// With a limit of requests that the work uses up, nothing is left for looks.
@@ -179,7 +179,7 @@ async fn looks_leave_the_limit_of_requests_to_the_work() {
         scene.attachment(&name, &json!({}));
     }
     let began = tokio::time::Instant::now();
-    let all = |api: &Api| (0..50).all(|number| Stage::is_attached(api, &format!("work{number}")));
+    let all = |api: &Api| (0..50).all(|number| AttemptFixture::is_attached(api, &format!("work{number}")));
     while !all(&scene.api) {
         seconds(1).await;
         assert!(began.elapsed() < Duration::from_mins(1), "the work waits behind looks");

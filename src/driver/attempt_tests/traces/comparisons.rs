@@ -4,17 +4,17 @@ use tonic::Code;
 
 use super::*;
 use crate::csi::CallError;
-use crate::decide::reconcile::{Compared, Expectation, Wanted};
-use crate::driver::engine::Work;
-use crate::driver::listing::{ListError, Progress};
-use crate::driver::sync_span::SyncSpan;
-use crate::telemetry::Identity;
+use crate::decide::reconcile::{Comparison, DesiredState, Expectation};
+use crate::driver::engine::DriverContext;
+use crate::driver::reconcile_sync::list::{ListError, ListProgress};
+use crate::driver::reconcile_sync::span::ReconcileSyncSpan;
+use crate::telemetry::TraceIdentity;
 use crate::telemetry::names::span::RECONCILE_SYNC;
 
 /// A comparison that is not one of the sixtieth.
 const ANY: u64 = 7;
 
-fn expected(name: &str, wanted: Wanted) -> Expectation {
+fn expected(name: &str, wanted: DesiredState) -> Expectation {
     Expectation {
         name: name.into(),
         uid: format!("{name}-uid").into(),
@@ -25,19 +25,19 @@ fn expected(name: &str, wanted: Wanted) -> Expectation {
     }
 }
 
-fn wrong(contradicted: Vec<Expectation>) -> Compared {
-    Compared {
+fn wrong(contradicted: Vec<Expectation>) -> Comparison {
+    Comparison {
         contradicted,
-        agreed: vec![expected("fine", Wanted::Here)],
-        ..Compared::default()
+        agreed: vec![expected("fine", DesiredState::Published)],
+        ..Comparison::default()
     }
 }
 
 /// The comparison that so many went before, after its only page.
-fn begun(work: &Work, before: u64) -> SyncSpan<'_> {
-    let mut comparison = SyncSpan::begin(work, before);
-    comparison.about(5, 2);
-    comparison.progress = Progress { pages: 1, volumes: 6 };
+fn begun(work: &DriverContext, before: u64) -> ReconcileSyncSpan<'_> {
+    let mut comparison = ReconcileSyncSpan::begin(work, before);
+    comparison.set_counts(5, 2);
+    comparison.progress = ListProgress { pages: 1, volumes: 6 };
     comparison
 }
 
@@ -78,8 +78,8 @@ async fn one_in_sixty_comparisons_that_find_nothing_has_a_span() {
 async fn a_comparison_is_sampled_like_everything_else() {
     let told = Told::always().await;
     let stage = stage(&told, |spec| spec.tracing.samples_per_million = Some(0)).await;
-    begun(stage.engine.work(), 0).compared(&wrong(vec![expected("va", Wanted::Here)]));
-    begun(stage.engine.work(), 0).failed(&ListError::Circle);
+    begun(stage.engine.work(), 0).compared(&wrong(vec![expected("va", DesiredState::Published)]));
+    begun(stage.engine.work(), 0).failed(&ListError::RepeatedToken);
     assert_eq!(told.spans().await, []);
 }
 
@@ -92,7 +92,7 @@ async fn a_comparison_that_failed_is_told() {
         message: "token expired".to_owned(),
         transport: false,
     };
-    for error in [ListError::Call(call), ListError::Circle] {
+    for error in [ListError::Call(call), ListError::RepeatedToken] {
         begun(stage.engine.work(), ANY).failed(&error);
     }
     let spans = told.spans().await;
@@ -104,7 +104,7 @@ async fn a_comparison_that_failed_is_told() {
         failed,
         [
             (true, "ABORTED", "token expired"),
-            (true, "_OTHER", &*ListError::Circle.to_string()),
+            (true, "_OTHER", &*ListError::RepeatedToken.to_string()),
         ]
     );
 }
@@ -117,7 +117,10 @@ async fn a_comparison_that_found_a_difference_tells_which() {
     stage.attachment("va", "n1", &json!({}));
     stage.attached("va").await;
     stage.watch();
-    let contradicted = vec![expected("va", Wanted::Here), expected("unknown", Wanted::Gone)];
+    let contradicted = vec![
+        expected("va", DesiredState::Published),
+        expected("unknown", DesiredState::Unpublished),
+    ];
     begun(stage.engine.work(), ANY).compared(&wrong(contradicted));
     let spans = told.spans().await;
     let comparison = only(&spans, RECONCILE_SYNC);
@@ -133,7 +136,7 @@ async fn a_comparison_that_found_a_difference_tells_which() {
             event("unknown", "detached", "attached")
         ]
     );
-    let life = Identity::derive("attach", "va-uid", 0);
+    let life = TraceIdentity::derive("attach", "va-uid", 0);
     let life = (format!("{:032x}", life.trace_id), format!("{:016x}", life.root_id));
     assert_eq!(comparison.links, [life]);
     assert!(!comparison.failed, "that is what it is for");
@@ -145,7 +148,7 @@ async fn a_comparison_that_found_a_difference_tells_which() {
 async fn no_more_differences_are_told_than_somebody_reads() {
     let told = Told::always().await;
     let stage = stage(&told, |_| {}).await;
-    let many = (0..1_000).map(|number| expected(&format!("va{number}"), Wanted::Here));
+    let many = (0..1_000).map(|number| expected(&format!("va{number}"), DesiredState::Published));
     begun(stage.engine.work(), ANY).compared(&wrong(many.collect()));
     let spans = told.spans().await;
     let comparison = only(&spans, RECONCILE_SYNC);

@@ -14,7 +14,12 @@ fn of(span: &str, flags: &str) -> String {
     format!("00-{TRACE}-{span}-{flags}")
 }
 
-async fn attached(told: &Told, mode: AnnotationMode, attachment: &Value, volume: &Value) -> (Stage, Vec<ReceivedSpan>) {
+async fn attached(
+    told: &Told,
+    mode: AnnotationMode,
+    attachment: &Value,
+    volume: &Value,
+) -> (AttemptFixture, Vec<ReceivedSpan>) {
     let stage = stage(told, |spec| spec.tracing.annotation_mode = mode).await;
     stage.volume(&json!({ "annotations": volume }));
     stage.attachment("va", "n1", &json!({ "annotations": attachment }));
@@ -57,7 +62,7 @@ async fn a_context_of_somebody_else_is_ignored_where_that_is_asked() {
 }
 
 /// Counts of what was read, malformed, and read but for its `tracestate`.
-fn extracted(stage: &Stage) -> [u64; 3] {
+fn extracted(stage: &AttemptFixture) -> [u64; 3] {
     let text = stage.metrics.encode_openmetrics();
     ["success", "invalid", "invalid_tracestate"].map(|result| {
         let series = format!("result=\"{result}\"}} ");
@@ -121,7 +126,7 @@ async fn t12_a_sampled_flag_of_somebody_else_samples_nothing() {
     }
 }
 
-impl Stage {
+impl AttemptFixture {
     /// Makes an attachment with a volume of its own, as the watch brings it.
     fn inline(&self, name: &str, annotations: &Value) {
         let volume = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": name}});
@@ -140,8 +145,8 @@ async fn names_are_told_by_their_hash_where_that_is_asked() {
     const VOLUME: &str = "patient-record-17";
     let told = Told::always().await;
     let stage = stage(&told, |spec| {
-        spec.tracing.redact.names = crate::api::Redaction::Hash;
-        spec.tracing.redact.volume_id = crate::api::Redaction::Hash;
+        spec.tracing.redact.names = crate::api::RedactionMode::Hash;
+        spec.tracing.redact.volume_id = crate::api::RedactionMode::Hash;
     })
     .await;
     stage.store.apply_node(CsiNode::new("ward-3", &[(DRIVER, "bed-7")]));

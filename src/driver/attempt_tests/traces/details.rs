@@ -46,7 +46,7 @@ async fn a_write_that_is_sent_again_says_how_often() {
 async fn an_attempt_says_whether_its_volume_is_an_in_tree_one() {
     for (driver, migrated) in [(GCE, Some(Attribute::Bool(true))), (DRIVER, None)] {
         let told = Told::always().await;
-        let stage = Stage::telling(Arc::default(), driver, told.tracer.clone(), |_| {}).await;
+        let stage = AttemptFixture::telling(Arc::default(), driver, told.tracer.clone(), |_| {}).await;
         stage.store.apply_node(CsiNode::new("n1", &[(driver, "id1")]));
         stage.volume(&json!({}));
         stage.attachment("va", "n1", &json!({}));

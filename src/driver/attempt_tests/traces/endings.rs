@@ -21,10 +21,10 @@ fn patient(spec: &mut AttacherConfigSpec) {
 }
 
 /// As the watch tells of the end of an object.
-fn removed(stage: &Stage, name: &str) {
+fn removed(stage: &AttemptFixture, name: &str) {
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}{name}"));
-    let target = Target::Attachment(name.into());
-    stage.store.bury(&target, &format!("{name}-uid"));
+    let target = WriteTarget::Attachment(name.into());
+    stage.store.mark_deleted(&target, &format!("{name}-uid"));
 }
 
 #[tokio::test]
@@ -133,10 +133,10 @@ async fn only_the_end_of_the_config_ends_what_is_pending() {
     told.until(|spans| named(spans, ATTEMPT).len() > before).await;
     let lives = second.engine.lives();
     second.engine.drain().await;
-    lives.abandon();
+    lives.end_all();
     let spans = told.until(|spans| !named(spans, ATTACH).is_empty()).await;
     assert_aborted(only(&spans, ATTACH), "INTERNAL", "AttacherConfig");
-    lives.abandon();
+    lives.end_all();
     assert_eq!((named(&told.spans().await, ATTACH).len(), lives.len()), (1, 0));
 }
 
@@ -157,7 +157,7 @@ async fn what_is_attached_without_us_ended_well() {
 #[tokio::test]
 async fn a_start_tells_of_what_is_pending_only() {
     let told = Told::always().await;
-    let before = Stage::of(Api::default()).await;
+    let before = AttemptFixture::of(Api::default()).await;
     before.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id1")]));
     before.volume(&json!({}));
     for name in ["settled-0", "settled-1"] {

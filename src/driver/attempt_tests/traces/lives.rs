@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use super::*;
-use crate::telemetry::{Identity, w3c};
+use crate::telemetry::{TraceIdentity, w3c};
 
 const ATTACH: &str = "VolumeAttachment.attach";
 const ATTEMPT: &str = "VolumeAttachment.attach.attempt";
@@ -11,14 +11,14 @@ const DETACH: &str = "VolumeAttachment.detach";
 const DETACH_ATTEMPT: &str = "VolumeAttachment.detach.attempt";
 const RELEASE: &str = "PersistentVolume.release";
 
-fn fail(stage: &Stage, times: u32) {
+fn fail(stage: &AttemptFixture, times: u32) {
     stage
         .driver
         .script(Rule::on(PUBLISH).times(times).fail(Code::Unavailable, "not yet"));
 }
 
-fn derived(operation: &str, name: &str, epoch: u32) -> (String, String) {
-    let own = Identity::derive(operation, &format!("{name}-uid"), epoch);
+fn derived_root(operation: &str, name: &str, epoch: u32) -> (String, String) {
+    let own = TraceIdentity::derive(operation, &format!("{name}-uid"), epoch);
     (format!("{:032x}", own.trace_id), format!("{:016x}", own.root_id))
 }
 
@@ -58,7 +58,7 @@ async fn attempts_are_siblings_under_one_root() {
     );
     assert_eq!(
         (ids(root), root.parent_span_id.clone()),
-        (derived("attach", "va", 0), None)
+        (derived_root("attach", "va", 0), None)
     );
     // Network calls are all that is inside an attempt, and nothing is inside them.
     for span in spans.iter().filter(|span| span.name != ATTACH && span.name != ATTEMPT) {
@@ -133,7 +133,7 @@ async fn a_long_life_is_told_in_epochs() {
     let api = before.kill();
     // The next process finds the epoch by the annotation.
     let noted = w3c::parse(&noted(&api), None).unwrap().context;
-    let epoch = (0..100).find(|epoch| derived("attach", "va", *epoch).0 == format!("{:032x}", noted.trace_id()));
+    let epoch = (0..100).find(|epoch| derived_root("attach", "va", *epoch).0 == format!("{:032x}", noted.trace_id()));
     let epoch = epoch.expect("the annotation is ours");
     assert!(epoch >= 2);
     let after = joined(api, &told, edit).await;
@@ -149,17 +149,17 @@ async fn a_long_life_is_told_in_epochs() {
     let roots = named(&spans, ATTACH);
     for (number, root) in roots.iter().enumerate() {
         let number = u32::try_from(number).unwrap();
-        assert_eq!(ids(root), derived("attach", "va", number), "each root once");
+        assert_eq!(ids(root), derived_root("attach", "va", number), "each root once");
         assert_eq!(root.attributes["attacher.epoch"], Attribute::I64(i64::from(number)));
         let is_last = number == epoch;
         let outcome = if is_last { "succeeded" } else { "continued" };
         assert_eq!((root.text("attacher.outcome"), root.failed), (outcome, !is_last));
         // Each is linked with the one before and the one after; the process that came later does not know the one before.
-        let next = (!is_last).then(|| derived("attach", "va", number + 1));
+        let next = (!is_last).then(|| derived_root("attach", "va", number + 1));
         let last = number
             .checked_sub(1)
             .filter(|_| !is_last)
-            .map(|before| derived("attach", "va", before));
+            .map(|before| derived_root("attach", "va", before));
         assert_eq!(root.links, last.into_iter().chain(next).collect::<Vec<_>>());
     }
     assert_eq!(roots.len(), usize::try_from(epoch).unwrap() + 1);
@@ -195,7 +195,7 @@ async fn a_detach_points_to_its_attach_and_a_release_to_the_detach() {
     stage.api.until(released).await;
     let spans = told.until(|spans| !named(spans, RELEASE).is_empty()).await;
     let (attach, detach) = (only(&spans, ATTACH), only(&spans, DETACH));
-    assert_eq!(ids(detach), derived("detach", "va", 0));
+    assert_eq!(ids(detach), derived_root("detach", "va", 0));
     assert_eq!(detach.links, [ids(attach)]);
     assert_eq!((detach.text("attacher.outcome"), detach.failed), ("succeeded", false));
     assert_siblings(&named(&spans, DETACH_ATTEMPT), detach);

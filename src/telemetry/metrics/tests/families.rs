@@ -49,8 +49,8 @@ fn a_span_that_is_not_sampled_is_named_only_when_asked_for() {
 #[test]
 fn what_a_driver_counts_begins_at_zero() {
     let metrics = Metrics::default();
-    metrics.driver_begins("d");
-    metrics.reconcile_sync_begins("d");
+    metrics.init_driver("d");
+    metrics.init_reconcile_sync("d");
     drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
     metrics.leading("l", false);
     for line in [
@@ -86,7 +86,7 @@ fn faults_of_ours_are_counted_by_driver_and_queue() {
 fn what_a_comparison_found_is_not_shown_for_ever() {
     let metrics = Metrics::default();
     record_everything(&metrics, "d");
-    metrics.reconcile_sync_rests("d");
+    metrics.reset_reconcile_sync("d");
     let old = [
         "pages{",
         "volumes{",

@@ -28,7 +28,7 @@ pub fn scenarios() -> Vec<Scenario> {
             |t| async move {
                 t.given_all(|pv| pv["spec"]["accessModes"] = json!(["ReadOnlyMany", "ReadWriteOnce"]))
                     .await?;
-                t.attach_error("").await?;
+                t.attach_error("ReadOnlyMany").await?;
                 t.no_calls()
             },
         )

@@ -81,6 +81,7 @@ fn requests(group: Group) -> Group {
             capability(&t, "mount", Some("btrfs"), 0).await
         })
         .scenario("mount-flags", "mountOptions are the mount flags", |t| async move {
+            t.wants_mount_flags(&["noatime", "nodev"]);
             t.given_all(|pv| pv["spec"]["mountOptions"] = json!(["noatime", "nodev"]))
                 .await?;
             t.attached().await?;

@@ -236,7 +236,7 @@ fn without_volume(group: Group) -> Group {
                 t.strip_finalizers::<PersistentVolume>(&t.volume).await?;
                 t.volume_gone().await?;
                 t.delete_attachment().await?;
-                let attachment = t.detach_error("").await?;
+                let attachment = t.some_detach_error().await?;
                 t.has_finalizer(&attachment)?;
                 t.published()?;
                 t.heal();

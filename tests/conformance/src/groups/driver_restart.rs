@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use csi_mock_driver::{Action, ControllerCapability, Method};
+use csi_mock_driver::{ControllerCapability, Method, ScriptAction};
 
 use crate::expect::LIMIT;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered, optional, same};
@@ -65,7 +65,7 @@ fn connections(group: Group) -> Group {
             "during-publish-after",
             "the driver dies during ControllerPublishVolume, after the work",
             |t| async move {
-                t.script(t.on_publish().times(1).action(Action::DropConnectionAfterWork));
+                t.script(t.on_publish().times(1).action(ScriptAction::DropConnectionAfterWork));
                 t.given_all(|_| {}).await?;
                 t.attached().await?;
                 t.published()
@@ -76,7 +76,7 @@ fn connections(group: Group) -> Group {
             "the driver dies during ControllerUnpublishVolume, after the work",
             |t| async move {
                 t.given_attached().await?;
-                t.script(t.on_unpublish().times(1).action(Action::DropConnectionAfterWork));
+                t.script(t.on_unpublish().times(1).action(ScriptAction::DropConnectionAfterWork));
                 t.detach().await
             },
         )
@@ -88,7 +88,7 @@ fn connections(group: Group) -> Group {
                     t.on_publish()
                         .times(1)
                         .delay(Duration::from_millis(300))
-                        .action(Action::DropConnectionAfterWork),
+                        .action(ScriptAction::DropConnectionAfterWork),
                 );
                 t.given_all(|_| {}).await?;
                 t.publish_begins().await?;

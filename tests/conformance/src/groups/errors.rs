@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_mock_driver::{Action, Failure};
+use csi_mock_driver::{ScriptAction, ScriptedFailure};
 use serde_json::json;
 use tonic::Code;
 
@@ -145,13 +145,13 @@ fn odd(group: Group) -> Group {
             "after-the-work",
             "an error after the work was done does not lose the volume",
             |t| async move {
-                let failure = Failure {
+                let failure = ScriptedFailure {
                     code: Code::Internal,
                     message: "the answer was eaten".to_owned(),
                     echo_secrets: false,
                     pad_bytes: 0,
                 };
-                t.script(t.on_publish().action(Action::FailAfterWork(failure)));
+                t.script(t.on_publish().action(ScriptAction::FailAfterWork(failure)));
                 t.given_all(|_| {}).await?;
                 t.attach_error("eaten").await?;
                 t.published()?;

@@ -208,7 +208,7 @@ pub fn ebs() -> Setup {
                 .await?;
                 t.given_node().await?;
                 t.create_attachment(|_| {}).await?;
-                t.attach_error("").await?;
+                t.attach_error("aws://us-east-1a/disk").await?;
                 t.no_calls()
             },
         );

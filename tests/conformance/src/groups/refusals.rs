@@ -146,7 +146,7 @@ fn others(group: Group) -> Group {
                 })
                 .await?;
                 t.create_attachment(|_| {}).await?;
-                t.attach_error("").await?;
+                t.some_attach_error().await?;
                 t.no_calls()
             },
         )

@@ -20,7 +20,7 @@ fn attaching(group: Group) -> Group {
     group
         .safety(
             "before-publish",
-            "killed between claim and ControllerPublishVolume",
+            "killed after the claim, perhaps before ControllerPublishVolume",
             |t| async move {
                 t.given_node().await?;
                 t.given_volume(|_| {}).await?;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use csi_mock_driver::{Action, Failure};
+use csi_mock_driver::{ScriptAction, ScriptedFailure};
 
 use crate::expect::text;
 use crate::scenario::{Group, Outcome, Scenario, Stop, demand, offered};
@@ -125,13 +125,13 @@ fn hidden(group: Group) -> Group {
         "secrets that the driver repeats in its error are cut out",
         "not supported when the error shows them",
         |t| async move {
-            let failure = Failure {
+            let failure = ScriptedFailure {
                 code: tonic::Code::Internal,
                 message: "login failed:".to_owned(),
                 echo_secrets: true,
                 pad_bytes: 0,
             };
-            t.script(t.on_publish().action(Action::Fail(failure)));
+            t.script(t.on_publish().action(ScriptAction::Fail(failure)));
             t.given_secret(&[("password", CANARY)]).await?;
             given_with_secret(&t).await?;
             let error = t.attach_error("login failed").await?;

@@ -140,7 +140,7 @@ fn detaching(group: Group) -> Group {
                 t.given_attached().await?;
                 t.script(t.on_unpublish().hang());
                 t.delete_attachment().await?;
-                let attachment = t.detach_error("").await?;
+                let attachment = t.detach_error("DeadlineExceeded").await?;
                 t.has_finalizer(&attachment)?;
                 t.published()?;
                 t.heal();

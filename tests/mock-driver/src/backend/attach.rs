@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Status;
 
-use super::{Attachment, Backend, DEFAULT_VOLUME_BYTES, check_capability, required, same_use};
-use crate::settings::{ControllerCapability, Settings};
+use super::{Backend, DEFAULT_VOLUME_BYTES, MockAttachment, check_capability, required, same_use};
+use crate::settings::{ControllerCapability, MockSettings};
 use csi_attacher_proto::v1;
 use v1::volume_capability::access_mode::Mode;
 
@@ -32,7 +32,7 @@ impl Backend {
     /// ControllerPublishVolume. [ControllerPublishVolume Errors]
     pub fn publish(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ControllerPublishVolumeRequest,
     ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
         let volume = required(&request.volume_id, "volume_id")?;
@@ -44,6 +44,7 @@ impl Backend {
             ));
         }
         settings.authenticate(volume, &request.secrets)?;
+        settings.check_mount_flags(volume, request.volume_capability.as_ref())?;
         self.volume(settings, volume)?;
         if !settings.knows_node(node) {
             return Err(Status::not_found(format!("node {node:?} does not exist")));
@@ -56,7 +57,7 @@ impl Backend {
             .volume_capability
             .clone()
             .map(|capability| (capability, request.readonly));
-        self.attach(volume, node, Attachment { request: wanted, slot });
+        self.attach(volume, node, MockAttachment { request: wanted, slot });
         let usual = || {
             BTreeMap::from([
                 ("devicePath".to_owned(), device_path(slot)),
@@ -94,7 +95,7 @@ impl Backend {
     }
 
     /// A free slot on the node for a volume that is not there yet.
-    fn attach_new(&self, settings: &Settings, volume: &str, node: &str, mode: Mode) -> Result<usize, Status> {
+    fn attach_new(&self, settings: &MockSettings, volume: &str, node: &str, mode: Mode) -> Result<usize, Status> {
         let other = self.volumes.get(volume).and_then(|found| {
             found.attachments.iter().find(|(_, attachment)| {
                 let multi_node = attachment
@@ -125,7 +126,7 @@ impl Backend {
             .collect()
     }
 
-    fn attach(&mut self, volume: &str, node: &str, attachment: Attachment) {
+    fn attach(&mut self, volume: &str, node: &str, attachment: MockAttachment) {
         if let Some(found) = self.volumes.get_mut(volume) {
             found.attachments.insert(node.to_owned(), attachment);
         }
@@ -134,7 +135,7 @@ impl Backend {
     /// ControllerUnpublishVolume; without a node from all nodes. [ControllerUnpublishVolume Errors]
     pub fn unpublish(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ControllerUnpublishVolumeRequest,
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
         let (volume, node) = (required(&request.volume_id, "volume_id")?, request.node_id.as_str());
@@ -168,7 +169,7 @@ impl Backend {
             return;
         }
         let slot = free_slot(&self.used_slots(node));
-        self.attach(volume, node, Attachment { request: None, slot });
+        self.attach(volume, node, MockAttachment { request: None, slot });
     }
 
     /// Detaches a volume behind the caller's back; false when it was not attached.

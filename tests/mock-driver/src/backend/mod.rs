@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Status;
 
-use super::settings::{ControllerCapability, Settings};
+use super::settings::{ControllerCapability, MockSettings};
 use csi_attacher_proto::v1;
 use v1::volume_capability::AccessType;
 use v1::volume_capability::access_mode::Mode;
@@ -20,7 +20,7 @@ const DEFAULT_VOLUME_BYTES: i64 = 1 << 30;
 
 /// How a volume is attached to one node.
 #[derive(Clone)]
-pub(super) struct Attachment {
+pub(super) struct MockAttachment {
     /// What it was published for; `None` when it was attached behind the caller's back.
     request: Option<(v1::VolumeCapability, bool)>,
     /// Number of the device on the node, the lowest that was free.
@@ -28,7 +28,7 @@ pub(super) struct Attachment {
 }
 
 #[derive(Clone)]
-pub(super) struct Volume {
+pub(super) struct MockVolume {
     /// Empty when it was not made by CreateVolume.
     name: String,
     capacity_bytes: i64,
@@ -36,10 +36,10 @@ pub(super) struct Volume {
     source: Option<v1::VolumeContentSource>,
     mutable_parameters: BTreeMap<String, String>,
     condition: v1::VolumeCondition,
-    attachments: BTreeMap<String, Attachment>,
+    attachments: BTreeMap<String, MockAttachment>,
 }
 
-impl Volume {
+impl MockVolume {
     fn new(name: &str, capacity_bytes: i64) -> Self {
         let condition = v1::VolumeCondition {
             abnormal: false,
@@ -70,7 +70,7 @@ impl Volume {
 /// The storage.
 #[derive(Default)]
 pub(super) struct Backend {
-    volumes: BTreeMap<String, Volume>,
+    volumes: BTreeMap<String, MockVolume>,
     snapshots: BTreeMap<String, v1::Snapshot>,
     /// Snapshot ids by the names they were asked for with.
     snapshot_names: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ impl Backend {
         format!("{prefix}-{:012x}", self.next_id)
     }
 
-    fn volume(&mut self, settings: &Settings, id: &str) -> Result<&mut Volume, Status> {
+    fn volume(&mut self, settings: &MockSettings, id: &str) -> Result<&mut MockVolume, Status> {
         if settings.accept_any_volume {
             self.ensure_volume(id, DEFAULT_VOLUME_BYTES);
         }
@@ -95,7 +95,7 @@ impl Backend {
     /// Makes a volume of that id unless there is one.
     pub fn ensure_volume(&mut self, id: &str, capacity_bytes: i64) {
         if !self.volumes.contains_key(id) {
-            self.volumes.insert(id.to_owned(), Volume::new("", capacity_bytes));
+            self.volumes.insert(id.to_owned(), MockVolume::new("", capacity_bytes));
         }
     }
 
@@ -114,7 +114,7 @@ impl Backend {
 
     /// Which volume is attached to which node.
     pub fn published(&self) -> BTreeSet<(String, String)> {
-        let nodes_of = |(id, volume): (&String, &Volume)| -> Vec<(String, String)> {
+        let nodes_of = |(id, volume): (&String, &MockVolume)| -> Vec<(String, String)> {
             volume
                 .attachments
                 .keys()
@@ -126,7 +126,7 @@ impl Backend {
 
     /// All volumes with their size in bytes and nodes, as JSON.
     pub fn dump(&self) -> serde_json::Value {
-        let describe = |volume: &Volume| {
+        let describe = |volume: &MockVolume| {
             serde_json::json!({
                 "capacityBytes": volume.capacity_bytes,
                 "publishedNodeIds": volume.attachments.keys().collect::<Vec<_>>(),
@@ -149,7 +149,7 @@ fn required<'a>(value: &'a str, field: &str) -> Result<&'a str, Status> {
 }
 
 /// Refuses a capability that is incomplete, or needs a controller capability that is off.
-fn check_capability(settings: &Settings, capability: Option<&v1::VolumeCapability>) -> Result<Mode, Status> {
+fn check_capability(settings: &MockSettings, capability: Option<&v1::VolumeCapability>) -> Result<Mode, Status> {
     let capability = capability.ok_or_else(|| Status::invalid_argument("volume_capability is missing"))?;
     if capability.access_type.is_none() {
         return Err(Status::invalid_argument("volume_capability.access_type is missing"));
@@ -169,7 +169,7 @@ fn check_capability(settings: &Settings, capability: Option<&v1::VolumeCapabilit
     }
 }
 
-fn check_capabilities(settings: &Settings, capabilities: &[v1::VolumeCapability]) -> Result<(), Status> {
+fn check_capabilities(settings: &MockSettings, capabilities: &[v1::VolumeCapability]) -> Result<(), Status> {
     if capabilities.is_empty() {
         return Err(Status::invalid_argument("volume_capabilities is missing"));
     }

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 use tonic::Status;
 
 use super::{Backend, page, required};
-use crate::settings::Settings;
+use crate::settings::MockSettings;
 use csi_attacher_proto::v1;
 
 impl Backend {
     /// CreateSnapshot. [CreateSnapshot Errors]
     pub fn create_snapshot(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::CreateSnapshotRequest,
     ) -> Result<v1::CreateSnapshotResponse, Status> {
         let name = required(&request.name, "name")?;
@@ -68,7 +68,7 @@ impl Backend {
     /// ListSnapshots: a filter nothing fits gives an empty list. [ListSnapshots Errors]
     pub fn list_snapshots(
         &self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ListSnapshotsRequest,
     ) -> Result<v1::ListSnapshotsResponse, Status> {
         let fits = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;

@@ -2,8 +2,8 @@
 
 use tonic::Status;
 
-use super::{Backend, DEFAULT_VOLUME_BYTES, Volume, check_capabilities, page, required};
-use crate::settings::{ControllerCapability, Settings};
+use super::{Backend, DEFAULT_VOLUME_BYTES, MockVolume, check_capabilities, page, required};
+use crate::settings::{ControllerCapability, MockSettings};
 use csi_attacher_proto::v1;
 use v1::volume_content_source::Type as Source;
 
@@ -33,7 +33,7 @@ fn in_range(bytes: i64, range: Option<v1::CapacityRange>) -> bool {
     range.is_none_or(|range| bytes >= range.required_bytes && (range.limit_bytes == 0 || bytes <= range.limit_bytes))
 }
 
-fn check_mutable<'a>(settings: &Settings, mut keys: impl Iterator<Item = &'a String>) -> Result<(), Status> {
+fn check_mutable<'a>(settings: &MockSettings, mut keys: impl Iterator<Item = &'a String>) -> Result<(), Status> {
     let understands = |key: &str| settings.has(ControllerCapability::ModifyVolume) && MUTABLE_PARAMETERS.contains(&key);
     match keys.find(|key| !understands(key)) {
         Some(key) => Err(Status::invalid_argument(format!(
@@ -47,7 +47,7 @@ impl Backend {
     /// CreateVolume. [CreateVolume Errors]
     pub fn create_volume(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::CreateVolumeRequest,
     ) -> Result<v1::CreateVolumeResponse, Status> {
         let name = required(&request.name, "name")?;
@@ -71,7 +71,7 @@ impl Backend {
         if !in_range(bytes, request.capacity_range) || bytes > self.free_bytes(settings) {
             return Err(Status::out_of_range(format!("cannot provision {bytes} bytes")));
         }
-        let mut volume = Volume::new(name, bytes);
+        let mut volume = MockVolume::new(name, bytes);
         volume.source.clone_from(&request.volume_content_source);
         volume.mutable_parameters.clone_from(&request.mutable_parameters);
         volume.context = [("mock/name".to_owned(), name.to_owned())].into();
@@ -84,7 +84,7 @@ impl Backend {
     }
 
     /// How many bytes a volume from that source needs at least.
-    fn source_bytes(&self, settings: &Settings, source: Option<&v1::VolumeContentSource>) -> Result<i64, Status> {
+    fn source_bytes(&self, settings: &MockSettings, source: Option<&v1::VolumeContentSource>) -> Result<i64, Status> {
         match source.and_then(|source| source.r#type.as_ref()) {
             None => Ok(0),
             Some(Source::Snapshot(from)) => {
@@ -104,7 +104,7 @@ impl Backend {
     }
 
     /// Bytes that are left.
-    pub fn free_bytes(&self, settings: &Settings) -> i64 {
+    pub fn free_bytes(&self, settings: &MockSettings) -> i64 {
         let used = self
             .volumes
             .values()
@@ -127,7 +127,7 @@ impl Backend {
     /// ValidateVolumeCapabilities. [ValidateVolumeCapabilities Errors]
     pub fn validate(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: v1::ValidateVolumeCapabilitiesRequest,
     ) -> Result<v1::ValidateVolumeCapabilitiesResponse, Status> {
         let id = required(&request.volume_id, "volume_id")?;
@@ -157,13 +157,13 @@ impl Backend {
     /// ListVolumes. [ListVolumes Errors]
     pub fn list_volumes(
         &self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ListVolumesRequest,
     ) -> Result<v1::ListVolumesResponse, Status> {
         use v1::list_volumes_response::{Entry, VolumeStatus};
         let (max_entries, token) = (request.max_entries, request.starting_token.as_str());
         let (found, next_token) = page(self.volumes.iter(), max_entries, token, settings.list_page_limit)?;
-        let entry = |(id, volume): (&String, &Volume)| {
+        let entry = |(id, volume): (&String, &MockVolume)| {
             let mut described = volume.describe(id);
             if settings.list_padding_bytes > 0 {
                 described
@@ -188,7 +188,7 @@ impl Backend {
     /// ControllerGetVolume. [ControllerGetVolume Errors]
     pub fn get_volume(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ControllerGetVolumeRequest,
     ) -> Result<v1::ControllerGetVolumeResponse, Status> {
         use v1::controller_get_volume_response::VolumeStatus;
@@ -208,7 +208,7 @@ impl Backend {
     /// ControllerExpandVolume: a volume never shrinks. [ControllerExpandVolume Errors]
     pub fn expand(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ControllerExpandVolumeRequest,
     ) -> Result<v1::ControllerExpandVolumeResponse, Status> {
         let id = required(&request.volume_id, "volume_id")?;
@@ -233,7 +233,7 @@ impl Backend {
     /// ControllerModifyVolume. [ControllerModifyVolume Errors]
     pub fn modify(
         &mut self,
-        settings: &Settings,
+        settings: &MockSettings,
         request: &v1::ControllerModifyVolumeRequest,
     ) -> Result<v1::ControllerModifyVolumeResponse, Status> {
         let id = required(&request.volume_id, "volume_id")?;
@@ -248,7 +248,7 @@ impl Backend {
 }
 
 /// What may be told about a volume: its nodes and its health, each when the capability for it is on.
-fn status_of(settings: &Settings, volume: &Volume) -> (Vec<String>, Option<v1::VolumeCondition>) {
+fn status_of(settings: &MockSettings, volume: &MockVolume) -> (Vec<String>, Option<v1::VolumeCondition>) {
     let tells_nodes = settings.has(ControllerCapability::ListVolumesPublishedNodes);
     let nodes = if tells_nodes {
         volume.attachments.keys().cloned().collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tonic::Code;
 
 use super::*;
-use crate::ControllerCapability;
+use crate::{ControllerCapability, Method, Rule};
 
 #[tokio::test]
 async fn publish_is_idempotent_and_refuses_another_use() {
@@ -220,6 +220,14 @@ async fn pages_survive_a_removed_entry_and_bad_tokens_are_refused() {
     assert_eq!(list(-1, String::new()).await.unwrap_err().code(), Code::InvalidArgument);
     fixture.mock.settings(|settings| settings.list_page_limit = Some(3));
     assert_eq!(list(100, String::new()).await.unwrap().0.len(), 3);
+
+    // A rule may be for one page.
+    let (_, token) = list(1, String::new()).await.unwrap();
+    let rule = Rule::on(Method::ListVolumes).starting_token(&token);
+    fixture.mock.script(rule.fail(Code::Unavailable, "the second page"));
+    assert!(list(1, String::new()).await.is_ok());
+    assert_eq!(list(1, token).await.unwrap_err().code(), Code::Unavailable);
+    assert!(list(1, "after:v3".to_owned()).await.is_ok());
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::control::{Command, parse_command, parse_script};
+use crate::control::{ControlCommand, parse_command, parse_script};
 use crate::control_socket::ControlSocket;
-use crate::{Action, ControllerCapability, Method, Rule};
+use crate::{ControllerCapability, Method, Rule, ScriptAction};
 
 #[test]
 fn a_script_is_a_list_of_commands() {
@@ -30,17 +30,17 @@ fn a_script_is_a_list_of_commands() {
         .delay(Duration::from_millis(1500))
         .hang();
     let expected = [
-        Command::Rule(fail.fail(Code::ResourceExhausted, "too many")),
-        Command::Rule(hang),
-        Command::DriftAttach {
+        ControlCommand::Rule(fail.fail(Code::ResourceExhausted, "too many")),
+        ControlCommand::Rule(hang),
+        ControlCommand::DriftAttach {
             volume: "v9".to_owned(),
             node: "n9".to_owned(),
         },
-        Command::Capability {
+        ControlCommand::Capability {
             name: "LIST_VOLUMES".to_owned(),
             on: false,
         },
-        Command::ClearRules,
+        ControlCommand::ClearRules,
     ];
     assert_eq!(parse_script(script).unwrap(), expected);
 }
@@ -67,38 +67,38 @@ fn mistakes_are_named() {
 fn every_command_can_be_written_and_read() {
     let text = |text: &str| text.to_owned();
     let commands = [
-        Command::Rule(Rule::any().action(Action::DropConnectionAfterWork)),
-        Command::CreateVolume {
+        ControlCommand::Rule(Rule::any().action(ScriptAction::DropConnectionAfterWork)),
+        ControlCommand::CreateVolume {
             volume: text("v"),
             capacity_bytes: Some(5),
         },
-        Command::DeleteVolume { volume: text("v") },
-        Command::DriftDetach {
+        ControlCommand::DeleteVolume { volume: text("v") },
+        ControlCommand::DriftDetach {
             volume: text("v"),
             node: text("n"),
         },
-        Command::ControllerService { on: false },
-        Command::Ready { on: false },
-        Command::DriverName { name: text("d") },
-        Command::Nodes {
+        ControlCommand::ControllerService { on: false },
+        ControlCommand::Ready { on: false },
+        ControlCommand::DriverName { name: text("d") },
+        ControlCommand::Nodes {
             nodes: Some(vec![text("n")]),
         },
-        Command::AttachLimit {
+        ControlCommand::AttachLimit {
             node: None,
             limit: Some(3),
         },
-        Command::Delay {
+        ControlCommand::Delay {
             method: Method::Probe,
             delay_ms: 7,
         },
-        Command::Condition {
+        ControlCommand::Condition {
             volume: text("v"),
             abnormal: true,
             message: text("broken"),
         },
-        Command::DropConnections,
-        Command::Calls,
-        Command::Dump,
+        ControlCommand::DropConnections,
+        ControlCommand::Calls,
+        ControlCommand::Dump,
     ];
     for command in commands {
         assert_eq!(
@@ -177,12 +177,12 @@ async fn drift_and_wrong_commands() {
     let fixture = Fixture::new(|builder| builder).await;
     fixture.mock.drift_attach("v1", "n1");
     assert!(fixture.mock.drift_detach("v1", "n1") && !fixture.mock.drift_detach("v1", "n1"));
-    let unknown = Command::Capability {
+    let unknown = ControlCommand::Capability {
         name: "FLY".to_owned(),
         on: true,
     };
     assert!(fixture.mock.apply(unknown).unwrap_err().to_string().contains("FLY"));
-    let missing = Command::DeleteVolume {
+    let missing = ControlCommand::DeleteVolume {
         volume: "v7".to_owned(),
     };
     assert!(fixture.mock.apply(missing).unwrap_err().to_string().contains("v7"));

@@ -6,8 +6,8 @@ use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::*;
-use crate::Outcome::{Answered, ConnectionDropped, Running};
-use crate::{Action, Credentials, Failure, InFlight, Method, Outcome, Rule};
+use crate::CallResult::{Answered, ConnectionDropped, Running};
+use crate::{CallResult, InFlight, Method, MockCredentials, Rule, ScriptAction, ScriptedFailure};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const SECRET: &str = "hunter2-canary";
@@ -63,7 +63,7 @@ async fn every_code_comes_through() {
 #[tokio::test]
 async fn a_failure_after_the_work_leaves_the_volume_attached() {
     let fixture = Fixture::new(|builder| builder).await;
-    let failure = Failure {
+    let failure = ScriptedFailure {
         code: Code::Internal,
         message: String::new(),
         echo_secrets: false,
@@ -71,14 +71,12 @@ async fn a_failure_after_the_work_leaves_the_volume_attached() {
     };
     fixture
         .mock
-        .script(Rule::on(PUBLISH).action(Action::FailAfterWork(failure)));
-    let status = fixture
-        .controller()
-        .await
-        .controller_publish_volume(publish("v1", "n1"))
-        .await
-        .unwrap_err();
-    assert_ne!(status.code(), Code::Ok);
+        .script(Rule::on(PUBLISH).action(ScriptAction::FailAfterWork(failure)));
+    // Of a message of that length a caller may not see so much as the code.
+    let mut controller = fixture.controller().await;
+    let answer = controller.controller_publish_volume(publish("v1", "n1")).await;
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(fixture.mock.calls()[0].code, Some(Code::Internal));
     assert_eq!(fixture.mock.published(), pairs(&[("v1", "n1")]));
 }
 
@@ -87,13 +85,15 @@ async fn secrets_are_echoed_on_purpose_but_recorded_by_key_only() {
     let lines = tempfile::NamedTempFile::new().unwrap();
     let writer = lines.reopen().unwrap();
     let fixture = Fixture::new(|builder| builder.call_log(writer)).await;
-    let failure = Failure {
+    let failure = ScriptedFailure {
         code: Code::Internal,
         message: "no".to_owned(),
         echo_secrets: true,
         pad_bytes: 0,
     };
-    fixture.mock.script(Rule::on(PUBLISH).action(Action::Fail(failure)));
+    fixture
+        .mock
+        .script(Rule::on(PUBLISH).action(ScriptAction::Fail(failure)));
     let mut request = publish("v1", "n1");
     request.secrets = [("password".to_owned(), SECRET.to_owned())].into();
     let status = fixture
@@ -112,7 +112,7 @@ async fn secrets_are_echoed_on_purpose_but_recorded_by_key_only() {
         format!("{record:?}"),
         fixture
             .mock
-            .apply(crate::control::Command::Calls)
+            .apply(crate::control::ControlCommand::Calls)
             .unwrap()
             .unwrap()
             .to_string(),
@@ -167,8 +167,8 @@ async fn a_call_that_hangs_ends_when_the_caller_gives_up() {
     bounded(fixture.mock.wait_for_call(|call| call.method == PUBLISH)).await;
     assert_eq!(fixture.mock.in_flight_of(PUBLISH), InFlight { now: 1, peak: 1 });
     call.abort();
-    let ended = bounded(fixture.mock.wait_for_call(|call| call.outcome != Outcome::Running)).await;
-    assert_eq!((ended.outcome, ended.code), (Outcome::Cancelled, None));
+    let ended = bounded(fixture.mock.wait_for_call(|call| call.outcome != CallResult::Running)).await;
+    assert_eq!((ended.outcome, ended.code), (CallResult::Cancelled, None));
     assert_eq!(fixture.mock.in_flight(), InFlight { now: 0, peak: 1 });
     assert_eq!(fixture.mock.in_flight_of(Method::Probe), InFlight::default());
     assert_eq!(fixture.mock.published(), pairs(&[]));
@@ -216,7 +216,7 @@ async fn a_late_success_is_done_after_the_caller_gave_up() {
             .wait_for_published(|published| *published == pairs(&[("v1", "n1")])),
     )
     .await;
-    let ended = bounded(fixture.mock.wait_for_call(|call| call.outcome == Outcome::Late)).await;
+    let ended = bounded(fixture.mock.wait_for_call(|call| call.outcome == CallResult::Late)).await;
     assert_eq!(ended.code, Some(Code::Ok));
 }
 
@@ -230,7 +230,7 @@ async fn a_dropped_connection_is_an_error_and_the_next_one_works() {
         Rule::on(PUBLISH)
             .volume("v2")
             .times(1)
-            .action(Action::DropConnectionAfterWork),
+            .action(ScriptAction::DropConnectionAfterWork),
     );
     fixture.mock.script(Rule::on(PUBLISH).volume("v3").times(1).hang());
     let mut client = fixture.controller().await;
@@ -294,7 +294,9 @@ async fn a_volume_may_want_secrets_and_has_a_publish_context_of_its_own() {
     let fixture = Fixture::new(|builder| builder).await;
     fixture.mock.settings(|settings| {
         let secrets = [("password".to_owned(), SECRET.to_owned())].into();
-        settings.volume_secrets.insert("v1".to_owned(), Credentials(secrets));
+        settings
+            .volume_secrets
+            .insert("v1".to_owned(), MockCredentials(secrets));
         let context = [("a".to_owned(), "b".to_owned())].into();
         settings.publish_contexts.insert("v2".to_owned(), context);
         assert!(!format!("{settings:?}").contains(SECRET));
@@ -311,6 +313,36 @@ async fn a_volume_may_want_secrets_and_has_a_publish_context_of_its_own() {
     let context = other.into_inner().publish_context;
     assert_eq!(context.get("a").map(String::as_str), Some("b"));
     assert_eq!(context.len(), 1);
+}
+
+#[tokio::test]
+async fn a_volume_may_want_mount_flags() {
+    let fixture = Fixture::new(|builder| builder).await;
+    let flags = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    fixture.mock.settings(|settings| {
+        settings
+            .volume_mount_flags
+            .insert("v1".to_owned(), flags(&["noatime", "nodev"]));
+    });
+    let mut controller = fixture.controller().await;
+    let mut publish_with = async |names: &[&str]| {
+        let mut request = publish("v1", "n1");
+        let capability = request.volume_capability.as_mut().unwrap();
+        capability.access_type = Some(AccessType::Mount(MountVolume {
+            mount_flags: flags(names),
+            ..Default::default()
+        }));
+        code(&controller.controller_publish_volume(request).await)
+    };
+    for wrong in [
+        &["noatime"][..],
+        &["nodev", "noatime"],
+        &["noatime", "nodev", "ro"],
+        &[],
+    ] {
+        assert_eq!(publish_with(wrong).await, Code::InvalidArgument, "{wrong:?}");
+    }
+    assert_eq!(publish_with(&["noatime", "nodev"]).await, Code::Ok);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Sockets: stale files, restarts, refused places; and the records that are kept.
 
 use super::*;
-use crate::{Endpoint, ListenError, Method, MockDriver, Outcome, Rule, StartError};
+use crate::{CallResult, ListenEndpoint, ListenError, Method, MockDriver, MockStartError, Rule};
 
 #[tokio::test]
 async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
@@ -13,7 +13,7 @@ async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
 
     let second = MockDriver::builder("two").start(&path).await.err().unwrap();
     assert!(
-        matches!(&second, StartError::Listen(ListenError::InUse(taken)) if *taken == path),
+        matches!(&second, MockStartError::Listen(ListenError::InUse(taken)) if *taken == path),
         "{second}"
     );
     mock.stop().await;
@@ -21,7 +21,7 @@ async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
     std::fs::write(&path, "precious").unwrap();
     let third = MockDriver::builder("three").start(&path).await.err().unwrap();
     assert!(
-        matches!(&third, StartError::Listen(ListenError::NotASocket(_))),
+        matches!(&third, MockStartError::Listen(ListenError::NotASocket(_))),
         "{third}"
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
@@ -41,7 +41,7 @@ async fn a_restart_keeps_the_volumes_and_cuts_the_calls() {
 
     bounded(fixture.mock.stop()).await;
     assert!(bounded(listing).await.unwrap().is_err());
-    let cut = |call: &crate::CallRecord| call.method == Method::ListVolumes && call.outcome == Outcome::Cancelled;
+    let cut = |call: &crate::CallRecord| call.method == Method::ListVolumes && call.outcome == CallResult::Cancelled;
     bounded(fixture.mock.wait_for_call(cut)).await;
     assert!(
         bounded(client.list_volumes(v1::ListVolumesRequest::default()))
@@ -77,7 +77,7 @@ async fn all_connections_can_be_dropped_without_a_restart() {
 async fn tcp_is_served_on_loopback_only() {
     let builder = MockDriver::builder("tcp.example.com");
     let mock = builder.start_on("tcp://127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let Endpoint::Tcp(address) = *mock.endpoint() else {
+    let ListenEndpoint::Tcp(address) = *mock.endpoint() else {
         panic!("{}", mock.endpoint())
     };
     let channel = tonic::transport::Endpoint::try_from(format!("http://{address}"))
@@ -95,11 +95,11 @@ async fn tcp_is_served_on_loopback_only() {
     let everywhere = "tcp://0.0.0.0:0".parse().unwrap();
     let refused = MockDriver::builder("tcp").start_on(everywhere).await.err().unwrap();
     assert!(
-        matches!(&refused, StartError::Listen(ListenError::NotLoopback(_))),
+        matches!(&refused, MockStartError::Listen(ListenError::NotLoopback(_))),
         "{refused}"
     );
     for text in ["unix://relative", "tcp://nowhere", "http://127.0.0.1:1", ""] {
-        assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        assert!(text.parse::<ListenEndpoint>().is_err(), "{text}");
     }
 }
 

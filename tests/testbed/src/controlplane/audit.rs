@@ -87,7 +87,8 @@ impl AuditEvent {
     }
 }
 
-/// The events that came so far.
+/// The events that came so far. Clones share them.
+#[derive(Clone)]
 pub struct AuditLog {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -95,6 +96,8 @@ pub struct AuditLog {
 
 struct Shared {
     events: Mutex<Vec<Arc<AuditEvent>>>,
+    /// Why a line could not be read or kept.
+    unread: Mutex<Vec<String>>,
     count: watch::Sender<usize>,
 }
 
@@ -105,6 +108,7 @@ impl AuditLog {
             path,
             shared: Arc::new(Shared {
                 events: Mutex::default(),
+                unread: Mutex::default(),
                 count: watch::Sender::new(0),
             }),
         }
@@ -125,16 +129,28 @@ impl AuditLog {
             .while_trying(|| format!("open {}", self.path.display()))?;
         let shared = Arc::clone(&self.shared);
         let read = move || {
-            for line in BufReader::new(output).split(b'\n') {
-                let Ok(mut line) = line else { break };
-                let event = parse(&line);
-                line.push(b'\n');
-                if let Err(error) = file.write_all(&line) {
-                    eprintln!("cannot write the audit log: {error}");
+            let (mut output, mut line) = (BufReader::new(output), Vec::new());
+            loop {
+                line.clear();
+                match output.read_until(b'\n', &mut line) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        shared.unread.lock().push(error.to_string());
+                        break;
+                    }
                 }
-                // Last, so that an event which was waited for is in the file too.
-                if let Some(event) = event {
-                    shared.push(event);
+                if let Err(error) = file.write_all(&line) {
+                    shared.unread.lock().push(format!("cannot keep it: {error}"));
+                }
+                // Last, so that an event which was waited for is in the file too. An API server that is killed leaves half a line.
+                match parse(&line) {
+                    Ok(event) => event.into_iter().for_each(|event| shared.push(event)),
+                    Err(_) if !line.ends_with(b"\n") => {}
+                    Err(error) => {
+                        let text = String::from_utf8_lossy(&line);
+                        shared.unread.lock().push(format!("{error}: {text}"));
+                    }
                 }
             }
         };
@@ -148,6 +164,11 @@ impl AuditLog {
     /// All events so far, in the order in which the answers were complete.
     pub fn events(&self) -> Vec<Arc<AuditEvent>> {
         self.shared.events.lock().clone()
+    }
+
+    /// Why lines could not be read or kept: what was asked for may be missing among the events then.
+    pub fn unread(&self) -> Vec<String> {
+        self.shared.unread.lock().clone()
     }
 
     /// Waits until there is an event that matches; earlier events count too.
@@ -188,14 +209,17 @@ impl Shared {
     }
 }
 
-/// An event of stage `ResponseComplete`; `None` for other stages and for what is no event.
-fn parse(line: &[u8]) -> Option<AuditEvent> {
-    let raw: RawEvent = serde_json::from_slice(line).ok()?;
+/// An event of stage `ResponseComplete`; `None` for other stages and for an empty line.
+fn parse(line: &[u8]) -> serde_json::Result<Option<AuditEvent>> {
+    if line.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let raw: RawEvent = serde_json::from_slice(line)?;
     if raw.stage != "ResponseComplete" {
-        return None;
+        return Ok(None);
     }
     let object = raw.object_ref.unwrap_or_default();
-    Some(AuditEvent {
+    Ok(Some(AuditEvent {
         verb: raw.verb,
         uri: raw.request_uri,
         api_group: object.api_group,
@@ -210,7 +234,7 @@ fn parse(line: &[u8]) -> Option<AuditEvent> {
         response_code: raw.response_status.unwrap_or_default().code,
         request_timestamp: raw.request_received_timestamp.0,
         stage_timestamp: raw.stage_timestamp.0,
-    })
+    }))
 }
 
 /// The parts of `audit.k8s.io/v1` Event which are used here.

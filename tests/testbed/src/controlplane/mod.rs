@@ -334,7 +334,7 @@ impl ControlPlane {
 
     /// Every request answered so far that the audit policy records.
     pub fn audit_events(&self) -> Result<Vec<Arc<AuditEvent>>> {
-        self.audit.as_ref().map(AuditLog::events).ok_or(Error::NoAuditLog)
+        self.audit().map(AuditLog::events)
     }
 
     /// Waits for a request which matches; those answered before count too. `what` goes into the error message.
@@ -349,6 +349,11 @@ impl ControlPlane {
             .ok_or(Error::NoAuditLog)?
             .wait_for(what, limit, matches)
             .await
+    }
+
+    /// The log itself, which outlives this.
+    pub fn audit(&self) -> Result<&AuditLog> {
+        self.audit.as_ref().ok_or(Error::NoAuditLog)
     }
 
     /// The file with the raw audit events of all stages, one JSON document on each line.

@@ -12,7 +12,7 @@ pub struct TlsSpec {
     /// Secret with ca.crt, the CAs that may have signed the driver's certificate (no others are trusted), and, if the driver
     /// requires a client certificate, tls.crt and tls.key. It is read again when it changes; the operator needs the
     /// permission to get it.
-    pub secret_ref: SecretReference,
+    pub secret_ref: TlsSecretReference,
 
     /// Name in the driver's certificate, such as csi.example.com. Omitted: the host of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct TlsSpec {
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct SecretReference {
+pub struct TlsSecretReference {
     /// Namespace of the Secret.
     #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]
     pub namespace: String,

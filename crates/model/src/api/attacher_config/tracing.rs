@@ -85,18 +85,18 @@ pub struct RedactSpec {
     /// Volume IDs: None: as they are. Hash: the first 16 hexadecimal digits of their SHA-256.
     #[serde(rename = "volumeID")]
     #[schemars(extend("default" = "None"))]
-    pub volume_id: Redaction,
+    pub volume_id: RedactionMode,
 
     /// Names of nodes, volumes, claims, namespaces and storage classes: None: as they are. Hash: the first 16 hexadecimal
     /// digits of their SHA-256.
     #[schemars(extend("default" = "None"))]
-    pub names: Redaction,
+    pub names: RedactionMode,
 }
 
 /// How a text appears.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
-pub enum Redaction {
+pub enum RedactionMode {
     /// As it is.
     #[default]
     None,

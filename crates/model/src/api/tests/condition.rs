@@ -5,14 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::prelude::*;
 
 use crate::api::condition::{
-    ConditionStatus, ConditionType, ConditionUpdate, MAX_MESSAGE_BYTES, Reason, merge, shorten_message, whole_seconds,
+    ConditionReason, ConditionStatus, ConditionType, ConditionUpdate, MAX_MESSAGE_BYTES, merge, shorten_message,
+    truncate_to_seconds,
 };
 
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
-fn ready(holds: bool, reason: Reason) -> ConditionUpdate {
+fn ready(holds: bool, reason: ConditionReason) -> ConditionUpdate {
     ConditionUpdate::new(ConditionType::Ready, holds, reason, "because")
 }
 
@@ -20,7 +21,7 @@ fn ready(holds: bool, reason: Reason) -> ConditionUpdate {
 fn a_new_condition_gets_the_time_and_the_generation() {
     let merged = merge(
         &[],
-        &[ready(true, Reason::Running)],
+        &[ready(true, ConditionReason::Running)],
         Some(3),
         at("2026-11-01T10:00:00.987654321Z"),
     );
@@ -37,13 +38,13 @@ fn a_new_condition_gets_the_time_and_the_generation() {
 fn the_transition_time_changes_only_with_the_status() {
     let first = merge(
         &[],
-        &[ready(false, Reason::Connecting)],
+        &[ready(false, ConditionReason::Connecting)],
         Some(1),
         at("2026-11-01T10:00:00Z"),
     );
     let same_status = merge(
         &first,
-        &[ready(false, Reason::DriverUnreachable)],
+        &[ready(false, ConditionReason::DriverUnreachable)],
         Some(2),
         at("2026-11-01T11:00:00Z"),
     );
@@ -52,12 +53,17 @@ fn the_transition_time_changes_only_with_the_status() {
     assert_eq!(same_status[0].observed_generation, Some(2));
     let other_status = merge(
         &same_status,
-        &[ready(true, Reason::Running)],
+        &[ready(true, ConditionReason::Running)],
         Some(2),
         at("2026-11-01T12:00:00Z"),
     );
     assert_eq!(other_status[0].last_transition_time, Time(at("2026-11-01T12:00:00Z")));
-    let unknown = ConditionUpdate::new(ConditionType::Ready, ConditionStatus::Unknown, Reason::Syncing, "");
+    let unknown = ConditionUpdate::new(
+        ConditionType::Ready,
+        ConditionStatus::Unknown,
+        ConditionReason::Syncing,
+        "",
+    );
     let unknown = merge(&other_status, &[unknown], Some(2), at("2026-11-01T13:00:00Z"));
     assert_eq!(
         (unknown[0].status.as_str(), unknown[0].message.as_str()),
@@ -69,8 +75,8 @@ fn the_transition_time_changes_only_with_the_status() {
 #[test]
 fn merging_the_same_again_changes_nothing_even_after_a_trip_through_json() {
     let updates = [
-        ready(true, Reason::Running),
-        ConditionUpdate::new(ConditionType::Stalled, false, Reason::NotStalled, ""),
+        ready(true, ConditionReason::Running),
+        ConditionUpdate::new(ConditionType::Stalled, false, ConditionReason::NotStalled, ""),
     ];
     let first = merge(&[], &updates, Some(1), at("2026-11-01T10:00:00.5Z"));
     let stored: Vec<Condition> =
@@ -88,11 +94,16 @@ fn other_conditions_stay_in_their_place() {
     .expect("a condition");
     let current = merge(
         std::slice::from_ref(&foreign),
-        &[ready(true, Reason::Running)],
+        &[ready(true, ConditionReason::Running)],
         Some(1),
         at("2026-11-01T10:00:00Z"),
     );
-    let stalled = ConditionUpdate::new(ConditionType::Stalled, true, Reason::InvalidSpec, "spec.endpoint: …");
+    let stalled = ConditionUpdate::new(
+        ConditionType::Stalled,
+        true,
+        ConditionReason::InvalidSpec,
+        "spec.endpoint: …",
+    );
     let merged = merge(&current, &[stalled], Some(2), at("2026-11-01T11:00:00Z"));
     let types: Vec<&str> = merged.iter().map(|condition| condition.type_.as_str()).collect();
     assert_eq!(types, ["example.com/Approved", "Ready", "Stalled"]);
@@ -103,7 +114,7 @@ fn other_conditions_stay_in_their_place() {
 fn a_duplicate_type_is_dropped_because_the_api_server_would_refuse_it() {
     let one = merge(
         &[],
-        &[ready(true, Reason::Running)],
+        &[ready(true, ConditionReason::Running)],
         Some(1),
         at("2026-11-01T10:00:00Z"),
     );
@@ -113,7 +124,7 @@ fn a_duplicate_type_is_dropped_because_the_api_server_would_refuse_it() {
 
 #[test]
 fn every_reason_is_one_camel_case_word() {
-    for reason in Reason::ALL {
+    for reason in ConditionReason::ALL {
         let text = reason.as_str();
         assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
         assert!(text.chars().all(|c| c.is_ascii_alphanumeric()), "{text}");
@@ -131,7 +142,12 @@ fn a_long_message_is_cut_at_a_character() {
         "{} bytes",
         cut.len()
     );
-    let update = ConditionUpdate::new(ConditionType::Ready, false, Reason::DriverInvalid, "x".repeat(100_000));
+    let update = ConditionUpdate::new(
+        ConditionType::Ready,
+        false,
+        ConditionReason::DriverInvalid,
+        "x".repeat(100_000),
+    );
     assert_eq!(
         merge(&[], &[update], None, at("2026-11-01T10:00:00Z"))[0].message.len(),
         MAX_MESSAGE_BYTES
@@ -147,7 +163,7 @@ proptest! {
     #[test]
     fn any_time_survives_storage(seconds in Timestamp::MIN.as_second()..=Timestamp::MAX.as_second(), nanos in 0..1_000_000_000_i32) {
         let Ok(time) = Timestamp::new(seconds, nanos) else { return Ok(()) };
-        let stored = whole_seconds(time);
+        let stored = truncate_to_seconds(time);
         prop_assert_eq!(stored.0.subsec_nanosecond(), 0);
         prop_assert!(time.as_second() == stored.0.as_second());
     }

@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::api::attacher_config::{LeaderElectionSpec, SecretReference, TlsSpec, TracingSpec};
-use crate::api::validated::{Endpoint, KubernetesApi, Problem, Tls};
+use crate::api::attacher_config::{LeaderElectionSpec, TlsSecretReference, TlsSpec, TracingSpec};
+use crate::api::validated::{Endpoint, KubernetesApi, SpecProblem, TlsSettings};
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
 fn tls() -> TlsSpec {
     TlsSpec {
-        secret_ref: SecretReference {
+        secret_ref: TlsSecretReference {
             namespace: "csi".into(),
             name: "driver-tls".into(),
         },
@@ -24,7 +24,7 @@ fn spec(endpoint: &str, tls: Option<TlsSpec>) -> AttacherConfigSpec {
     }
 }
 
-fn problems(spec: &AttacherConfigSpec) -> Vec<(String, Problem)> {
+fn problems(spec: &AttacherConfigSpec) -> Vec<(String, SpecProblem)> {
     let errors = DriverConfig::try_from(spec).err();
     let errors = errors.iter().flat_map(crate::api::validated::ConfigErrors::errors);
     errors
@@ -32,7 +32,7 @@ fn problems(spec: &AttacherConfigSpec) -> Vec<(String, Problem)> {
         .collect()
 }
 
-fn problem(field: &str, problem: Problem) -> Vec<(String, Problem)> {
+fn problem(field: &str, problem: SpecProblem) -> Vec<(String, SpecProblem)> {
     vec![(format!("spec.{field}"), problem)]
 }
 
@@ -50,7 +50,7 @@ fn https_endpoints() {
         assert_eq!(config.endpoint, Endpoint::Https { host, port });
         assert_eq!(config.endpoint.to_string(), text);
         let server_name = None;
-        assert_eq!(config.tls, Some(Tls { secret, server_name }));
+        assert_eq!(config.tls, Some(TlsSettings { secret, server_name }));
     }
     let too_long = format!("https://{}:1", "x".repeat(254));
     for text in [
@@ -71,7 +71,7 @@ fn https_endpoints() {
     ] {
         assert_eq!(
             problems(&spec(text, Some(tls()))),
-            problem("endpoint", Problem::HttpsEndpoint),
+            problem("endpoint", SpecProblem::HttpsEndpoint),
             "{text}"
         );
     }
@@ -81,12 +81,12 @@ fn https_endpoints() {
 fn certificates_go_with_https_and_with_nothing_else() {
     assert_eq!(
         problems(&spec("https://csi:1", None)),
-        problem("tls", Problem::TlsMissing)
+        problem("tls", SpecProblem::TlsMissing)
     );
     for endpoint in ["unix:///csi/csi.sock", "http://localhost:1"] {
         assert_eq!(
             problems(&spec(endpoint, Some(tls()))),
-            problem("tls", Problem::TlsWithoutHttps)
+            problem("tls", SpecProblem::TlsWithoutHttps)
         );
     }
 }
@@ -100,11 +100,15 @@ fn names_in_tls() {
     };
     for bad in ["", "Csi", "-a", "a-", "a.b", "a/b", &"x".repeat(64)] {
         let found = with(|tls, value| tls.secret_ref.namespace = value.into(), bad);
-        assert_eq!(found, problem("tls.secretRef.namespace", Problem::Namespace), "{bad}");
+        assert_eq!(
+            found,
+            problem("tls.secretRef.namespace", SpecProblem::Namespace),
+            "{bad}"
+        );
     }
     for bad in ["", "A", "a..b", ".a", "a.", "a_b", &"x".repeat(254)] {
         let found = with(|tls, value| tls.secret_ref.name = value.into(), bad);
-        assert_eq!(found, problem("tls.secretRef.name", Problem::SecretName), "{bad}");
+        assert_eq!(found, problem("tls.secretRef.name", SpecProblem::SecretName), "{bad}");
     }
     assert_eq!(with(|tls, value| tls.secret_ref.name = value.into(), "a.b-c.d"), []);
     for good in ["csi.example.com", "10.0.0.1", "::1", "fe80::1"] {
@@ -113,7 +117,7 @@ fn names_in_tls() {
     }
     for bad in ["", "csi:443", "[::1]", "c si"] {
         let found = with(|tls, value| tls.server_name = Some(value.into()), bad);
-        assert_eq!(found, problem("tls.serverName", Problem::ServerName), "{bad}");
+        assert_eq!(found, problem("tls.serverName", SpecProblem::ServerName), "{bad}");
     }
 }
 
@@ -133,15 +137,15 @@ fn an_election_has_times_that_fit() {
     assert_eq!(with(15_000, 10_000, 2_000), []);
     assert_eq!(with(1_000, 999, 1), []);
     assert_eq!(with(137_000, 107_000, 26_000), [], "as OpenShift has it");
-    let lease = problem("leaderElection.leaseDuration", Problem::WholeSeconds);
+    let lease = problem("leaderElection.leaseDuration", SpecProblem::WholeSeconds);
     assert_eq!(with(1_500, 1_000, 100), lease);
     assert_eq!(with(500, 400, 100), lease);
-    let renew = problem("leaderElection.renewDeadline", Problem::RenewDeadline);
+    let renew = problem("leaderElection.renewDeadline", SpecProblem::RenewDeadline);
     assert_eq!(with(10_000, 10_000, 2_000), renew);
-    let retry = problem("leaderElection.retryPeriod", Problem::RetryPeriod);
+    let retry = problem("leaderElection.retryPeriod", SpecProblem::RetryPeriod);
     assert_eq!(with(15_000, 12_000, 10_000), retry);
     assert_eq!(with(15_000, 12_001, 10_000), []);
-    let zero = problem("leaderElection.retryPeriod", Problem::DurationRange);
+    let zero = problem("leaderElection.retryPeriod", SpecProblem::DurationRange);
     assert_eq!(with(15_000, 10_000, 0), zero, "what is no time has one problem");
 }
 
@@ -153,7 +157,7 @@ fn the_namespace_of_a_lease_is_one_or_nothing() {
         problems(&spec)
     };
     assert_eq!((with(""), with("kube-system")), (vec![], vec![]));
-    let bad = problem("leaderElection.namespace", Problem::Namespace);
+    let bad = problem("leaderElection.namespace", SpecProblem::Namespace);
     assert_eq!((with("Kube"), with("a/b")), (bad.clone(), bad));
 }
 
@@ -226,19 +230,19 @@ fn the_limits_of_a_trace() {
     };
     assert_eq!(with(|tracing| tracing.annotations.clear()), []);
     let found = with(|tracing| tracing.annotations = vec!["traceparent".into(), "a/b".into()]);
-    assert_eq!(found, problem("tracing.annotations[1]", Problem::TraceAnnotation));
+    assert_eq!(found, problem("tracing.annotations[1]", SpecProblem::TraceAnnotation));
     let found = with(|tracing| tracing.annotations = vec!["traceparent".into(); 9]);
-    assert_eq!(found, problem("tracing.annotations", Problem::Annotations));
+    assert_eq!(found, problem("tracing.annotations", SpecProblem::Annotations));
     for attempts in [0, -1, 1001] {
         let mut spec = spec("unix:///a", None);
         spec.tracing.max_attempts_per_trace = attempts;
         assert_eq!(
             problems(&spec),
-            problem("tracing.maxAttemptsPerTrace", Problem::Attempts)
+            problem("tracing.maxAttemptsPerTrace", SpecProblem::Attempts)
         );
     }
     let found = with(|tracing| tracing.max_trace_age = GoDuration::from_secs(59));
-    assert_eq!(found, problem("tracing.maxTraceAge", Problem::TraceAge));
+    assert_eq!(found, problem("tracing.maxTraceAge", SpecProblem::TraceAge));
     assert_eq!(with(|tracing| tracing.max_trace_age = GoDuration::from_secs(60)), []);
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::api::validated::{
-    Backoff, Concurrency, Endpoint, LeaderElection, LoopbackHost, Problem, PublishSecrets, ReconcileSync, Timeouts,
-    Tracing,
+    BackoffSettings, Concurrency, Endpoint, LeaderElection, LoopbackHost, PublishSecrets, ReconcileSync, SpecProblem,
+    Timeouts, Tracing,
 };
 use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
 
@@ -16,7 +16,7 @@ fn valid() -> AttacherConfigSpec {
 }
 
 /// The problems of the valid spec after a change, as (field, problem).
-fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, Problem)> {
+fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, SpecProblem)> {
     let mut spec = valid();
     change(&mut spec);
     match DriverConfig::try_from(&spec) {
@@ -29,7 +29,7 @@ fn problems(change: impl FnOnce(&mut AttacherConfigSpec)) -> Vec<(String, Proble
     }
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, Problem> {
+fn endpoint(text: &str) -> Result<Endpoint, SpecProblem> {
     DriverConfig::try_from(&AttacherConfigSpec::new(text))
         .map(|config| config.endpoint)
         .map_err(|errors| errors.errors()[0].problem.clone())
@@ -51,7 +51,7 @@ fn the_defaults_become_these_settings() {
                 probe: Duration::from_secs(15),
                 identity: Duration::from_secs(10),
             },
-            backoff: Backoff {
+            backoff: BackoffSettings {
                 initial: Duration::from_secs(1),
                 max: Duration::from_mins(1),
                 factor: 2.0,
@@ -131,7 +131,7 @@ fn endpoints_that_are_refused() {
         " unix:///a",
         "http:/localhost:1",
     ] {
-        assert_eq!(endpoint(text), Err(Problem::EndpointScheme), "{text:?}");
+        assert_eq!(endpoint(text), Err(SpecProblem::EndpointScheme), "{text:?}");
     }
     for text in [
         "unix:",
@@ -144,12 +144,12 @@ fn endpoints_that_are_refused() {
         "unix:///a\nb",
         "unix:///a\0",
     ] {
-        assert_eq!(endpoint(text), Err(Problem::UnixPath), "{text:?}");
+        assert_eq!(endpoint(text), Err(SpecProblem::UnixPath), "{text:?}");
     }
     for path in ["x".repeat(107), "ü".repeat(54)] {
         assert_eq!(
             endpoint(&format!("unix:///{path}")),
-            Err(Problem::UnixPathTooLong),
+            Err(SpecProblem::UnixPathTooLong),
             "{path:?}"
         );
     }
@@ -175,7 +175,7 @@ fn endpoints_that_are_refused() {
         "http://localhost:80\n",
         "http://localhost:٣",
     ] {
-        assert_eq!(endpoint(text), Err(Problem::HttpEndpoint), "{text:?}");
+        assert_eq!(endpoint(text), Err(SpecProblem::HttpEndpoint), "{text:?}");
     }
 }
 
@@ -199,7 +199,7 @@ fn driver_names() {
         "a\n",
         too_long.as_str(),
     ] {
-        let wanted = [("spec.driverName".to_owned(), Problem::DriverName)];
+        let wanted = [("spec.driverName".to_owned(), SpecProblem::DriverName)];
         assert_eq!(
             problems(|spec| spec.driver_name = Some(name.into())),
             wanted,
@@ -215,7 +215,7 @@ fn file_system_types() {
         assert_eq!(problems(|spec| spec.default_fs_type = name.into()), [], "{name}");
     }
     for name in ["ext4 ", "ext4,rw", "a/b", "ä", &"x".repeat(64)] {
-        let wanted = [("spec.defaultFsType".to_owned(), Problem::FsType)];
+        let wanted = [("spec.defaultFsType".to_owned(), SpecProblem::FsType)];
         assert_eq!(problems(|spec| spec.default_fs_type = name.into()), wanted, "{name:?}");
     }
 }
@@ -234,7 +234,7 @@ fn durations_have_limits() {
         "2562047h47m16.854775807s",
         "-2562047h47m16.854775808s",
     ] {
-        let wanted = |field: &str| [(format!("spec.{field}"), Problem::DurationRange)];
+        let wanted = |field: &str| [(format!("spec.{field}"), SpecProblem::DurationRange)];
         assert_eq!(
             problems(|spec| spec.timeouts.publish = read(text)),
             wanted("timeouts.publish"),
@@ -265,17 +265,17 @@ fn backoff_rules() {
         problems(|spec| (spec.backoff.initial, spec.backoff.max) = (secs(5), secs(5))),
         []
     );
-    let order = [("spec.backoff.initial".to_owned(), Problem::BackoffOrder)];
+    let order = [("spec.backoff.initial".to_owned(), SpecProblem::BackoffOrder)];
     assert_eq!(
         problems(|spec| (spec.backoff.initial, spec.backoff.max) = (secs(6), secs(5))),
         order
     );
     for factor in [0.0, 0.99, 10.01, -1.0, f64::NAN, f64::INFINITY] {
-        let wanted = [("spec.backoff.factor".to_owned(), Problem::Factor)];
+        let wanted = [("spec.backoff.factor".to_owned(), SpecProblem::Factor)];
         assert_eq!(problems(|spec| spec.backoff.factor = factor), wanted, "{factor}");
     }
     for jitter in [-1, 101, i64::MIN, i64::MAX] {
-        let wanted = [("spec.backoff.jitterPercent".to_owned(), Problem::Jitter)];
+        let wanted = [("spec.backoff.jitterPercent".to_owned(), SpecProblem::Jitter)];
         assert_eq!(
             problems(|spec| spec.backoff.jitter_percent = jitter),
             wanted,
@@ -294,7 +294,7 @@ fn concurrency_rules() {
     assert_eq!((limits.attach, limits.per_node), (None, NonZeroUsize::new(1)));
     assert_eq!(limits.calls_per_second, NonZeroU32::new(10_000));
     for calls in [-1, 10_001, i64::MIN, i64::MAX] {
-        let wanted = |field: &str| [(format!("spec.concurrency.{field}"), Problem::Calls)];
+        let wanted = |field: &str| [(format!("spec.concurrency.{field}"), SpecProblem::Calls)];
         assert_eq!(problems(|spec| spec.concurrency.attach = calls), wanted("attach"));
         assert_eq!(problems(|spec| spec.concurrency.detach = calls), wanted("detach"));
         assert_eq!(problems(|spec| spec.concurrency.per_node = calls), wanted("perNode"));

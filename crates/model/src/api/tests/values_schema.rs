@@ -65,7 +65,7 @@ fn the_values_of_the_chart_know_the_fields_of_attacherconfigs() {
         .expect("writable")
         .replace('\n', "\n    ");
     let wanted = [&text[..start], &generated, &text[end..]].concat();
-    if std::env::var_os("UPDATE").is_some() {
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(PATH, &wanted).expect("the file can be written");
     } else {
         assert!(text == wanted, "values.schema.json is stale: run `make generate`");

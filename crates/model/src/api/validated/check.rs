@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::problem::{ConfigErrors, FieldError, Problem};
+use super::problem::{ConfigErrors, FieldError, SpecProblem};
 use super::{
-    Backoff, CapabilityLost, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync,
-    Timeouts, Tls,
+    BackoffSettings, CapabilityLost, Concurrency, DriverConfig, Endpoint, KubernetesApi, LeaderElection, ReconcileSync,
+    Timeouts, TlsSettings,
 };
 use crate::api::attacher_config::{
     AttacherConfigSpec, BackoffSpec, ConcurrencySpec, KubernetesApiSpec, LeaderElectionSpec, ReconcileSyncMode,
@@ -23,7 +23,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
     fn try_from(spec: &AttacherConfigSpec) -> Result<Self, ConfigErrors> {
         let mut checker = Checker::default();
         if spec.driver_name.as_deref().is_some_and(|name| !is_driver_name(name)) {
-            checker.report("driverName", Problem::DriverName);
+            checker.report("driverName", SpecProblem::DriverName);
         }
         let endpoint = checker.endpoint(&spec.endpoint);
         let timeouts = checker.timeouts(&spec.timeouts);
@@ -36,7 +36,7 @@ impl TryFrom<&AttacherConfigSpec> for DriverConfig {
         let leader_election = checker.leader_election(&spec.leader_election);
         let tracing = checker.tracing(&spec.tracing);
         if !is_fs_type(&spec.default_fs_type) {
-            checker.report("defaultFsType", Problem::FsType);
+            checker.report("defaultFsType", SpecProblem::FsType);
         }
         match endpoint {
             Some(endpoint) if checker.errors.is_empty() => Ok(Self {
@@ -72,7 +72,7 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn report(&mut self, path_in_spec: &str, problem: Problem) {
+    pub(super) fn report(&mut self, path_in_spec: &str, problem: SpecProblem) {
         self.errors.push(FieldError::new(path_in_spec, problem));
     }
 
@@ -90,19 +90,19 @@ impl Checker {
         }
     }
 
-    fn backoff(&mut self, spec: &BackoffSpec) -> Backoff {
+    fn backoff(&mut self, spec: &BackoffSpec) -> BackoffSettings {
         let initial = self.duration("backoff.initial", spec.initial);
         let max = self.duration("backoff.max", spec.max);
         if spec.initial > spec.max {
-            self.report("backoff.initial", Problem::BackoffOrder);
+            self.report("backoff.initial", SpecProblem::BackoffOrder);
         }
         if !rules::FACTOR_RANGE.contains(&spec.factor) {
-            self.report("backoff.factor", Problem::Factor);
+            self.report("backoff.factor", SpecProblem::Factor);
         }
         if !rules::JITTER_RANGE.contains(&spec.jitter_percent) {
-            self.report("backoff.jitterPercent", Problem::Jitter);
+            self.report("backoff.jitterPercent", SpecProblem::Jitter);
         }
-        Backoff {
+        BackoffSettings {
             initial,
             max,
             factor: spec.factor,
@@ -128,34 +128,34 @@ impl Checker {
             enabled: spec.mode == ReconcileSyncMode::Auto,
             interval: self.duration("reconcileSync.interval", spec.interval),
             max_entries: max_entries.unwrap_or_else(|| {
-                self.report("reconcileSync.maxEntries", Problem::Entries);
+                self.report("reconcileSync.maxEntries", SpecProblem::Entries);
                 0
             }),
         }
     }
 
     /// Both rules are about an endpoint that can be read; one that cannot has its own problem.
-    fn tls(&mut self, spec: &AttacherConfigSpec, endpoint: Option<&Endpoint>) -> Option<Tls> {
+    fn tls(&mut self, spec: &AttacherConfigSpec, endpoint: Option<&Endpoint>) -> Option<TlsSettings> {
         let https = matches!(endpoint?, Endpoint::Https { .. });
         let Some(tls) = &spec.tls else {
             if https {
-                self.report("tls", Problem::TlsMissing);
+                self.report("tls", SpecProblem::TlsMissing);
             }
             return None;
         };
         if !https {
-            self.report("tls", Problem::TlsWithoutHttps);
+            self.report("tls", SpecProblem::TlsWithoutHttps);
         }
         if !is_label(&tls.secret_ref.namespace) {
-            self.report("tls.secretRef.namespace", Problem::Namespace);
+            self.report("tls.secretRef.namespace", SpecProblem::Namespace);
         }
         if !is_subdomain(&tls.secret_ref.name) {
-            self.report("tls.secretRef.name", Problem::SecretName);
+            self.report("tls.secretRef.name", SpecProblem::SecretName);
         }
         if tls.server_name.as_deref().is_some_and(|name| !is_server_name(name)) {
-            self.report("tls.serverName", Problem::ServerName);
+            self.report("tls.serverName", SpecProblem::ServerName);
         }
-        Some(Tls {
+        Some(TlsSettings {
             secret: tls.secret_ref.clone(),
             server_name: tls.server_name.clone(),
         })
@@ -171,7 +171,7 @@ impl Checker {
 
     fn leader_election(&mut self, spec: &LeaderElectionSpec) -> LeaderElection {
         if !spec.namespace.is_empty() && !is_label(&spec.namespace) {
-            self.report("leaderElection.namespace", Problem::Namespace);
+            self.report("leaderElection.namespace", SpecProblem::Namespace);
         }
         let known = self.errors.len();
         let lease_duration = self.duration("leaderElection.leaseDuration", spec.lease_duration);
@@ -180,13 +180,13 @@ impl Checker {
         // Times that are no times at all have been reported, and fit nothing.
         if self.errors.len() == known {
             if lease_duration.is_zero() || lease_duration.subsec_nanos() != 0 {
-                self.report("leaderElection.leaseDuration", Problem::WholeSeconds);
+                self.report("leaderElection.leaseDuration", SpecProblem::WholeSeconds);
             }
             if renew_deadline >= lease_duration {
-                self.report("leaderElection.renewDeadline", Problem::RenewDeadline);
+                self.report("leaderElection.renewDeadline", SpecProblem::RenewDeadline);
             }
             if retry_period * 6 >= renew_deadline * 5 {
-                self.report("leaderElection.retryPeriod", Problem::RetryPeriod);
+                self.report("leaderElection.retryPeriod", SpecProblem::RetryPeriod);
             }
         }
         LeaderElection {
@@ -201,7 +201,7 @@ impl Checker {
     fn duration(&mut self, path_in_spec: &str, value: GoDuration) -> Duration {
         let in_range = |span: &Duration| (rules::MIN_DURATION..=rules::MAX_DURATION).contains(span);
         value.to_std().filter(in_range).unwrap_or_else(|| {
-            self.report(path_in_spec, Problem::DurationRange);
+            self.report(path_in_spec, SpecProblem::DurationRange);
             rules::MAX_DURATION
         })
     }
@@ -211,7 +211,7 @@ impl Checker {
             .ok()
             .filter(|_| value <= rules::MAX_CALLS)
             .unwrap_or_else(|| {
-                self.report(path_in_spec, Problem::Calls);
+                self.report(path_in_spec, SpecProblem::Calls);
                 0
             })
     }

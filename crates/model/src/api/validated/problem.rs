@@ -12,12 +12,12 @@ pub struct FieldError {
     /// Path of the field, such as `spec.backoff.initial`.
     pub field: String,
     /// The broken rule.
-    pub problem: Problem,
+    pub problem: SpecProblem,
 }
 
 /// A broken rule. The message says what is accepted instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum SpecProblem {
     /// Not the form of a CSI driver name.
     #[error("{}", rules::DRIVER_NAME_MESSAGE)]
     DriverName,
@@ -108,7 +108,7 @@ pub enum Problem {
 }
 
 impl FieldError {
-    pub(super) fn new(path_in_spec: &str, problem: Problem) -> Self {
+    pub(super) fn new(path_in_spec: &str, problem: SpecProblem) -> Self {
         Self {
             field: format!("spec.{path_in_spec}"),
             problem,
@@ -120,7 +120,7 @@ impl From<MalformedSpec> for FieldError {
     fn from(malformed: MalformedSpec) -> Self {
         Self {
             field: malformed.field,
-            problem: Problem::Malformed(malformed.reason),
+            problem: SpecProblem::Malformed(malformed.reason),
         }
     }
 }

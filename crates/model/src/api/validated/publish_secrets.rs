@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::check::{Checker, is_label, is_subdomain};
-use super::problem::Problem;
+use super::problem::SpecProblem;
 use crate::api::attacher_config::PublishSecretsSpec;
 use crate::api::rules;
 
@@ -50,14 +50,14 @@ impl PublishSecrets {
 impl Checker {
     pub(super) fn publish_secrets(&mut self, spec: &[PublishSecretsSpec]) -> PublishSecrets {
         if spec.len() > rules::MAX_PUBLISH_SECRETS {
-            self.report("publishSecrets", Problem::PublishSecrets);
+            self.report("publishSecrets", SpecProblem::PublishSecrets);
             return PublishSecrets::default();
         }
         let mut namespaces: BTreeMap<Box<str>, SecretNames> = BTreeMap::new();
         for (index, entry) in spec.iter().enumerate() {
             let path = format!("publishSecrets[{index}]");
             if !is_label(&entry.namespace) {
-                self.report(&format!("{path}.namespace"), Problem::Namespace);
+                self.report(&format!("{path}.namespace"), SpecProblem::Namespace);
             }
             let known = namespaces
                 .entry(entry.namespace.as_str().into())
@@ -67,12 +67,12 @@ impl Checker {
                 continue;
             };
             if !(1..=rules::MAX_PUBLISH_SECRETS).contains(&names.len()) {
-                self.report(&format!("{path}.names"), Problem::SecretNames);
+                self.report(&format!("{path}.names"), SpecProblem::SecretNames);
                 continue;
             }
             for (index, name) in names.iter().enumerate() {
                 if !is_subdomain(name) {
-                    self.report(&format!("{path}.names[{index}]"), Problem::SecretName);
+                    self.report(&format!("{path}.names[{index}]"), SpecProblem::SecretName);
                 }
             }
             if let SecretNames::Only(known) = known {

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::check::Checker;
-use super::problem::Problem;
-use crate::api::attacher_config::{AnnotationMode, Redaction, TracingSpec};
+use super::problem::SpecProblem;
+use crate::api::attacher_config::{AnnotationMode, RedactionMode, TracingSpec};
 use crate::api::duration::GoDuration;
 use crate::api::rules;
 
@@ -49,11 +49,11 @@ impl Default for Tracing {
 impl Checker {
     pub(super) fn tracing(&mut self, spec: &TracingSpec) -> Tracing {
         if spec.annotations.len() > rules::MAX_ANNOTATIONS {
-            self.report("tracing.annotations", Problem::Annotations);
+            self.report("tracing.annotations", SpecProblem::Annotations);
         }
         for (index, key) in spec.annotations.iter().enumerate() {
             if !is_trace_annotation(key) {
-                self.report(&format!("tracing.annotations[{index}]"), Problem::TraceAnnotation);
+                self.report(&format!("tracing.annotations[{index}]"), SpecProblem::TraceAnnotation);
             }
         }
         Tracing {
@@ -64,8 +64,8 @@ impl Checker {
             max_attempts: self.attempts(spec.max_attempts_per_trace),
             max_age: self.trace_age(spec.max_trace_age),
             redact: Redact {
-                volume_id: spec.redact.volume_id == Redaction::Hash,
-                names: spec.redact.names == Redaction::Hash,
+                volume_id: spec.redact.volume_id == RedactionMode::Hash,
+                names: spec.redact.names == RedactionMode::Hash,
             },
             error_suffix: spec.error_suffix,
         }
@@ -75,7 +75,7 @@ impl Checker {
         let value = value?;
         let share = u32::try_from(value).ok().filter(|_| value <= rules::MILLION);
         if share.is_none() {
-            self.report("tracing.samplesPerMillion", Problem::Samples);
+            self.report("tracing.samplesPerMillion", SpecProblem::Samples);
         }
         share
     }
@@ -83,7 +83,7 @@ impl Checker {
     fn attempts(&mut self, value: i64) -> NonZeroU32 {
         let attempts = u32::try_from(value).ok().filter(|_| value <= rules::MAX_ATTEMPTS);
         attempts.and_then(NonZeroU32::new).unwrap_or_else(|| {
-            self.report("tracing.maxAttemptsPerTrace", Problem::Attempts);
+            self.report("tracing.maxAttemptsPerTrace", SpecProblem::Attempts);
             NonZeroU32::MIN
         })
     }
@@ -91,7 +91,7 @@ impl Checker {
     fn trace_age(&mut self, value: GoDuration) -> Duration {
         let in_range = |span: &Duration| (rules::MIN_TRACE_AGE..=rules::MAX_DURATION).contains(span);
         value.to_std().filter(in_range).unwrap_or_else(|| {
-            self.report("tracing.maxTraceAge", Problem::TraceAge);
+            self.report("tracing.maxTraceAge", SpecProblem::TraceAge);
             rules::MAX_DURATION
         })
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::decide::Write;
-use crate::decide::patch::{Form, Target};
+use crate::decide::patch::{PatchType, WriteTarget};
 
 /// Whether a deleted object is held by nobody any more.
 pub fn is_gone(object: &Value) -> bool {
@@ -17,8 +17,8 @@ pub fn is_gone(object: &Value) -> bool {
 pub fn apply(object: &Value, write: &Write) -> Result<Value, String> {
     let mut patched = object.clone();
     match write.form {
-        Form::Json => patch_json(&mut patched, &write.body)?,
-        Form::Merge => json_patch::merge(&mut patched, &write.body),
+        PatchType::Json => patch_json(&mut patched, &write.body)?,
+        PatchType::Merge => json_patch::merge(&mut patched, &write.body),
     }
     if patched["metadata"]["uid"] != object["metadata"]["uid"] {
         return Err("Precondition failed: UID in precondition".to_owned());
@@ -27,8 +27,8 @@ pub fn apply(object: &Value, write: &Write) -> Result<Value, String> {
         return Err("the object has been modified; please apply your changes to the latest version".to_owned());
     }
     let (kept, changed) = match write.target {
-        Target::AttachmentStatus(_) => (["metadata", "spec"].as_slice(), "status"),
-        Target::Attachment(_) | Target::Volume(_) => (["spec", "status"].as_slice(), "metadata"),
+        WriteTarget::AttachmentStatus(_) => (["metadata", "spec"].as_slice(), "status"),
+        WriteTarget::Attachment(_) | WriteTarget::Volume(_) => (["spec", "status"].as_slice(), "metadata"),
     };
     for part in kept {
         if let Some(before) = object.get(*part) {

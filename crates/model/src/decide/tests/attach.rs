@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::builders::{GCE_DRIVER, GCE_FINALIZER, attachment, gce_volume, volume};
 use super::table::{Row, play, row, tally};
-use super::world::{Answer, World, gce_world, world};
+use super::world::{Answer, DecideModel, gce_world, world};
 use crate::decide::Failure;
 
 fn failed(message: &str) -> Answer {
@@ -13,7 +13,7 @@ fn failed(message: &str) -> Answer {
 }
 
 /// A volume with our finalizer, and a node with the driver.
-fn ready() -> World {
+fn ready() -> DecideModel {
     world().pv(volume().protected()).node()
 }
 
@@ -224,7 +224,7 @@ fn attaching() {
         "F",
     );
     let rows = [successes(), secrets(), refusals(), retries(), vec![in_tree]];
-    let count = play(rows.into_iter().flatten().collect(), World::attempt);
+    let count = play(rows.into_iter().flatten().collect(), DecideModel::attempt);
     tally("8.1", "attach", count);
 }
 
@@ -325,7 +325,7 @@ fn attaching_with_care() {
             "R",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::builders::{Pv, attachment, volume};
 use super::table::tally;
-use super::world::{World, capable, world};
+use super::world::{DecideModel, capable, world};
 use crate::decide::observe;
-use crate::decide::{self, Access, AccessMode, Action, Capabilities, Credentials, Refusal};
+use crate::decide::{self, AccessMode, Action, Capabilities, Refusal, SecretState, VolumeAccessType};
 
 const RWO: &str = "ReadWriteOnce";
 const ROX: &str = "ReadOnlyMany";
@@ -14,21 +14,21 @@ const RWX: &str = "ReadWriteMany";
 const RWOP: &str = "ReadWriteOncePod";
 
 /// How the volume is published: mode, then `block` or file system type and flags; or the refusal.
-fn published(world: World) -> Result<(AccessMode, String), Refusal> {
+fn published(world: DecideModel) -> Result<(AccessMode, String), Refusal> {
     let mut world = world.node().va(attachment());
     world.volume = world.volume.map(|volume| Pv(volume).protected().0);
     // The claim is written first; the call is decided on what it left.
     loop {
         let snapshot = world.snapshot().unwrap();
         let (driver, policy) = (world.driver.clone(), world.policy.clone());
-        let observed = observe(&snapshot, &driver, &policy, Credentials::Loaded);
+        let observed = observe(&snapshot, &driver, &policy, SecretState::Loaded);
         match decide::attachment(&observed) {
             Action::Claim(write) => world.write(&write).unwrap(),
             Action::Refuse(refusal) => return Err(refusal),
             Action::Publish(plan) => {
                 let access = match plan.capability.access {
-                    Access::Block => "block".to_owned(),
-                    Access::Mount { fs_type, flags } => format!("{fs_type} {}", flags.join(",")),
+                    VolumeAccessType::Block => "block".to_owned(),
+                    VolumeAccessType::Mount { fs_type, flags } => format!("{fs_type} {}", flags.join(",")),
                 };
                 return Ok((plan.capability.mode, access.trim().to_owned()));
             }
@@ -37,7 +37,7 @@ fn published(world: World) -> Result<(AccessMode, String), Refusal> {
     }
 }
 
-fn with(volume: Pv, finer: bool) -> World {
+fn with(volume: Pv, finer: bool) -> DecideModel {
     let single_node_multi_writer = finer;
     world().pv(volume).capabilities(Capabilities {
         single_node_multi_writer,

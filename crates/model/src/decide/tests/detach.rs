@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
 use super::table::{Row, play, row, tally};
-use super::world::{World, gce_world, world};
+use super::world::{DecideModel, gce_world, world};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::decide::Failure;
 
@@ -26,7 +26,7 @@ fn gce_detaching() -> Va {
         .set("/spec/attacher", GCE_DRIVER)
 }
 
-fn ready() -> World {
+fn ready() -> DecideModel {
     world().pv(volume().protected()).node()
 }
 
@@ -158,7 +158,7 @@ fn retries() -> Vec<Row> {
 #[test]
 fn detaching_volumes() {
     let rows = [successes(), refusals(), retries()];
-    let count = play(rows.into_iter().flatten().collect(), World::attempt);
+    let count = play(rows.into_iter().flatten().collect(), DecideModel::attempt);
     tally("8.2", "detach", count);
 }
 
@@ -296,7 +296,7 @@ fn detaching_with_care() {
             "F",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }
 
 #[test]

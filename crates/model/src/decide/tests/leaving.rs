@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::builders::{attachment, volume};
 use super::table::{play, row};
-use super::world::{World, world};
+use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall;
 
-impl World {
+impl DecideModel {
     /// With a driver of which this may be released without a call.
     pub fn releasing(mut self, release: ReleaseWithoutCall) -> Self {
         self.driver.release = release;
@@ -55,5 +55,5 @@ fn attaching_while_the_config_is_being_deleted() {
             "F",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }

@@ -1,6 +1,6 @@
 //! Tables and properties of the decision core.
 //!
-//! The tables are the scenarios of the Go sidecar's own unit tests, told again as data for [`world::World`]: a pure
+//! The tables are the scenarios of the Go sidecar's own unit tests, told again as data for [`world::DecideModel`]: a pure
 //! executor that applies our patches as the API server would and asks for the next step until there is none. Rows end
 //! with a remark where we differ on purpose. What is never written by us is not in the tables: a stale `attachError`
 //! is always cleared by an explicit null ("ATT" below), where the sidecar's patch depends on its copy.
@@ -22,6 +22,7 @@ mod scrub;
 mod secrets;
 mod simulation;
 mod single;
+mod stale;
 mod strategies;
 mod table;
 mod trivial;

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::builders::{Va, attachment, volume};
 use super::table::{play, row};
-use super::world::{World, world};
-use crate::decide::{self, Credentials};
+use super::world::{DecideModel, world};
+use crate::decide::{self, SecretState};
 
 /// A volume for one node at a time, wanted on node1.
-fn single() -> World {
+fn single() -> DecideModel {
     let volume = volume().protected().modes(&["ReadWriteOnce"]);
     world().pv(volume).node().va(attachment())
 }
@@ -81,7 +81,7 @@ fn a_volume_for_one_node_leaves_it_before_it_goes_to_another() {
             "F",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }
 
 /// Two PersistentVolumes with one handle. The sidecar would take the disk from under the other's pods.
@@ -105,15 +105,15 @@ fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
         ),
         row("leaving too", ready().here(&leaving()), detach, "F"),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }
 
 /// The end of what an attachment waits for is a change of its inputs.
 #[test]
 fn neighbours_show_in_the_fingerprint() {
-    let fingerprint = |world: &World| {
+    let fingerprint = |world: &DecideModel| {
         let snapshot = world.snapshot().unwrap();
-        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
+        let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
         decide::attachment_fingerprint(&observed)
     };
     let alone = single();

@@ -8,7 +8,7 @@ use super::table::tally;
 use super::world::world;
 use crate::api::names::{finalizer_name, sanitise_driver_name};
 use crate::decide::Failure;
-use crate::decide::patch::{self, Form, Target, Write};
+use crate::decide::patch::{self, PatchType, Write, WriteTarget};
 use crate::objects::{Attachment, Volume};
 
 fn volume_with(finalizers: &[&str]) -> Volume {
@@ -22,7 +22,7 @@ fn attachment_with(finalizers: &[&str]) -> Attachment {
 
 /// The operations after the test of the UID.
 fn operations(write: Write, uid: &str) -> Value {
-    assert_eq!(write.form, Form::Json);
+    assert_eq!(write.form, PatchType::Json);
     let Value::Array(mut list) = write.body else {
         panic!("no list")
     };
@@ -166,7 +166,7 @@ fn trace_contexts_are_no_change() {
         let world = world().pv(volume()).va(object);
         let snapshot = world.snapshot().unwrap();
         let (driver, policy) = (&world.driver, crate::decide::Policy::default());
-        let observed = crate::decide::observe(&snapshot, driver, &policy, crate::decide::Credentials::NotLoaded);
+        let observed = crate::decide::observe(&snapshot, driver, &policy, crate::decide::SecretState::NotLoaded);
         crate::decide::attachment_fingerprint(&observed)
     };
     for key in ["attacher.csi.dev/traceparent", "tracing.k8s.io/traceparent"] {
@@ -220,6 +220,6 @@ fn a_write_for_an_object_that_was_replaced_is_refused() {
     assert!(apply(&restored, &patch::release_volume(&record, FINALIZER).unwrap()).is_err());
     assert_eq!(
         patch::detached(&attachment_with(&[])).target,
-        Target::AttachmentStatus("pv1-node1".into())
+        WriteTarget::AttachmentStatus("pv1-node1".into())
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::builders::{FINALIZER, Va, attachment, volume};
 use super::table::{Row, play, row};
-use super::world::{World, world};
+use super::world::{DecideModel, world};
 use crate::api::OrphanPolicy;
 use crate::decide::{Failure, Publication, is_final, publication};
 
@@ -103,7 +103,7 @@ fn moved() -> Vec<Row> {
 
 #[test]
 fn no_place_is_forgotten() {
-    play(moved(), World::attempt);
+    play(moved(), DecideModel::attempt);
     let mut world = world()
         .pv(volume().protected())
         .node_of(Some("nodeID2"))
@@ -170,7 +170,7 @@ fn a_detach_needs_the_answer_of_every_place() {
             "RF",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }
 
 #[test]
@@ -213,5 +213,5 @@ fn not_found_is_detached_only_by_policy() {
             "R",
         ),
     ];
-    play(rows, World::attempt);
+    play(rows, DecideModel::attempt);
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachment, gce_volume, volume};
 use super::table::tally;
-use super::world::{Requeue, World, capable, gce_world, world};
+use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
-    Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Suspects, Unclaimed, Wanted,
-    WithoutAttachment, expectation,
+    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Unclaimed,
+    UnconfirmedMismatches, VolumesWithoutAttachment, expectation,
 };
-use crate::decide::{Capabilities, Credentials, Failure, Policy};
+use crate::decide::{Capabilities, Failure, Policy, SecretState};
 
 /// Volumes and the nodes where the driver lists them; none when it does not say.
 type Listed = &'static [(&'static str, Option<&'static [&'static str]>)];
@@ -25,13 +25,13 @@ const TWICE: Listed = &[("handle1", Some(&[])), ("handle1", Some(&[NODE_ID]))];
 
 struct Row {
     name: &'static str,
-    world: World,
+    world: DecideModel,
     /// What the driver lists in each pass.
     passes: Vec<Listed>,
     log: &'static str,
 }
 
-fn row(name: &'static str, world: World, passes: &[Listed], log: &'static str) -> Row {
+fn row(name: &'static str, world: DecideModel, passes: &[Listed], log: &'static str) -> Row {
     let passes = passes.to_vec();
     Row {
         name,
@@ -41,8 +41,8 @@ fn row(name: &'static str, world: World, passes: &[Listed], log: &'static str) -
     }
 }
 
-/// As `driver::reconcile` does it.
-fn pass(world: &mut World, suspects: &mut Suspects, listed: Listed) {
+/// As `driver::reconcile_sync` does it.
+fn pass(world: &mut DecideModel, suspects: &mut UnconfirmedMismatches, listed: Listed) {
     let expectations: Vec<Expectation> = expected(world).into_iter().collect();
     let mut listing = Listing::about(expectations);
     for (handle, nodes) in listed {
@@ -57,10 +57,10 @@ fn pass(world: &mut World, suspects: &mut Suspects, listed: Listed) {
     }
 }
 
-fn expected(world: &World) -> Option<Expectation> {
+fn expected(world: &DecideModel) -> Option<Expectation> {
     let snapshot = world.snapshot()?;
     let policy = Policy::default();
-    let observed = crate::decide::observe(&snapshot, &world.driver, &policy, Credentials::NotLoaded);
+    let observed = crate::decide::observe(&snapshot, &world.driver, &policy, SecretState::NotLoaded);
     expectation(&observed).ok().flatten()
 }
 
@@ -69,7 +69,7 @@ fn play(rows: Vec<Row>) -> usize {
     assert_eq!(names.len(), rows.len(), "a name is used twice");
     let count = rows.len();
     for mut row in rows {
-        let mut suspects = Suspects::default();
+        let mut suspects = UnconfirmedMismatches::default();
         for listed in row.passes {
             pass(&mut row.world, &mut suspects, listed);
         }
@@ -97,7 +97,7 @@ fn detached() -> Va {
         .deleting()
 }
 
-fn settled(va: Va) -> World {
+fn settled(va: Va) -> DecideModel {
     world().pv(volume().protected()).va(va).node()
 }
 
@@ -241,10 +241,10 @@ fn what_is_worked_on_anyway_or_is_not_ours_is_not_expected() {
 
 #[test]
 fn what_is_expected_of_a_volume() {
-    let expect = |world: &World| {
+    let expect = |world: &DecideModel| {
         expected(world).map(|found| (found.handle.to_string(), found.node_id.to_string(), found.wanted))
     };
-    let (here, gone) = (Wanted::Here, Wanted::Gone);
+    let (here, gone) = (DesiredState::Published, DesiredState::Unpublished);
     let says = |handle: &str, node: &str, wanted| Some((handle.to_owned(), node.to_owned(), wanted));
     assert_eq!(expect(&settled(attached())), says("handle1", NODE_ID, here));
     // As for a detach, the node's own word counts more than what was noted.
@@ -277,20 +277,20 @@ fn handles_of_migrated_volumes_are_completed_as_the_driver_lists_them() {
 
 #[test]
 fn one_that_is_made_anew_starts_without_suspicion() {
-    let mut suspects = Suspects::default();
+    let mut suspects = UnconfirmedMismatches::default();
     let found = |uid: &str| Expectation {
         name: "a".into(),
         uid: uid.into(),
         handle: "h".into(),
         node_id: "n".into(),
         former_node_id: None,
-        wanted: Wanted::Here,
+        wanted: DesiredState::Published,
     };
     assert_eq!(suspects.pass(vec![found("1")]), []);
     assert_eq!(suspects.pass(vec![found("2")]), []);
     assert_eq!(suspects.pass(vec![found("2")]), [found("2")]);
     let gone = Expectation {
-        wanted: Wanted::Gone,
+        wanted: DesiredState::Unpublished,
         ..found("2")
     };
     assert_eq!(suspects.pass(vec![gone]), [], "another mismatch of the same object");
@@ -319,7 +319,7 @@ fn what_is_at_a_node_of_the_cluster_without_an_attachment_is_told_and_expected_n
         handle: handle.into(),
         node_id: node_id.into(),
         former_node_id: None,
-        wanted: Wanted::Here,
+        wanted: DesiredState::Published,
     };
     let nodes = ["n1", "n2", "n3"].map(Box::from).into_iter().collect();
     let listing = Listing::about(vec![expectation("shared", "n1"), expectation("shared", "n2")]);
@@ -352,12 +352,12 @@ fn what_two_listings_in_a_row_show_without_an_attachment_is_reported() {
     };
     let mut lasting = LastingUnclaimed::default();
     assert_eq!(lasting.pass(vec![at_node("b")]), None, "it may be under way");
-    let expected = WithoutAttachment {
+    let expected = VolumesWithoutAttachment {
         count: 1,
         examples: vec![at_node("b")],
     };
     assert_eq!(lasting.pass(vec![at_node("b"), at_node("a")]), Some(expected));
-    assert_eq!(lasting.pass(vec![]), Some(WithoutAttachment::default()));
+    assert_eq!(lasting.pass(vec![]), Some(VolumesWithoutAttachment::default()));
     let many: Vec<_> = (0..200).rev().map(|number| at_node(&format!("h{number:03}"))).collect();
     lasting.pass(many.clone());
     let found = lasting.pass(many).unwrap();

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::builders::{Pv, attachment, volume};
 use super::strategies::worlds;
-use super::world::{World, world};
+use super::world::{DecideModel, world};
 use crate::api::{AttacherConfigSpec, DriverConfig, PublishSecretsSpec};
 use crate::decide::observe;
-use crate::decide::{self, Action, Credentials, Refusal};
+use crate::decide::{self, Action, Refusal, SecretState};
 use crate::objects::SecretReference;
 
 const NAMESPACES: [&str; 3] = ["a", "b", "default"];
@@ -43,7 +43,7 @@ fn lists(entries: &[PublishSecretsSpec], secret: &SecretReference) -> bool {
     })
 }
 
-fn with_list(mut world: World, entries: &[PublishSecretsSpec]) -> World {
+fn with_list(mut world: DecideModel, entries: &[PublishSecretsSpec]) -> DecideModel {
     let spec = AttacherConfigSpec {
         publish_secrets: entries.to_vec(),
         ..AttacherConfigSpec::new("unix:///a")
@@ -84,7 +84,7 @@ proptest! {
             let note = json!({"handle": handle, "secret": {"namespace": secret.namespace, "name": secret.name}});
             attachment["metadata"]["annotations"]["attacher.csi.dev/volume"] = note.to_string().into();
         }
-        let credentials = if loaded { Credentials::Loaded } else { Credentials::NotLoaded };
+        let credentials = if loaded { SecretState::Loaded } else { SecretState::NotLoaded };
         let snapshot = world.snapshot().unwrap();
         let observed = observe(&snapshot, &world.driver, &world.policy, credentials);
         let noted = snapshot.attachment.volume_note.as_ref().and_then(|note| note.secret.as_ref());
@@ -123,7 +123,7 @@ fn the_refusal_names_object_field_and_entry() {
         .node()
         .va(attachment());
     let snapshot = world.snapshot().unwrap();
-    let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
     let Action::Refuse(refusal) = decide::attachment(&observed) else {
         panic!("not refused")
     };

@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use super::builders::{FINALIZER, attachment, volume};
 use super::strategies::worlds;
-use super::world::{Requeue, World, world};
+use super::world::{DecideModel, Requeue, world};
 use crate::decide::observe;
-use crate::decide::{self, Action, Credentials, Failure};
+use crate::decide::{self, Action, Failure, SecretState};
 
-fn fingerprint(world: &World) -> u64 {
+fn fingerprint(world: &DecideModel) -> u64 {
     let snapshot = world.snapshot().unwrap();
-    let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
     decide::attachment_fingerprint(&observed)
 }
 
 /// What is decided, without the patches: these repeat finalizers of others, which decide nothing.
-fn essence(world: &World) -> String {
+fn essence(world: &DecideModel) -> String {
     let snapshot = world.snapshot().unwrap();
-    let observed = observe(&snapshot, &world.driver, &world.policy, Credentials::Loaded);
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
     match decide::attachment(&observed) {
         Action::ProtectVolume(_) => "protect".to_owned(),
         Action::Claim(_) => "claim".to_owned(),
@@ -30,7 +30,7 @@ fn essence(world: &World) -> String {
 }
 
 /// What we write ourselves on the way to an attach.
-fn own_state(world: &World) -> Vec<Value> {
+fn own_state(world: &DecideModel) -> Vec<Value> {
     let (va, pv) = (world.attachment.as_ref().unwrap(), world.volume.as_ref());
     let ours = |object: &Value| {
         json!(
@@ -48,7 +48,7 @@ fn own_state(world: &World) -> Vec<Value> {
 }
 
 /// One thing that another party may change.
-fn change(world: &mut World, what: usize) {
+fn change(world: &mut DecideModel, what: usize) {
     let (va, pv) = (world.attachment.as_mut().unwrap(), world.volume.take());
     let set = |object: &mut Value, pointer: &str, value: Value| {
         if let Some(place) = object.pointer_mut(pointer) {
@@ -211,7 +211,7 @@ fn mark_deleted(object: &mut Option<Value>) {
     }
 }
 
-fn happen(world: &mut World, event: Event, published: &mut Option<String>) {
+fn happen(world: &mut DecideModel, event: Event, published: &mut Option<String>) {
     let failing = matches!(event, Event::Fails | Event::FailsLate);
     match event {
         Event::Delete => mark_deleted(&mut world.attachment),

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::builders::{attachment, volume};
 use super::table::{play, row, tally};
-use super::world::{NOW, World, capable, world};
+use super::world::{DecideModel, NOW, capable, world};
 use crate::decide::{Capabilities, Failure};
 
 #[test]
@@ -24,7 +24,7 @@ fn a_full_node_is_told_by_its_code() {
          | pub handle1 nodeID1 rw | ATT",
         "RF",
     )];
-    tally("8.4", "error code", play(rows, World::attempt));
+    tally("8.4", "error code", play(rows, DecideModel::attempt));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn only_a_driver_that_can_is_asked_for_read_only() {
             "F",
         ),
     ];
-    tally("8.4", "read-only", play(rows, World::attempt));
+    tally("8.4", "read-only", play(rows, DecideModel::attempt));
 }
 
 #[test]

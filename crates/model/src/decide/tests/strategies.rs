@@ -5,8 +5,8 @@ use proptest::sample::{select, subsequence};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::builders::{FINALIZER, Pv, Va, attachment, volume};
-use super::world::{World, world};
+use super::builders::{DRIVER, FINALIZER, Pv, Va, attachment, volume};
+use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{Capabilities, Failure};
 
@@ -153,7 +153,43 @@ pub fn capabilities() -> impl Strategy<Value = Capabilities> {
     })
 }
 
-pub fn worlds() -> impl Strategy<Value = World> {
+/// Some have much that stops an attach or a detach, and some little.
+pub fn worlds() -> impl Strategy<Value = DecideModel> {
+    let clear: fn(DecideModel) -> DecideModel = cleared;
+    let ways = select(vec![|world| world, clear, clear, without_calls]);
+    (any_worlds(), ways).prop_map(|(world, way)| way(world))
+}
+
+/// The same world with a driver that has no calls any more, and an attachment of its own that is deleted.
+fn without_calls(mut world: DecideModel) -> DecideModel {
+    world.driver.capabilities.publish_unpublish = false;
+    if let Some(attachment) = &mut world.attachment {
+        attachment["spec"]["attacher"] = json!(DRIVER);
+        if attachment["metadata"]["finalizers"].is_array() {
+            *attachment = Va(attachment.take()).deleting().0;
+        }
+    }
+    world
+}
+
+/// The same world with a driver that can publish, a node on which it registered and an attachment of its own that was never
+/// attached; and with a volume that nobody deletes, if there is one.
+fn cleared(mut world: DecideModel) -> DecideModel {
+    world.driver.capabilities.publish_unpublish = true;
+    world.policy.leaving = false;
+    if let Some(attachment) = &mut world.attachment {
+        attachment["spec"]["attacher"] = json!(DRIVER);
+        attachment["status"] = json!({"attached": false});
+    }
+    let metadata = world
+        .volume
+        .as_mut()
+        .and_then(|volume| volume["metadata"].as_object_mut());
+    metadata.map(|metadata| metadata.remove("deletionTimestamp"));
+    world.node()
+}
+
+fn any_worlds() -> impl Strategy<Value = DecideModel> {
     let node = select(vec![
         Some(Some("nodeID1")),
         Some(Some("nodeID1")),

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::world::{Requeue, World};
+use super::world::{DecideModel, Requeue};
 
 /// One line of a table.
 pub struct Row {
     pub name: &'static str,
-    pub world: World,
+    pub world: DecideModel,
     /// What happens, separated by bars.
     pub log: &'static str,
     /// One letter for each attempt: F(orget), R(etry) or W(ait).
     pub requeue: &'static str,
 }
 
-pub fn row(name: &'static str, world: World, log: &'static str, requeue: &'static str) -> Row {
+pub fn row(name: &'static str, world: DecideModel, log: &'static str, requeue: &'static str) -> Row {
     Row {
         name,
         world,
@@ -24,7 +24,7 @@ pub fn row(name: &'static str, world: World, log: &'static str, requeue: &'stati
 }
 
 /// Plays each row with `attempt`; returns how many there were.
-pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut World) -> Requeue) -> usize {
+pub fn play(rows: Vec<Row>, attempt: impl Fn(&mut DecideModel) -> Requeue) -> usize {
     let count = rows.len();
     let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
     assert_eq!(names.len(), count, "a name is used twice");

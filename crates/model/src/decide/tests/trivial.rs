@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::builders::{FINALIZER, attachment, volume};
 use super::table::{play, row, tally};
-use super::world::{World, world};
+use super::world::{DecideModel, world};
 use crate::decide::ReleaseWithoutCall::{AttachNotRequired, Confirmed, Nothing, Unclaimed};
 use crate::decide::{self, Capabilities};
 
-fn trivial() -> World {
+fn trivial() -> DecideModel {
     world().capabilities(Capabilities::default())
 }
 
@@ -35,7 +35,7 @@ fn a_driver_without_calls_has_everything_attached() {
             "RRF",
         ),
     ];
-    tally("8.5", "trivial", play(rows, World::attempt));
+    tally("8.5", "trivial", play(rows, DecideModel::attempt));
 }
 
 /// What is written on an attachment that is kept.
@@ -118,7 +118,7 @@ fn what_was_claimed_when_the_driver_had_the_calls_is_kept() {
                 "F",
             ),
         ];
-        play(rows, World::attempt);
+        play(rows, DecideModel::attempt);
     }
 }
 
@@ -134,7 +134,7 @@ fn what_waits_to_be_attached_and_may_be_published_is_not_marked_attached() {
         let va = attachment().claimed();
         play(
             vec![row("claimed", trivial().releasing(release).va(va), log, requeue)],
-            World::attempt,
+            DecideModel::attempt,
         );
     }
 }
@@ -155,7 +155,7 @@ fn a_finalizer_that_comes_from_no_publish_goes() {
             row("deleted", world(va().deleting()), deleted, requeue),
             row("wanted", world(va()), wanted, "F"),
         ];
-        play(rows, World::attempt);
+        play(rows, DecideModel::attempt);
     }
 }
 

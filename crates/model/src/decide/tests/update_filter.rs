@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::builders::{Va, attachment, volume};
 use super::table::tally;
-use super::world::{World, world};
-use crate::decide::{self, Credentials};
+use super::world::{DecideModel, world};
+use crate::decide::{self, SecretState};
 
 struct Row {
     name: &'static str,
@@ -98,9 +98,9 @@ fn rows() -> Vec<Row> {
 }
 
 fn fingerprint(va: &Va) -> u64 {
-    let world: World = world().pv(volume().protected()).node().va(va.clone());
+    let world: DecideModel = world().pv(volume().protected()).node().va(va.clone());
     let snapshot = world.snapshot().unwrap();
-    let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, Credentials::NotLoaded);
+    let observed = crate::decide::observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
     decide::attachment_fingerprint(&observed)
 }
 

@@ -4,38 +4,42 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::builders::{ATTACHMENT_UID, VOLUME_UID};
-use super::world::{NOW, World};
+use super::world::{DecideModel, NOW};
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::Write;
-use crate::decide::patch::{Form, Target};
-use crate::objects::{FormerPlace, Source, VolumeNote, VolumeSource};
+use crate::decide::patch::{PatchType, WriteTarget};
+use crate::objects::{AttachmentSource, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
 
-impl World {
+impl DecideModel {
     /// The name of a patch, if it is to the letter what that name stands for; else the patch itself.
     pub fn label(&self, write: &Write) -> String {
         let finalizer = &*self.driver.finalizer;
         let raw = || format!("{:?} {:?} {}", write.target, write.form, write.body);
         match (&write.target, write.form) {
-            (Target::Volume(_), Form::Json) if write.body == add_first(VOLUME_UID, finalizer) => "PV+".to_owned(),
-            (Target::Volume(_), Form::Json) if write.body == remove(VOLUME_UID, 0, finalizer) => "PV-".to_owned(),
-            (Target::Attachment(_), Form::Json) if write.body == self.claim() => "FIN+".to_owned(),
-            (Target::Attachment(_), Form::Json) if write.body == self.note(&former_in(&write.body)) => {
+            (WriteTarget::Volume(_), PatchType::Json) if write.body == add_first(VOLUME_UID, finalizer) => {
+                "PV+".to_owned()
+            }
+            (WriteTarget::Volume(_), PatchType::Json) if write.body == remove(VOLUME_UID, 0, finalizer) => {
+                "PV-".to_owned()
+            }
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.claim() => "FIN+".to_owned(),
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.note(&former_in(&write.body)) => {
                 let places = former_in(&write.body).into_iter();
                 let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
                 std::iter::once("NOTE".to_owned()).chain(places).collect()
             }
-            (Target::Attachment(_), Form::Json) if write.body == remove(ATTACHMENT_UID, 0, finalizer) => {
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == remove(ATTACHMENT_UID, 0, finalizer) => {
                 "FIN-".to_owned()
             }
-            (Target::AttachmentStatus(_), Form::Merge) => status_label(&write.body).unwrap_or_else(raw),
+            (WriteTarget::AttachmentStatus(_), PatchType::Merge) => status_label(&write.body).unwrap_or_else(raw),
             _ => raw(),
         }
     }
 
     /// The annotations that a claim writes.
-    fn annotations(&self, former: &[FormerPlace]) -> [(&'static str, String); 2] {
+    fn annotations(&self, former: &[FormerVolumeOnNode]) -> [(&'static str, String); 2] {
         let spec = match self.snapshot().map(|snapshot| snapshot.attachment.source.clone()) {
-            Some(Source::Inline(_)) => self
+            Some(AttachmentSource::Inline(_)) => self
                 .attachment
                 .as_ref()
                 .map(|va| &va["spec"]["source"]["inlineVolumeSpec"]),
@@ -73,7 +77,7 @@ impl World {
     }
 
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
-    fn note(&self, former: &[FormerPlace]) -> Value {
+    fn note(&self, former: &[FormerVolumeOnNode]) -> Value {
         let path_of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
         let mut operations = vec![same(ATTACHMENT_UID)];
         let noted = self.snapshot().and_then(|snapshot| snapshot.attachment.node_id.clone());
@@ -88,23 +92,23 @@ impl World {
     }
 }
 
-fn ordered(note: &Value, former: &[FormerPlace]) -> String {
+fn ordered(note: &Value, former: &[FormerVolumeOnNode]) -> String {
     serde_json::from_value(note.clone()).map_or_else(
         |_| String::new(),
-        |note: VolumeNote| {
+        |note: VolumeAnnotation| {
             let former = former.to_vec();
-            serde_json::to_string(&VolumeNote { former, ..note }).unwrap()
+            serde_json::to_string(&VolumeAnnotation { former, ..note }).unwrap()
         },
     )
 }
 
 /// The former places that a patch notes.
-fn former_in(body: &Value) -> Vec<FormerPlace> {
+fn former_in(body: &Value) -> Vec<FormerVolumeOnNode> {
     let text = body.as_array().and_then(|list| list.last()).map(|last| &last["value"]);
     let note = text
         .and_then(Value::as_str)
         .and_then(|text| serde_json::from_str(text).ok());
-    note.map(|note: VolumeNote| note.former).unwrap_or_default()
+    note.map(|note: VolumeAnnotation| note.former).unwrap_or_default()
 }
 
 fn same(uid: &str) -> Value {

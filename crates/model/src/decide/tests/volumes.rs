@@ -5,8 +5,8 @@ use serde_json::json;
 use super::api_server::apply;
 use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, Pv, attachment, gce_volume, volume};
 use super::table::{play, row, tally};
-use super::world::{World, gce_world, world};
-use crate::decide::{self, Capabilities, DriverFacts, VolumeAction, VolumeKept};
+use super::world::{DecideModel, gce_world, world};
+use crate::decide::{self, Capabilities, DriverFacts, KeepReason, VolumeAction};
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
@@ -150,12 +150,12 @@ fn why_volumes_are_kept() {
         assert_eq!(decide::volume(&record, attachments, &driver), VolumeAction::Keep(why));
     };
     let ours = |volume: Pv| volume.finalizers(&[GCE_FINALIZER]);
-    kept(volume(), 0, VolumeKept::Live);
-    kept(ours(volume()), 0, VolumeKept::Live);
-    kept(volume().protected().deleting(), 0, VolumeKept::NotProtected);
-    kept(gce_volume(), 0, VolumeKept::NotProtected);
-    kept(ours(volume()).deleting(), 2, VolumeKept::Attached);
-    kept(ours(gce_volume()), 1, VolumeKept::Attached);
+    kept(volume(), 0, KeepReason::Live);
+    kept(ours(volume()), 0, KeepReason::Live);
+    kept(volume().protected().deleting(), 0, KeepReason::NotProtected);
+    kept(gce_volume(), 0, KeepReason::NotProtected);
+    kept(ours(volume()).deleting(), 2, KeepReason::Attached);
+    kept(ours(gce_volume()), 1, KeepReason::Attached);
 }
 
 /// A driver whose migration is taken back while it fails to release the volume is asked again at once.
@@ -210,6 +210,6 @@ fn what_is_attached_is_protected_again() {
                 "F",
             ),
         ],
-        World::attempt,
+        DecideModel::attempt,
     );
 }

@@ -9,8 +9,8 @@ use super::api_server::{apply, is_gone};
 use super::builders::{DRIVER, GCE_DRIVER, Pv, Va, csi_node_of};
 use crate::api::validated::SecretNames;
 use crate::decide::{
-    self, Action, Capabilities, Credentials, DriverFacts, Failure, Neighbours, Observed, Outcome, Patience, Place,
-    Policy, PublishRequest, Snapshot, UnpublishRequest, Write, patch::Target,
+    self, Action, Capabilities, DetachWait, DriverFacts, Failure, Neighbours, Observed, Outcome, Policy,
+    PublishRequest, SecretState, Snapshot, UnpublishRequest, VolumeOnNode, Write, patch::WriteTarget,
 };
 use crate::objects::{Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, Volume, VolumeAttachmentWire};
 
@@ -23,7 +23,7 @@ pub type Answer = Result<BTreeMap<String, String>, Failure>;
 
 /// What is in the cluster, at the driver, and what happened.
 #[derive(Clone)]
-pub struct World {
+pub struct DecideModel {
     pub attachment: Option<Value>,
     pub volume: Option<Value>,
     pub node: Option<Value>,
@@ -31,7 +31,7 @@ pub struct World {
     pub driver: DriverFacts,
     pub policy: Policy,
     pub neighbours: Neighbours,
-    pub patience: Patience,
+    pub patience: DetachWait,
     /// Whether the driver lists the volume otherwise.
     pub forced: bool,
     /// What the driver answers; OK when there is nothing left.
@@ -45,7 +45,7 @@ pub struct World {
 }
 
 /// Short enough to read what a property found.
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for DecideModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let show = |object: &Option<Value>| object.as_ref().map(Value::to_string).unwrap_or_default();
         let (va, pv, node) = (show(&self.attachment), show(&self.volume), show(&self.node));
@@ -71,9 +71,9 @@ pub fn capable() -> Capabilities {
 }
 
 /// An empty cluster with the secrets `secret` and `emptySecret`, and a driver that can publish read-only.
-pub fn world() -> World {
+pub fn world() -> DecideModel {
     let secret = BTreeMap::from([("foo".to_owned(), "bar".to_owned())]);
-    World {
+    DecideModel {
         attachment: None,
         volume: None,
         node: None,
@@ -90,7 +90,7 @@ pub fn world() -> World {
             ..Policy::default()
         },
         neighbours: Neighbours::default(),
-        patience: Patience::Left,
+        patience: DetachWait::Allowed,
         forced: false,
         answers: VecDeque::new(),
         refused: Default::default(),
@@ -101,14 +101,14 @@ pub fn world() -> World {
 }
 
 /// As [`world`], with the driver that took over `gcePersistentDisk`.
-pub fn gce_world() -> World {
-    World {
+pub fn gce_world() -> DecideModel {
+    DecideModel {
         driver: DriverFacts::new(GCE_DRIVER, capable()),
         ..world()
     }
 }
 
-impl World {
+impl DecideModel {
     pub fn pv(mut self, volume: Pv) -> Self {
         self.volume = Some(volume.0);
         self
@@ -173,7 +173,7 @@ impl World {
     }
 
     pub fn out_of_patience(mut self) -> Self {
-        self.patience = Patience::Exhausted;
+        self.patience = DetachWait::Expired;
         self
     }
 
@@ -205,7 +205,7 @@ impl World {
     /// One attempt, as `driver::attempt` does it: until there is nothing to do or something failed.
     pub fn attempt(&mut self) -> Requeue {
         let (driver, policy) = (self.driver.clone(), self.policy.clone());
-        let mut credentials = Credentials::NotLoaded;
+        let mut credentials = SecretState::NotLoaded;
         let mut secrets = None;
         self.decisions = 0;
         while self.decisions < MAX_STEPS {
@@ -220,7 +220,7 @@ impl World {
             };
             match decide::attachment(&observed) {
                 Action::Ignore(_) => return Requeue::Forget,
-                Action::Hold(other) => {
+                Action::AwaitDetach(other) => {
                     self.log.push(format!("HOLD {other}"));
                     return Requeue::Wait;
                 }
@@ -245,7 +245,7 @@ impl World {
                         let text = format!("failed to load secret \"{namespace}/{name}\"");
                         return self.fail(&observed, wrapped(&text, &format!("secrets \"{name}\" not found")));
                     }
-                    credentials = Credentials::Loaded;
+                    credentials = SecretState::Loaded;
                 }
                 Action::Publish(plan) => return self.publish(&observed, &plan, secrets.as_ref()),
                 Action::Unpublish(plan) => return self.take_back(&observed, &plan, secrets.as_ref()),
@@ -297,7 +297,7 @@ impl World {
     pub fn advance(&mut self) {
         while let Some(snapshot) = self.snapshot() {
             let (driver, policy) = (self.driver.clone(), self.policy.clone());
-            let observed = crate::decide::observe(&snapshot, &driver, &policy, Credentials::Loaded);
+            let observed = crate::decide::observe(&snapshot, &driver, &policy, SecretState::Loaded);
             match decide::attachment(&observed) {
                 Action::ProtectVolume(write) | Action::Claim(write) => self.write(&write).unwrap(),
                 _ => return,
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    fn unpublish(&mut self, place: Place<'_>, secrets: Option<&Secret>) -> Answer {
+    fn unpublish(&mut self, place: VolumeOnNode<'_>, secrets: Option<&Secret>) -> Answer {
         self.call(format!("unpub {} {}", place.volume_id, place.node_id), secrets)
     }
 
@@ -359,7 +359,7 @@ impl World {
     /// Sends a patch as the API server takes it; an error in its words.
     pub fn write(&mut self, write: &Write) -> Result<(), String> {
         let label = self.label(write);
-        let of_volume = matches!(write.target, Target::Volume(_));
+        let of_volume = matches!(write.target, WriteTarget::Volume(_));
         let (count, refused) = if of_volume {
             (&mut self.patches.1, &self.refused.1)
         } else {

@@ -14,7 +14,7 @@ use crate::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentW
 
 const DRIVER: &str = "d.csi.test";
 const FINALIZER: &str = "external-attacher/d-csi-test";
-const RULES: Rules = Rules {
+const RULES: FindingThresholds = FindingThresholds {
     stuck_after: Duration::from_mins(5),
 };
 
@@ -113,10 +113,10 @@ impl Case {
             .then(|| serde_json::from_value::<PersistentVolumeWire>(object).unwrap().into())
     }
 
-    fn look<T>(&self, with: impl FnOnce(&Looked<'_>) -> T) -> T {
+    fn look<T>(&self, with: impl FnOnce(&FindingInput<'_>) -> T) -> T {
         let (attachment, volume) = (self.attachment(), self.volume());
         let driver = DriverFacts::new(DRIVER, Capabilities::default());
-        with(&Looked {
+        with(&FindingInput {
             attachment: &attachment,
             volume: volume.as_ref(),
             node: match self.node {
@@ -131,14 +131,14 @@ impl Case {
         })
     }
 
-    fn kinds(&self, now: i64) -> Vec<Kind> {
+    fn kinds(&self, now: i64) -> Vec<FindingKind> {
         self.look(|looked| findings(looked, at(now), &RULES).iter().collect())
     }
 }
 
 /// A pass over these at a time.
-fn pass(ledger: &mut Ledger, cases: &[Case], now: i64) -> (Summary, Vec<News>, bool) {
-    let mut survey = Survey::begin(ledger, RULES, at(now));
+fn pass(ledger: &mut FindingHistory, cases: &[Case], now: i64) -> (FindingsSummary, Vec<NewFinding>, bool) {
+    let mut survey = FindingsPass::begin(ledger, RULES, at(now));
     for case in cases {
         case.look(|looked| survey.look(looked));
     }

@@ -73,7 +73,7 @@ proptest! {
             prop_assert!(!kinds.iter().any(|kind| kind.is_stuck()), "{:?}", kinds);
         }
         if case.deleted.is_some() {
-            prop_assert!(kinds.iter().all(|kind| *kind == Kind::DetachStuck), "{:?}", kinds);
+            prop_assert!(kinds.iter().all(|kind| *kind == FindingKind::DetachStuck), "{:?}", kinds);
         }
     }
 
@@ -81,13 +81,13 @@ proptest! {
     fn time_alone_ends_no_finding_and_begins_only_what_lasts_too_long(
         cases in cases(), steps in prop::collection::vec(0..400_i64, 1..6)
     ) {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingHistory::default();
         let mut now = 1000;
         let mut before = pass(&mut ledger, &cases, now);
         for step in steps {
             now += step;
             let next = pass(&mut ledger, &cases, now);
-            for kind in Kind::ALL {
+            for kind in FindingKind::ALL {
                 prop_assert!(next.0.count(*kind) >= before.0.count(*kind), "{:?} went away by itself", kind);
             }
             if step == 0 {
@@ -106,7 +106,7 @@ proptest! {
 
     #[test]
     fn a_finding_ends_when_its_cause_does(cases in cases(), which in 0..8_usize) {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingHistory::default();
         for now in [1000, 2000, 3000] {
             pass(&mut ledger, &cases, now);
         }
@@ -117,7 +117,7 @@ proptest! {
         mended[at] = Case { name: broken.name.clone(), ..well() };
         let rest = pass(&mut ledger, &mended, 3000).0;
         let own = broken.kinds(3000);
-        for kind in Kind::ALL {
+        for kind in FindingKind::ALL {
             prop_assert_eq!(rest.count(*kind) + usize::from(own.contains(kind)), full.count(*kind), "{:?}", kind);
         }
     }

@@ -4,34 +4,37 @@ use super::*;
 
 #[test]
 fn what_may_pass_by_itself_counts_after_a_while_and_is_told_once() {
-    let mut ledger = Ledger::default();
+    let mut ledger = FindingHistory::default();
     let gone = [Case {
         node: Entry::Missing,
         ..well()
     }];
     let (summary, news, lasting) = pass(&mut ledger, &gone, 1000);
-    assert_eq!((summary.count(Kind::NodeGone), news.len(), lasting), (0, 0, false));
+    assert_eq!(
+        (summary.count(FindingKind::NodeGone), news.len(), lasting),
+        (0, 0, false)
+    );
     let (summary, news, _) = pass(&mut ledger, &gone, 1299);
-    assert_eq!((summary.count(Kind::NodeGone), news.len()), (0, 0));
+    assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (0, 0));
     let (summary, news, _) = pass(&mut ledger, &gone, 1300);
-    assert_eq!((summary.count(Kind::NodeGone), news.len()), (1, 1));
+    assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (1, 1));
     assert_eq!(news[0].attachment.as_deref(), Some("va"));
     let (summary, news, _) = pass(&mut ledger, &gone, 1400);
-    assert_eq!((summary.count(Kind::NodeGone), news.len()), (1, 0));
+    assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (1, 0));
     // It was back for one pass: the patience begins anew.
     let (summary, _, lasting) = pass(&mut ledger, &[well()], 1500);
-    assert_eq!((summary, lasting), (Summary::default(), true));
+    assert_eq!((summary, lasting), (FindingsSummary::default(), true));
     let (summary, news, _) = pass(&mut ledger, &gone, 1600);
-    assert_eq!((summary.count(Kind::NodeGone), news.len()), (0, 0));
+    assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (0, 0));
     // Nor does it count for another object of the same name.
     let mut other = gone[0].clone();
     other.name = "other".to_owned();
-    assert_eq!(pass(&mut ledger, &[other], 1900).0.count(Kind::NodeGone), 0);
+    assert_eq!(pass(&mut ledger, &[other], 1900).0.count(FindingKind::NodeGone), 0);
 }
 
 #[test]
 fn a_flood_is_counted_in_full_and_told_in_parts() {
-    let mut ledger = Ledger::default();
+    let mut ledger = FindingHistory::default();
     let case = |number: i64| Case {
         name: format!("va-{number:03}"),
         error: Some("no"),
@@ -40,7 +43,10 @@ fn a_flood_is_counted_in_full_and_told_in_parts() {
     };
     let many: Vec<Case> = (0..50).map(case).collect();
     let (summary, news, lasting) = pass(&mut ledger, &many, 3600);
-    assert_eq!((summary.count(Kind::AttachStuck), news.len(), lasting), (50, 20, false));
+    assert_eq!(
+        (summary.count(FindingKind::AttachStuck), news.len(), lasting),
+        (50, 20, false)
+    );
     let oldest: Vec<&str> = summary.stuck.iter().map(|stuck| &*stuck.name).collect();
     assert_eq!((oldest.len(), oldest[0], oldest[15]), (16, "va-049", "va-034"));
     let told: usize = (0..3).map(|_| pass(&mut ledger, &many, 3600).1.len()).sum();
@@ -49,15 +55,15 @@ fn a_flood_is_counted_in_full_and_told_in_parts() {
 
 #[test]
 fn what_is_wrong_with_the_driver_is_found_beside_its_attachments() {
-    let mut ledger = Ledger::default();
+    let mut ledger = FindingHistory::default();
     for (now, count) in [(0, 0), (300, 1), (400, 1)] {
-        let mut survey = Survey::begin(&mut ledger, RULES, at(now));
-        survey.of_driver(Kind::CSIDriverMissing, DRIVER, "missing");
+        let mut survey = FindingsPass::begin(&mut ledger, RULES, at(now));
+        survey.of_driver(FindingKind::CSIDriverMissing, DRIVER, "missing");
         let (summary, news, _) = survey.end();
-        assert_eq!(summary.count(Kind::CSIDriverMissing), count);
+        assert_eq!(summary.count(FindingKind::CSIDriverMissing), count);
         assert_eq!(news.len(), usize::from(now == 300));
         assert_eq!(
-            summary.example(Kind::CSIDriverMissing),
+            summary.example(FindingKind::CSIDriverMissing),
             (count > 0).then_some("missing")
         );
     }

@@ -1,6 +1,6 @@
 //! Each finding and its cause.
 
-use super::Kind::{
+use super::FindingKind::{
     AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, VolumeGone,
 };
 use super::*;
@@ -9,7 +9,7 @@ use super::*;
 const LATER: i64 = 3600;
 
 /// What it is, the case, when it is looked at, and what is found.
-type Row = (&'static str, Case, i64, &'static [Kind]);
+type Row = (&'static str, Case, i64, &'static [FindingKind]);
 
 fn check(table: Vec<Row>) {
     for (what, case, now, expected) in table {
@@ -148,16 +148,16 @@ fn in_line_volumes_are_left_over_when_they_are_wanted_elsewhere_or_lost_their_no
 #[test]
 fn words_name_the_object_the_error_and_since_when() {
     let fails = waiting().but(|it| it.error = Some("rpc error: code = Internal desc = disk is busy"));
-    let text = fails.look(|looked| words(Kind::AttachStuck, looked));
+    let text = fails.look(|looked| finding_message(FindingKind::AttachStuck, looked));
     assert_eq!(
         text,
         "the attach of VolumeAttachment va to node n has been waiting since 1970-01-12T13:46:40Z; the last error: rpc \
          error: code = Internal desc = disk is busy"
     );
     // These are about the driver as a whole.
-    let of_driver = [Kind::AttachNotRequired, Kind::CSIDriverMissing];
-    for kind in Kind::ALL.iter().filter(|kind| !of_driver.contains(kind)) {
-        let text = well().look(|looked| words(*kind, looked));
+    let of_driver = [FindingKind::AttachNotRequired, FindingKind::CSIDriverMissing];
+    for kind in FindingKind::ALL.iter().filter(|kind| !of_driver.contains(kind)) {
+        let text = well().look(|looked| finding_message(*kind, looked));
         assert!(
             text.contains("VolumeAttachment va") && text.contains("node n"),
             "{text}"

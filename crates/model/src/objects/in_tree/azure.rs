@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{InTreePlugin, Surroundings, TranslationError, source_of};
+use super::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
 use crate::objects::volume::CsiSource;
 
 /// The only kind of disk that the CSI driver knows.
@@ -56,7 +56,7 @@ pub struct FileWire {
 }
 
 impl FileWire {
-    pub(super) fn translate(self, volume: &Surroundings<'_>) -> Result<CsiSource, TranslationError> {
+    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         // A namespace in the source counts even when it is empty.
         let namespace = match &self.secret_namespace {
             Some(namespace) => namespace,

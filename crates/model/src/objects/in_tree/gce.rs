@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{InTreePlugin, Surroundings, TranslationError, source_of};
+use super::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
 use crate::objects::volume::{AccessModes, CsiSource};
 
 /// Looked at first: a volume that was made before 1.17 and labelled anew later has both.
@@ -25,7 +25,7 @@ pub struct PersistentDiskWire {
 }
 
 impl PersistentDiskWire {
-    pub(super) fn translate(self, volume: &Surroundings<'_>) -> Result<CsiSource, TranslationError> {
+    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         let place = place(volume.labels)?;
         // The driver tells "no partition" from a number by the empty value.
         let partition = match self.partition {
@@ -43,28 +43,28 @@ impl PersistentDiskWire {
 }
 
 /// Where a disk is.
-pub(super) enum Place {
+pub(super) enum DiskLocation {
     Zone(String),
     Region(String),
 }
 
 /// The handle in the driver's form.
-pub(super) fn handle(project: &str, place: &Place, disk: &str) -> String {
+pub(super) fn handle(project: &str, place: &DiskLocation, disk: &str) -> String {
     match place {
-        Place::Zone(zone) => format!("projects/{project}/zones/{zone}/disks/{disk}"),
-        Place::Region(region) => format!("projects/{project}/regions/{region}/disks/{disk}"),
+        DiskLocation::Zone(zone) => format!("projects/{project}/zones/{zone}/disks/{disk}"),
+        DiskLocation::Region(region) => format!("projects/{project}/regions/{region}/disks/{disk}"),
     }
 }
 
-fn place(labels: &BTreeMap<String, String>) -> Result<Place, TranslationError> {
+fn place(labels: &BTreeMap<String, String>) -> Result<DiskLocation, TranslationError> {
     let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
     let Some(zones) = label(BETA_ZONE_LABEL).or_else(|| label(ZONE_LABEL)) else {
-        return Ok(Place::Zone(UNSPECIFIED.to_owned()));
+        return Ok(DiskLocation::Zone(UNSPECIFIED.to_owned()));
     };
     let zones: Vec<&str> = zones.split(ZONE_DELIMITER).collect();
     match zones[..] {
-        [zone] => Ok(Place::Zone(zone.to_owned())),
-        _ => region(&zones).map(Place::Region),
+        [zone] => Ok(DiskLocation::Zone(zone.to_owned())),
+        _ => region(&zones).map(DiskLocation::Region),
     }
 }
 

@@ -154,7 +154,7 @@ pub(super) enum InTreeWire {
 }
 
 /// What a translation reads of the PersistentVolume around the source.
-pub(super) struct Surroundings<'a> {
+pub(super) struct PersistentVolumeContext<'a> {
     /// `metadata.name`.
     pub name: &'a str,
     /// `metadata.labels`.
@@ -179,7 +179,7 @@ impl InTreeWire {
     }
 
     /// The source as the CSI driver knows it.
-    pub fn translate(self, volume: &Surroundings<'_>) -> Result<CsiSource, TranslationError> {
+    pub fn translate(self, volume: &PersistentVolumeContext<'_>) -> Result<CsiSource, TranslationError> {
         match self {
             Self::GcePersistentDisk(source) => source.translate(volume),
             Self::AwsElasticBlockStore(source) => source.translate(),

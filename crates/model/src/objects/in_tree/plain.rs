@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{InTreePlugin, Surroundings, source_of};
+use super::{InTreePlugin, PersistentVolumeContext, source_of};
 use crate::objects::volume::{CsiSource, SecretReference, StringMap};
 
 pub(super) const PORTWORX_SECRET_NAME_ANNOTATION: &str = "openstorage.io/auth-secret-name";
@@ -63,7 +63,7 @@ pub struct PortworxWire {
 }
 
 impl PortworxWire {
-    pub(super) fn translate(self, volume: &Surroundings<'_>) -> CsiSource {
+    pub(super) fn translate(self, volume: &PersistentVolumeContext<'_>) -> CsiSource {
         let annotation = |key: &str| volume.annotations.get(key).map(|value| value.as_str().into());
         let name = annotation(PORTWORX_SECRET_NAME_ANNOTATION);
         let namespace = annotation(PORTWORX_SECRET_NAMESPACE_ANNOTATION);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use thiserror::Error;
 
-use super::gce::{Place, UNSPECIFIED, handle, region};
+use super::gce::{DiskLocation, UNSPECIFIED, handle, region};
 use super::{InTreePlugin, TranslationError};
 
 /// Why a handle cannot be completed.
@@ -62,10 +62,10 @@ fn repair_disk<'a>(volume_handle: &'a str, node_id: &str) -> Result<Cow<'a, str>
     };
     let known = place != UNSPECIFIED;
     let place = match regionality {
-        "zones" => Place::Zone(if known { place } else { node_zone }.to_owned()),
-        "regions" if known => Place::Region(place.to_owned()),
+        "zones" => DiskLocation::Zone(if known { place } else { node_zone }.to_owned()),
+        "regions" if known => DiskLocation::Region(place.to_owned()),
         "regions" => region(&[node_zone])
-            .map(Place::Region)
+            .map(DiskLocation::Region)
             .map_err(|error| RepairError::Region {
                 zone: node_zone.into(),
                 error,

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::super::observer::NoObserver;
-use super::super::state::{Next, State};
-use super::super::{Backoff, Cause, Group, Item, Lane, LaneLimits, Limits, Rate, Run, Verdict};
+use super::super::state::{NextRun, QueueState};
+use super::super::{Backoff, CauseCode, Group, Item, Lane, LaneLimits, QueueLimits, Rate, Run, RunResult};
 use reference::Model;
 
 const KEYS: u8 = 8;
@@ -31,7 +31,7 @@ enum Op {
         which: usize,
         /// How many tokens it used, if it tells.
         used: Option<u32>,
-        verdict: Verdict,
+        verdict: RunResult,
     },
     Wake(u8),
     WakeAll,
@@ -44,13 +44,13 @@ enum Op {
     Pause(bool),
 }
 
-fn verdict() -> impl Strategy<Value = Verdict> {
+fn verdict() -> impl Strategy<Value = RunResult> {
     prop_oneof![
-        3 => Just(Verdict::Done),
-        3 => Just(Verdict::Failed),
-        1 => (0..3_u64).prop_map(|fingerprint| Verdict::FailedWith { fingerprint }),
-        1 => Just(Verdict::Again),
-        1 => (0..2_000_u64).prop_map(|millis| Verdict::After(Duration::from_millis(millis))),
+        3 => Just(RunResult::Done),
+        3 => Just(RunResult::Failed),
+        1 => (0..3_u64).prop_map(|fingerprint| RunResult::FailedWith { fingerprint }),
+        1 => Just(RunResult::Requeue),
+        1 => (0..2_000_u64).prop_map(|millis| RunResult::RequeueAfter(Duration::from_millis(millis))),
     ]
 }
 
@@ -71,12 +71,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn limits(running: [usize; LANES], per_group: usize, rate: u32) -> Limits {
+fn limits(running: [usize; LANES], per_group: usize, rate: u32) -> QueueLimits {
     let lane = |index: usize| LaneLimits {
         max_running: running[index],
         rate_limited: index < 2,
     };
-    Limits {
+    QueueLimits {
         lanes: (0..LANES).map(lane).collect(),
         per_group,
         starts_per_second: Rate::from(rate),
@@ -92,7 +92,7 @@ enum Asked {
 
 /// The queue, its model and the runs in flight.
 struct World {
-    state: State<u8>,
+    state: QueueState<u8>,
     model: Model,
     now: Instant,
     rate: u32,
@@ -105,7 +105,7 @@ impl World {
         let now = Instant::now();
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(3), 2.0, 20).unwrap();
         let start = limits([2, 2, 0], 2, rate);
-        let state = State::new(backoff, start.clone(), Rng::with_seed(seed), Arc::new(NoObserver), now);
+        let state = QueueState::new(backoff, start.clone(), Rng::with_seed(seed), Arc::new(NoObserver), now);
         Self {
             state,
             model: Model::new(start, rate, now),
@@ -130,7 +130,7 @@ impl World {
                     lane: Lane::new(lane),
                     group,
                     fingerprint,
-                    cause: Cause::default(),
+                    cause: CauseCode::default(),
                 };
                 self.model.add(&item);
                 self.state.add(item, self.now);
@@ -148,8 +148,14 @@ impl World {
                     self.finish(&run, verdict);
                 }
             }
-            Op::Wake(key) => assert_eq!(self.state.wake(&key, Cause::default(), self.now), self.model.wake(key)),
-            Op::WakeAll => assert_eq!(self.state.wake_all(Cause::default(), self.now), self.model.wake_all()),
+            Op::Wake(key) => assert_eq!(
+                self.state.wake(&key, CauseCode::default(), self.now),
+                self.model.wake(key)
+            ),
+            Op::WakeAll => assert_eq!(
+                self.state.wake_all(CauseCode::default(), self.now),
+                self.model.wake_all()
+            ),
             Op::Forget(key) => assert_eq!(self.state.forget(&key), self.model.forget(key)),
             Op::Advance(millis) => self.now += Duration::from_millis(millis),
             Op::Limit { running, per_group } => {
@@ -168,22 +174,22 @@ impl World {
     fn next(&mut self) -> Asked {
         self.model.promote(self.now);
         match self.state.next(self.now) {
-            Next::Run(run) => {
+            NextRun::Run(run) => {
                 let base = self.backoff.base(run.failures());
                 assert!(run.retry_delay() >= base * 4 / 5 && run.retry_delay() <= base * 6 / 5);
                 self.model.started(&run, self.now);
                 self.runs.push(run);
                 Asked::Started
             }
-            Next::Wait(at) => {
+            NextRun::Wait(at) => {
                 self.model.nothing_to_start(at, self.now);
                 at.map_or(Asked::Nothing, Asked::Later)
             }
-            Next::Closed => panic!("nobody closed it"),
+            NextRun::Closed => panic!("nobody closed it"),
         }
     }
 
-    fn finish(&mut self, run: &Run<u8>, verdict: Verdict) {
+    fn finish(&mut self, run: &Run<u8>, verdict: RunResult) {
         self.model.finish(run, verdict, self.now);
         self.state.finish(run, verdict, self.now);
     }
@@ -215,7 +221,7 @@ impl World {
         });
         for _ in 0..1_000 {
             while let Some(run) = self.runs.pop() {
-                self.finish(&run, Verdict::Done);
+                self.finish(&run, RunResult::Done);
                 self.compare();
             }
             match self.next() {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::super::{Group, Item, Lane, Limits, Run, Verdict};
+use super::super::super::{Group, Item, Lane, QueueLimits, Run, RunResult};
 
 /// What the queue must do. Asserts on what it does.
 pub(super) struct Model {
     keys: BTreeMap<u8, Known>,
-    pub(super) limits: Limits,
+    pub(super) limits: QueueLimits,
     pub(super) paused: bool,
     rate: f64,
     tokens: f64,
@@ -65,7 +65,7 @@ impl Known {
 }
 
 impl Model {
-    pub(super) fn new(limits: Limits, rate: u32, now: Instant) -> Self {
+    pub(super) fn new(limits: QueueLimits, rate: u32, now: Instant) -> Self {
         let rate = f64::from(rate);
         Self {
             keys: BTreeMap::new(),
@@ -346,7 +346,7 @@ impl Model {
         }
     }
 
-    pub(super) fn finish(&mut self, run: &Run<u8>, verdict: Verdict, now: Instant) {
+    pub(super) fn finish(&mut self, run: &Run<u8>, verdict: RunResult, now: Instant) {
         let mut known = self.keys.remove(run.key()).expect("a known key");
         let Place::Running {
             added,
@@ -358,25 +358,25 @@ impl Model {
             panic!("{run:?} does not run")
         };
         let (until, failure) = match verdict {
-            _ if forgotten || verdict == Verdict::Done => {
+            _ if forgotten || verdict == RunResult::Done => {
                 known.failures = 0;
                 if !added {
                     return;
                 }
                 (now, false)
             }
-            Verdict::Done | Verdict::Again | Verdict::After(_) => {
+            RunResult::Done | RunResult::Requeue | RunResult::RequeueAfter(_) => {
                 if added {
                     known.observe(known.fingerprint);
                 }
                 match verdict {
-                    Verdict::After(delay) if !added && !woken => (now + delay, false),
+                    RunResult::RequeueAfter(delay) if !added && !woken => (now + delay, false),
                     _ => (now, false),
                 }
             }
-            Verdict::Failed | Verdict::FailedWith { .. } => {
+            RunResult::Failed | RunResult::FailedWith { .. } => {
                 let inputs = match verdict {
-                    Verdict::FailedWith { fingerprint } => fingerprint,
+                    RunResult::FailedWith { fingerprint } => fingerprint,
                     _ => run.fingerprint(),
                 };
                 let changed = added && known.fingerprint != inputs;

@@ -1,0 +1,89 @@
+//! How a request to the API server ended when it did not end well.
+
+use std::borrow::Cow;
+use std::time::Duration;
+use thiserror::Error;
+
+use crate::telemetry::names::error_type;
+
+/// A request that failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What to make of it.
+    pub kind: ApiErrorKind,
+    /// The API server's own words, or what happened on the way.
+    pub message: String,
+    /// HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// `Retry-After`, if the answer had one.
+    pub retry_after: Option<Duration>,
+}
+
+/// Classes of failure that are treated differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// 404, with the API server's word that this very object is not there.
+    NotFound,
+    /// 409, or 422 for a JSON patch whose `test` failed: we wrote from a stale copy, or the object was replaced.
+    Stale,
+    /// 401 or 403.
+    Forbidden,
+    /// Another 4xx: the API server will never take this.
+    Refused,
+    /// 429 or 5xx: the API server cannot take it now. After a 5xx the write may have happened.
+    Unavailable,
+    /// No answer in time, a broken connection, or a 404 that is not the API server's word about the object: the write may
+    /// have happened.
+    Unknown,
+    /// An answer that cannot be read, or is not about the object: the write may have happened.
+    Malformed,
+}
+
+impl ApiErrorKind {
+    /// Classifies an HTTP status.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            404 => Self::NotFound,
+            409 | 422 => Self::Stale,
+            401 | 403 => Self::Forbidden,
+            429 | 500..=599 => Self::Unavailable,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl ApiError {
+    /// Whether the same request may succeed a moment later.
+    pub fn is_transient(&self) -> bool {
+        use ApiErrorKind::{Malformed, Unavailable, Unknown};
+        matches!(self.kind, Unavailable | Unknown | Malformed)
+    }
+
+    /// Whether the API server knows who asks and refuses it: a right is missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.status == Some(403)
+    }
+
+    /// The value of the span attribute `error.type`: the HTTP status, if there was one.
+    pub fn error_type(&self) -> Cow<'static, str> {
+        match self.status {
+            Some(status) => Cow::Owned(status.to_string()),
+            None => Cow::Borrowed(error_type::OTHER),
+        }
+    }
+
+    /// An answer that is none.
+    pub(crate) fn garbled(message: impl Into<String>) -> Self {
+        Self::without_answer(ApiErrorKind::Malformed, message)
+    }
+
+    pub(super) fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            status: None,
+            retry_after: None,
+        }
+    }
+}

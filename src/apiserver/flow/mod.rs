@@ -1,0 +1,6 @@
+//! How fast requests may go: slots that are shared by the drivers, the limit of a driver, and the pause that the API server asks
+//! for.
+
+pub(super) mod retry_after;
+pub(super) mod slots;
+pub(super) mod throttle;

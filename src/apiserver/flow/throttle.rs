@@ -1,0 +1,167 @@
+//! A limit of our own requests to the API server: a token bucket whose waiters are served in the order they came.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::telemetry::metrics::Metrics;
+
+/// Slower than this is told apart from never by nobody.
+const SLOWEST: Duration = Duration::from_hours(24);
+
+/// How many requests may be sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// Requests per second in the long run; greater than zero.
+    pub per_second: f64,
+    /// Requests that may be sent at once after a pause; at least one.
+    pub burst: u32,
+}
+
+/// The longest that a request which gives way sleeps before it looks again: the limit may be another one by then.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// Lets requests pass at a limited rate. Clones share the limit.
+#[derive(Clone, Debug)]
+pub struct Throttle(Arc<ThrottleInner>);
+
+#[derive(Debug)]
+struct ThrottleInner {
+    bucket: Mutex<Option<TokenBucket>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct TokenBucket {
+    limit: RateLimit,
+    interval: Duration,
+    /// By how much a request may come before its turn in an even spacing.
+    tolerance: Duration,
+    /// When the next request would be sent if all were spaced evenly.
+    next: Option<Instant>,
+}
+
+impl Throttle {
+    /// A full bucket; without a limit everything passes at once.
+    pub fn new(limit: impl Into<Option<RateLimit>>) -> Self {
+        Self(Arc::new(ThrottleInner {
+            bucket: Mutex::new(limit.into().map(TokenBucket::new)),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Takes over another limit, beginning with a full bucket. It holds for those that wait already, too. The limit that
+    /// is in force changes nothing.
+    pub fn set(&self, limit: Option<RateLimit>) {
+        let mut bucket = self.0.bucket.lock();
+        if bucket.as_ref().map(|bucket| bucket.limit) == limit {
+            return;
+        }
+        *bucket = limit.map(TokenBucket::new);
+        drop(bucket);
+        self.0.changed.notify_waiters();
+    }
+
+    /// How long it takes until a request can pass without holding back another one: until all that passed would have had
+    /// their turns in an even spacing. Zero when there is no limit.
+    fn busy_for(&self) -> Duration {
+        let next = self.0.bucket.lock().as_ref().and_then(|bucket| bucket.next);
+        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
+    /// has used its turn.
+    pub async fn wait(&self) -> Option<Duration> {
+        let started = Instant::now();
+        let mut held_back = false;
+        loop {
+            // Asked for before looking, so that no change is missed.
+            let changed = self.0.changed.notified();
+            let wait = self
+                .0
+                .bucket
+                .lock()
+                .as_mut()
+                .map(|bucket| bucket.reserve(Instant::now()));
+            let waited = || Instant::now().duration_since(started);
+            match wait {
+                None => return held_back.then(waited),
+                Some(Duration::ZERO) if held_back => return Some(waited()),
+                Some(Duration::ZERO) => return Some(Duration::ZERO),
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait) => return Some(waited()),
+                    () = changed => held_back = true,
+                },
+            }
+        }
+    }
+}
+
+/// The limits that a request has to pass.
+#[derive(Clone, Default)]
+pub(in crate::apiserver) struct RequestThrottles {
+    process: Option<Throttle>,
+    /// The driver that the requests are for, and its own limit.
+    own: Option<(Arc<str>, Throttle)>,
+}
+
+impl RequestThrottles {
+    pub fn of_process(self, throttle: Throttle) -> Self {
+        let process = Some(throttle);
+        Self { process, ..self }
+    }
+
+    pub fn of_driver(self, driver: Arc<str>, throttle: Throttle) -> Self {
+        let own = Some((driver, throttle));
+        Self { own, ..self }
+    }
+
+    pub fn driver(&self) -> Option<&Arc<str>> {
+        self.own.as_ref().map(|(driver, _)| driver)
+    }
+
+    /// Waits until nothing else makes use of the limits, then as [`RequestThrottles::pass`].
+    pub async fn pass_when_idle(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+        loop {
+            let own = self.own.as_ref().map(|(_, throttle)| throttle);
+            let busy = self.process.iter().chain(own).map(Throttle::busy_for).max();
+            match busy {
+                Some(busy) if !busy.is_zero() => tokio::time::sleep(busy.min(LONGEST_NAP)).await,
+                _ => return self.wait(metrics, verb, host).await,
+            }
+        }
+    }
+
+    /// Waits for the turn of a request; for how long, where there is a limit.
+    pub async fn wait(&self, metrics: &Metrics, verb: &str, host: &str) -> Option<Duration> {
+        let mut sum = None;
+        let process = self.process.as_ref().map(|throttle| ("", throttle));
+        let own = self.own.as_ref().map(|(driver, throttle)| (&**driver, throttle));
+        for (driver, throttle) in process.into_iter().chain(own) {
+            let Some(waited) = throttle.wait().await else { continue };
+            metrics.request_throttled(driver, verb, host, waited);
+            sum = Some(sum.unwrap_or_default() + waited);
+        }
+        sum
+    }
+}
+
+impl TokenBucket {
+    fn new(limit: RateLimit) -> Self {
+        let interval = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(SLOWEST, |span| span.min(SLOWEST));
+        Self {
+            limit,
+            interval,
+            tolerance: interval.saturating_mul(limit.burst.saturating_sub(1)),
+            next: None,
+        }
+    }
+
+    fn reserve(&mut self, now: Instant) -> Duration {
+        let turn = self.next.unwrap_or(now).max(now);
+        self.next = Some(turn + self.interval);
+        turn.duration_since(now).saturating_sub(self.tolerance)
+    }
+}

@@ -1,0 +1,230 @@
+//! What lists and watches need beside a connection: kube's watcher knows neither `Retry-After` nor an end to waiting for an
+//! answer.
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use tower::{BoxError, Service};
+
+use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
+use super::metrics::RetryOf;
+
+/// How long a list may take, page by page, and a watch until it begins. The API server itself gives up after a minute.
+pub(super) const ANSWER: Duration = Duration::from_secs(65);
+
+/// So many watches of a kind may begin within [`WINDOW`]: one whose stream ends is begun again at once, and an API server
+/// that ends every one of them would be asked without a pause.
+const BURST: usize = 4;
+const WINDOW: Duration = Duration::from_secs(4);
+
+/// So much earlier than it is asked to, a watch may end.
+const EARLY: Duration = Duration::from_secs(10);
+
+/// When watches of each kind began lately.
+#[derive(Clone, Debug, Default)]
+struct WatchStarts(Arc<Mutex<HashMap<RequestKind, VecDeque<Instant>>>>);
+
+impl WatchStarts {
+    /// Takes the turn of a watch, and tells when that is.
+    fn turn(&self, kind: &RequestKind) -> Instant {
+        let mut all = self.0.lock();
+        let now = Instant::now();
+        all.retain(|_, turns| turns.back().is_some_and(|last| *last + WINDOW > now));
+        let turns = all.entry(kind.clone()).or_default();
+        let turn = if turns.len() < BURST {
+            now
+        } else {
+            turns.pop_front().map_or(now, |first| (first + WINDOW).max(now))
+        };
+        turns.push_back(turn);
+        turn
+    }
+}
+
+/// A service that waits where the API server asked to, but not for ever where it does not answer.
+#[derive(Clone, Debug)]
+pub(super) struct ListWatchService<S> {
+    inner: S,
+    gate: RetryAfterGate,
+    begun: WatchStarts,
+    answer: Duration,
+}
+
+impl<S> ListWatchService<S> {
+    /// Waits for `answer` at most.
+    pub fn new(inner: S, answer: Duration) -> Self {
+        Self {
+            inner,
+            gate: RetryAfterGate::default(),
+            begun: WatchStarts::default(),
+            answer,
+        }
+    }
+}
+
+/// How a request reads a collection; others have deadlines of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CollectionRead {
+    List,
+    Watch,
+}
+
+fn reads(request: &Request<Body>) -> Option<CollectionRead> {
+    let query = request.uri().query().filter(|_| request.method() == Method::GET)?;
+    let has = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
+    if has("watch") {
+        Some(CollectionRead::Watch)
+    } else {
+        (has("limit") || has("resourceVersion") || has("continue")).then_some(CollectionRead::List)
+    }
+}
+
+/// What tells apart the watches of one collection, such as those of single Secrets.
+fn selector(request: &Request<Body>) -> &str {
+    let query = request.uri().query().unwrap_or_default();
+    let mut pairs = query.split('&');
+    pairs
+        .find(|pair| pair.starts_with("fieldSelector="))
+        .unwrap_or_default()
+}
+
+/// How long a watch is to last.
+fn lasts(request: &Request<Body>) -> Option<Duration> {
+    let query = request.uri().query().unwrap_or_default();
+    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="))?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// Refuses a list of another kind: the answer to another request would make all objects of this kind look gone.
+fn check_list(path: &str, body: &[u8]) -> Result<(), BoxError> {
+    #[derive(Deserialize)]
+    struct Wire {
+        kind: Option<String>,
+    }
+    let plural = path.rsplit('/').next().unwrap_or_default();
+    let wanted = format!("{}list", plural.strip_suffix('s').unwrap_or(plural));
+    let found = serde_json::from_slice(body).ok().and_then(|wire: Wire| wire.kind);
+    match found {
+        Some(kind) if kind.to_lowercase() != wanted => {
+            Err(format!("the answer is a {kind}, and no list of {plural}").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The body of a watch that is not to end before its time. The API server ends a watch when that is over; what ends earlier
+/// was cut off, and whoever follows it has to know: only one that ended in time may be resumed.
+#[derive(Debug)]
+pub(super) struct Timely<B> {
+    inner: Pin<Box<B>>,
+    /// None when it may end at any time.
+    ends: Option<Instant>,
+}
+
+impl<B> Timely<B> {
+    fn new(inner: B, ends: Option<Instant>) -> Self {
+        let inner = Box::pin(inner);
+        Self { inner, ends }
+    }
+}
+
+impl<B> HttpBody for Timely<B>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(self.inner.as_mut().poll_frame(context));
+        if frame.is_none() && self.ends.take().is_some_and(|ends| Instant::now() < ends) {
+            return Poll::Ready(Some(Err("the watch ended early".into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ends.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<S, B> Service<Request<Body>> for ListWatchService<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Either<Timely<B>, Full<Bytes>>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Some(reads) = reads(&request) else {
+            let answer = self.inner.call(request);
+            return Box::pin(async {
+                let answer = answer.await.map_err(Into::into)?;
+                Ok(answer.map(|body| Either::Left(Timely::new(body, None))))
+            });
+        };
+        // The one that is ready is used, and a clone takes its place.
+        let spare = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, spare);
+        let (gate, begun, longest) = (self.gate.clone(), self.begun.clone(), self.answer);
+        // A list and the watch that follows it are of one kind: they read the same.
+        let kind = RequestKind::from(request.uri().path().to_owned());
+        let selected = RequestKind::from(format!("{kind} {}", selector(&request)));
+        let lasts = lasts(&request);
+        Box::pin(async move {
+            if reads == CollectionRead::Watch {
+                sleep_until(begun.turn(&selected)).await;
+            }
+            if let Some(status) = gate.wait(&kind).await {
+                request.extensions_mut().insert(RetryOf(status));
+            }
+            let answer = async {
+                let response = inner.call(request).await.map_err(Into::into)?;
+                let status = response.status().as_u16();
+                gate.record_response(&kind, Some(status), retry_after(status, response.headers()));
+                if reads == CollectionRead::Watch {
+                    let ends = lasts.map(|lasts| Instant::now() + lasts.saturating_sub(EARLY));
+                    return Ok(response.map(|body| Either::Left(Timely::new(body, ends))));
+                }
+                // A page is read as a whole anyway.
+                let (head, body) = response.into_parts();
+                let body = body.collect().await.map_err(Into::into)?.to_bytes();
+                if head.status.is_success() {
+                    check_list(&kind, &body)?;
+                }
+                Ok(Response::from_parts(head, Either::Right(Full::new(body))))
+            };
+            let late = |_| {
+                BoxError::from(format!(
+                    "no answer from the API server within {} s",
+                    longest.as_secs_f32()
+                ))
+            };
+            tokio::time::timeout(longest, answer).await.map_err(late)?
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! Access to the API server: the HTTP/2 connection, and the few requests that an attacher sends.
+//!
+//! Must not decide anything: it sends what it is given, once, within a deadline, and says exactly how it ended. It never
+//! retries by itself; a write that timed out may have happened, and only the caller can look.
+
+mod access_reviews;
+mod answer;
+mod connect;
+mod connection;
+mod csi_driver;
+mod error;
+mod events;
+mod flow;
+mod list_watch;
+mod metrics;
+mod requests;
+mod secret_data;
+mod secret_poll;
+mod spans;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use access_reviews::UserInfo;
+#[cfg(test)]
+pub(crate) use connect::over;
+pub use connect::{ConnectError, connect, connect_counted, load_config, load_pod_config};
+pub use csi_driver::CsiDriver;
+pub use error::{ApiError, ApiErrorKind};
+pub use flow::slots::{RequestSlots, SlotLimits as PlaceLimits};
+pub use flow::throttle::{RateLimit, Throttle};
+pub use requests::{Requests, Returned};
+pub use secret_data::SecretData;
+pub use secret_poll::{SecretEvent, pause_after};

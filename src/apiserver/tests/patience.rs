@@ -1,0 +1,280 @@
+//! What the API server asks us to wait for, and how long we wait for the API server. The clock is paused.
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+use tower::{Service, ServiceExt};
+
+use crate::apiserver::list_watch::ListWatchService;
+use crate::apiserver::{ApiErrorKind, Requests, Throttle};
+use crate::decide::Write;
+use crate::decide::patch::{PatchType, WriteTarget};
+use crate::telemetry::{Metrics, Span};
+
+const ANSWER: Duration = Duration::from_mins(1);
+
+/// What an API server got: seconds since the start, method and path.
+type Log = Arc<Mutex<Vec<(u64, String)>>>;
+
+/// Answers the first requests so, in their order, and each further one with 200. None is no answer ever.
+fn server(
+    answers: Vec<Option<(u16, Option<&'static str>)>>,
+    log: Log,
+) -> impl Service<Request<Body>, Response = Response<Full<Bytes>>, Error = io::Error, Future: Send + 'static>
++ Clone
++ Send
++ 'static {
+    let answers = Arc::new(Mutex::new(answers.into_iter()));
+    let start = Instant::now();
+    tower::service_fn(move |request: Request<Body>| {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        log.lock().push((start.elapsed().as_secs(), what));
+        let answer = answers.lock().next().unwrap_or(Some((200, None)));
+        async move {
+            let Some((status, retry_after)) = answer else {
+                return std::future::pending().await;
+            };
+            let mut response = Response::builder().status(status);
+            if let Some(retry_after) = retry_after {
+                response = response.header("retry-after", retry_after);
+            }
+            let object = json!({
+                "metadata": {"name": "a", "uid": "u"}, "spec": {"attacher": "a", "nodeName": "n", "source": {}},
+            });
+            response.body(Full::from(object.to_string())).map_err(io::Error::other)
+        }
+    })
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).unwrap()
+}
+
+async fn status(
+    service: &mut (impl Service<Request<Body>, Response = Response<impl Sized>> + Send),
+    path: &str,
+) -> u16 {
+    let Ok(ready) = service.ready().await else { return 0 };
+    ready
+        .call(get(path))
+        .await
+        .map_or(0, |response| response.status().as_u16())
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_and_watches_of_a_kind_wait_as_long_as_they_are_asked_to() {
+    let log = Log::default();
+    let refusals = vec![Some((429, Some("20"))), Some((200, None)), Some((503, Some("5")))];
+    let mut service = ListWatchService::new(server(refusals, log.clone()), ANSWER);
+    assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 429);
+    assert_eq!(
+        status(&mut service, "/apis/a/c?limit=500").await,
+        200,
+        "another kind goes on"
+    );
+    assert_eq!(
+        status(&mut service, "/apis/a/b/name").await,
+        503,
+        "a single object is not a list"
+    );
+    assert_eq!(status(&mut service, "/apis/a/b?watch=true&x=y").await, 200);
+    let seen = log.lock().clone();
+    let paths: Vec<&str> = seen.iter().map(|(_, what)| &**what).collect();
+    assert_eq!(
+        paths,
+        ["GET /apis/a/b", "GET /apis/a/c", "GET /apis/a/b/name", "GET /apis/a/b"]
+    );
+    assert_eq!((seen[1].0, seen[2].0), (0, 0));
+    assert!((20..=21).contains(&seen[3].0), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_never_comes_is_waited_for_so_long() {
+    let mut service = ListWatchService::new(server(vec![None, None], Log::default()), ANSWER);
+    for path in ["/apis/a/b?limit=500", "/apis/a/b?watch=1"] {
+        let began = Instant::now();
+        assert_eq!(status(&mut service, path).await, 0);
+        assert_eq!(began.elapsed(), ANSWER, "{path}");
+    }
+    let page = service
+        .ready()
+        .await
+        .unwrap()
+        .call(get("/apis/a/b?limit=500"))
+        .await
+        .unwrap();
+    assert!(!page.into_body().collect().await.unwrap().to_bytes().is_empty());
+}
+
+fn write(name: &str) -> Write {
+    Write {
+        target: WriteTarget::Attachment(name.into()),
+        form: PatchType::Merge,
+        body: json!({}),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_a_kind_wait_and_those_of_others_do_not() {
+    let log = Log::default();
+    let refusals = vec![Some((429, Some("30"))), Some((500, Some("30")))];
+    let client = Client::new(server(refusals, log.clone()), "default");
+    let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
+    let others = requests.clone().for_driver("other".into(), Throttle::new(None));
+    let none = Span::disabled();
+    let refused = requests.patch(&write("a"), &none).await.unwrap_err();
+    assert_eq!(
+        (refused.kind, refused.retry_after),
+        (ApiErrorKind::Unavailable, Some(Duration::from_secs(30)))
+    );
+    // A 500 asks for nothing, whatever it says.
+    let failed = others.patch(&write("a"), &none).await.unwrap_err();
+    assert_eq!((failed.kind, failed.retry_after), (ApiErrorKind::Unavailable, None));
+    others.patch(&write("a"), &none).await.unwrap();
+    requests.get(&WriteTarget::Attachment("a".into()), &none).await.unwrap();
+    assert!(log.lock().iter().all(|(at, _)| *at == 0), "{:?}", log.lock());
+    // The wait is no part of a request's deadline, and many who waited do not go at once.
+    let began = Instant::now();
+    let many = futures::future::join_all((0..50).map(|_| {
+        let requests = requests.clone();
+        async move {
+            requests.patch(&write("a"), &Span::disabled()).await.unwrap();
+            began.elapsed().as_millis() / 100
+        }
+    }));
+    let tenths = many.await;
+    assert!(tenths.iter().all(|tenth| (300..=310).contains(tenth)), "{tenths:?}");
+    let distinct: std::collections::BTreeSet<_> = tenths.iter().collect();
+    assert!(distinct.len() >= 4, "{tenths:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_wait_again_makes_the_others_wait() {
+    let log = Log::default();
+    let client = Client::new(
+        server(vec![Some((429, Some("10"))), Some((429, Some("10")))], log.clone()),
+        "default",
+    );
+    let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
+    let none = Span::disabled();
+    let write = write("a");
+    requests.patch(&write, &none).await.unwrap_err();
+    let all = futures::future::join_all((0..20).map(|_| requests.patch(&write, &none)));
+    let outcomes = timeout(Duration::from_secs(30), all).await.unwrap();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1);
+    let early = log.lock().iter().filter(|(at, _)| *at < 20).count();
+    assert_eq!(early, 2, "{:?}", log.lock());
+}
+
+/// A server that says "at once" is not asked without any pause.
+#[tokio::test(start_paused = true)]
+async fn no_time_at_all_is_still_a_pause() {
+    let log = Log::default();
+    let client = Client::new(server(vec![Some((429, Some("0"))); 3], log.clone()), "default");
+    let requests = Requests::new(client, "none", Duration::from_secs(15), Metrics::default());
+    let began = Instant::now();
+    while requests.patch(&write("a"), &Span::disabled()).await.is_err() {}
+    assert_eq!(log.lock().len(), 4);
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+}
+
+/// A watch whose stream ends is begun again at once; an API server that ends every one is asked once a second.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_again_and_again_are_not_begun_without_a_pause() {
+    let log = Log::default();
+    let mut service = ListWatchService::new(server(vec![], log.clone()), ANSWER);
+    let began = Instant::now();
+    for _ in 0..24 {
+        assert_eq!(
+            status(&mut service, "/apis/a/b?watch=true&resourceVersion=1").await,
+            200
+        );
+    }
+    assert_eq!(began.elapsed().as_secs(), 20, "{:?}", log.lock());
+    // Another one is not held up by that, not even one of the same collection.
+    assert_eq!(
+        status(&mut service, "/apis/a/b?watch=true&fieldSelector=metadata.name%3Dx").await,
+        200
+    );
+    assert_eq!(status(&mut service, "/apis/a/b?limit=500").await, 200);
+    assert_eq!(began.elapsed().as_secs(), 20);
+}
+
+/// Whoever follows a watch may resume one that ended in time only.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_before_its_time_was_cut_off() {
+    for (path, lasts, is_cut_off) in [
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 200, true),
+        ("/apis/a/b?watch=true&timeoutSeconds=290", 285, false),
+        ("/apis/a/b?watch=true", 0, false),
+        ("/apis/a/b/c?timeoutSeconds=290", 0, false),
+    ] {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            let frames = futures::stream::once(async move {
+                tokio::time::sleep(Duration::from_secs(lasts)).await;
+                Ok::<_, io::Error>(hyper::body::Frame::data(Bytes::from("x")))
+            });
+            Ok::<_, io::Error>(Response::new(http_body_util::StreamBody::new(Box::pin(frames))))
+        });
+        let response = ListWatchService::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await
+            .unwrap();
+        let end = response.into_body().collect().await;
+        assert_eq!(end.is_err(), is_cut_off, "{path} {lasts}");
+    }
+}
+
+/// Else all objects of the kind would look gone.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_another_kind_is_no_answer() {
+    for (path, kind, is_taken) in [
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "VolumeAttachmentList",
+            true,
+        ),
+        ("/api/v1/persistentvolumes?limit=500", "PersistentVolumeList", true),
+        ("/apis/storage.k8s.io/v1/csinodes?limit=500", "CSINodeList", true),
+        (
+            "/apis/attacher.csi.dev/v1alpha1/attacherconfigs?limit=1",
+            "AttacherConfigList",
+            true,
+        ),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments?limit=500",
+            "PersistentVolumeList",
+            false,
+        ),
+        ("/apis/storage.k8s.io/v1/volumeattachments?limit=500", "Status", false),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments/one",
+            "VolumeAttachment",
+            true,
+        ),
+    ] {
+        let body = json!({"kind": kind, "metadata": {"resourceVersion": "1"}, "items": []}).to_string();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::new(Full::<Bytes>::from(body.clone()));
+            async { Ok::<_, io::Error>(answer) }
+        });
+        let answer = ListWatchService::new(server, ANSWER)
+            .ready()
+            .await
+            .unwrap()
+            .call(get(path))
+            .await;
+        assert_eq!(answer.is_ok(), is_taken, "{path} {kind}");
+    }
+}

@@ -1,0 +1,383 @@
+//! Requests against an HTTP server in this process: what is sent, and what is made of each answer.
+
+mod limits;
+mod truth;
+
+use axum::body::{Bytes, to_bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderMap, StatusCode, header};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::apiserver::connect::USER_AGENT;
+use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned, connect};
+use crate::decide::Write;
+use crate::decide::patch::{PatchType, WriteTarget};
+use crate::objects::SecretReference;
+use crate::telemetry::{Metrics, Span, SpanKind, pipeline};
+
+const CANARY: &str = "canary-51c0";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A request as it arrived.
+struct Arrived {
+    line: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// What is answered to the next request; nothing means silence.
+type Script = Arc<Mutex<VecDeque<Option<Response>>>>;
+
+struct Server {
+    arrived: Arc<Mutex<Vec<Arrived>>>,
+    script: Script,
+    requests: Requests,
+    metrics: Metrics,
+}
+
+impl Server {
+    async fn start(deadline: Duration) -> Self {
+        // Whoever is first installs it; all install the same.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let (arrived, script): (Arc<Mutex<Vec<Arrived>>>, Script) = Default::default();
+        let (seen, answers) = (arrived.clone(), script.clone());
+        let handler = move |request: Request| {
+            let (seen, answers) = (seen.clone(), answers.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = to_bytes(body, usize::MAX).await.unwrap();
+                seen.lock().push(Arrived {
+                    line: format!("{} {}", parts.method, parts.uri),
+                    headers: parts.headers,
+                    body,
+                });
+                let answer = answers.lock().pop_front().flatten();
+                match answer {
+                    Some(answer) => answer,
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        tokio::spawn(axum::serve(listener, axum::Router::new().fallback(handler)).into_future());
+        let config = kube::Config::new(format!("http://{host}").parse().unwrap());
+        let metrics = Metrics::default();
+        let requests = Requests::new(connect(&config).unwrap(), host, deadline, metrics.clone());
+        Self {
+            arrived,
+            script,
+            requests,
+            metrics,
+        }
+    }
+
+    async fn new() -> Self {
+        Self::start(LIMIT).await
+    }
+
+    fn answer(&self, answer: Response) {
+        self.script.lock().push_back(Some(answer));
+    }
+
+    async fn write(&self, target: WriteTarget, form: PatchType) -> Result<Returned, ApiError> {
+        let body = json!({"sent": true});
+        let write = Write { target, form, body };
+        let quiet = Span::disabled();
+        tokio::time::timeout(LIMIT, self.requests.patch(&write, &quiet))
+            .await
+            .expect("in time")
+    }
+
+    async fn write_status(&self) -> Result<Returned, ApiError> {
+        self.write(WriteTarget::AttachmentStatus("a".into()), PatchType::Merge)
+            .await
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<crate::apiserver::SecretData, ApiError> {
+        let reference = SecretReference {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        self.requests.get_secret(&reference, &Span::disabled()).await
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.arrived.lock().iter().map(|arrived| arrived.line.clone()).collect()
+    }
+}
+
+fn attachment() -> Value {
+    json!({
+        "metadata": {"name": "a", "uid": "u", "resourceVersion": "7"},
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    })
+}
+
+fn volume() -> Value {
+    json!({"metadata": {"name": "pv1", "resourceVersion": "8"}, "spec": {"accessModes": ["ReadWriteOnce"]}})
+}
+
+fn ok(object: &Value) -> Response {
+    axum::Json(object.clone()).into_response()
+}
+
+fn status(code: u16, message: &str) -> Response {
+    let body = json!({"kind": "Status", "status": "Failure", "message": message, "code": code});
+    (StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
+}
+
+#[tokio::test]
+async fn each_target_has_its_path_and_each_form_its_type() {
+    let server = Server::new().await;
+    let field = "fieldManager=csi-attacher-operator";
+    let rows = [
+        (
+            WriteTarget::Volume("pv1".into()),
+            PatchType::Json,
+            "/api/v1/persistentvolumes/pv1",
+            "json-patch",
+        ),
+        (
+            WriteTarget::Attachment("a".into()),
+            PatchType::Json,
+            "/apis/storage.k8s.io/v1/volumeattachments/a",
+            "json-patch",
+        ),
+        (
+            WriteTarget::AttachmentStatus("a".into()),
+            PatchType::Merge,
+            "/apis/storage.k8s.io/v1/volumeattachments/a/status",
+            "merge-patch",
+        ),
+    ];
+    for (target, form, path, kind) in rows {
+        let of_volume = matches!(target, WriteTarget::Volume(_));
+        server.answer(ok(&if of_volume { volume() } else { attachment() }));
+        let returned = server.write(target, form).await.unwrap();
+        let arrived = server.arrived.lock().pop().unwrap();
+        assert_eq!(arrived.line, format!("PATCH {path}?{field}"));
+        assert_eq!(
+            arrived.headers[header::CONTENT_TYPE],
+            format!("application/{kind}+json")
+        );
+        assert_eq!(arrived.headers[header::USER_AGENT], USER_AGENT);
+        assert_eq!(&arrived.body[..], br#"{"sent":true}"#);
+        match returned {
+            Returned::Volume(record) => assert_eq!((of_volume, record.resource_version.0), (true, 8)),
+            Returned::Attachment(record) => {
+                assert_eq!(
+                    (of_volume, record.resource_version.0, record.attached),
+                    (false, 7, true)
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_object_behind_a_target_is_read_whole() {
+    let server = Server::new().await;
+    server.answer(ok(&attachment()));
+    server.answer(ok(&volume()));
+    let quiet = Span::disabled();
+    let status = WriteTarget::AttachmentStatus("a".into());
+    assert!(matches!(
+        server.requests.get(&status, &quiet).await,
+        Ok(Returned::Attachment(_))
+    ));
+    let target = WriteTarget::Volume("pv1".into());
+    assert!(matches!(
+        server.requests.get(&target, &quiet).await,
+        Ok(Returned::Volume(_))
+    ));
+    assert_eq!(
+        server.lines(),
+        [
+            "GET /apis/storage.k8s.io/v1/volumeattachments/a",
+            "GET /api/v1/persistentvolumes/pv1"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn each_refusal_has_its_kind_and_the_servers_words() {
+    use ApiErrorKind::{Forbidden, Refused, Stale, Unavailable};
+    let server = Server::new().await;
+    let rows = [
+        (400, Refused, false),
+        (401, Forbidden, false),
+        (403, Forbidden, false),
+        (405, Refused, false),
+        (409, Stale, false),
+        (410, Refused, false),
+        (415, Refused, false),
+        (422, Stale, false),
+        (429, Unavailable, true),
+        (500, Unavailable, true),
+        (503, Unavailable, true),
+        (504, Unavailable, true),
+    ];
+    for (code, kind, transient) in rows {
+        server.answer(status(code, "the words\nof the server"));
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.status, error.is_transient()),
+            (kind, Some(code), transient),
+            "{code}"
+        );
+        assert_eq!(error.to_string(), "the words of the server", "on one line");
+        assert_eq!(error.retry_after, None);
+    }
+    assert_eq!(server.lines().len(), rows.len(), "nothing is sent again here");
+}
+
+#[tokio::test]
+async fn the_server_may_say_when_to_come_back() {
+    let server = Server::new().await;
+    for (value, wanted) in [("3", Some(3)), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)] {
+        let mut answer = status(429, "slow down");
+        answer.headers_mut().insert(header::RETRY_AFTER, value.parse().unwrap());
+        server.answer(answer);
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!(error.retry_after, wanted.map(Duration::from_secs), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_without_words_is_told_by_its_number() {
+    let server = Server::new().await;
+    for body in ["", "<html>", "{}", r#"{"message": ""}"#] {
+        server.answer((StatusCode::BAD_GATEWAY, body).into_response());
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!(error.to_string(), "the API server answered 502 Bad Gateway", "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_not_quoted() {
+    let server = Server::new().await;
+    let bodies = [
+        format!("{{\"data\": \"{CANARY}"),
+        format!("{{\"data\": {{\"k\": \"{CANARY}, which is no base64\"}}}}"),
+        format!("{{\"data\": [\"{CANARY}\"]}}"),
+    ];
+    for body in bodies {
+        server.answer(body.into_response());
+        let error = server.secret("ns", "name").await.unwrap_err();
+        assert_eq!((error.kind, error.status), (ApiErrorKind::Malformed, Some(200)));
+        assert!(
+            !error.to_string().contains(CANARY) && error.to_string().contains("line 1, column"),
+            "{error}"
+        );
+    }
+    server.answer("not JSON".into_response());
+    assert_eq!(server.write_status().await.unwrap_err().kind, ApiErrorKind::Malformed);
+}
+
+#[tokio::test]
+async fn an_answer_without_measure_is_not_read() {
+    let server = Server::new().await;
+    server.answer(" ".repeat(9 << 20).into_response());
+    let error = server.write_status().await.unwrap_err();
+    assert_eq!((error.kind, error.status), (ApiErrorKind::Unknown, None), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_not_waited_for() {
+    // Long enough for the request to arrive on a busy machine.
+    let server = Server::start(Duration::from_secs(4)).await;
+    let error = server.write_status().await.unwrap_err();
+    assert_eq!((error.kind, error.status), (ApiErrorKind::Unknown, None));
+    assert_eq!(error.to_string(), "no answer from the API server within 4 s");
+    assert!(error.is_transient());
+    assert_eq!(
+        server.lines().len(),
+        1,
+        "the request had arrived: it may have been carried out"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_an_unknown_end() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
+    let requests = Requests::new(connect(&config).unwrap(), "x", LIMIT, Metrics::default());
+    let error = requests
+        .get(&WriteTarget::Volume("pv".into()), &Span::disabled())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::Unknown);
+    assert!(error.to_string().contains("onnection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn a_secret_is_read_live_and_as_text() {
+    let server = Server::new().await;
+    // "user: bob", and bytes that are no text.
+    server.answer(ok(
+        &json!({"metadata": {"name": "s"}, "data": {"user": "Ym9i", "key": "/w=="}, "type": "Opaque"}),
+    ));
+    let secret = server.secret("kube-system", "s").await.unwrap();
+    assert_eq!(secret.expose()["user"], "bob");
+    assert_eq!(secret.expose()["key"], "\u{fffd}");
+    server.answer(ok(&json!({"metadata": {"name": "s"}})));
+    assert!(server.secret("kube-system", "s").await.unwrap().expose().is_empty());
+    assert_eq!(server.lines(), ["GET /api/v1/namespaces/kube-system/secrets/s"; 2]);
+}
+
+/// A reference is free text of a volume, or of an annotation.
+#[tokio::test]
+async fn a_reference_leads_to_no_other_object_than_a_secret() {
+    let server = Server::new().await;
+    let rows = [
+        ("", "s"),
+        ("ns", ""),
+        ("ns", "s/../../configmaps/c"),
+        ("ns", ".."),
+        ("ns/secrets/s?x=", "y"),
+        ("{:name}", "s"),
+        ("ns", "a b"),
+        ("ns", "%2e%2e"),
+        ("ns", "S"),
+    ];
+    for (namespace, name) in rows {
+        let error = server.secret(namespace, name).await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::Refused, "{namespace} {name}");
+    }
+    assert!(server.lines().is_empty(), "nothing is sent");
+}
+
+#[tokio::test]
+async fn a_request_is_traced_and_counted() {
+    let server = Server::new().await;
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_TRACES_EXPORTER", "otlp"),
+    ];
+    let (tracer, _guard) = pipeline(&environment);
+    let span = tracer.root("attempt", SpanKind::Internal, &[]);
+    server.answer(status(409, "conflict"));
+    let target = WriteTarget::Attachment("a".into());
+    server.requests.get(&target, &span).await.unwrap_err();
+    let arrived = server.arrived.lock().pop().unwrap();
+    let parent = arrived.headers["traceparent"].to_str().unwrap().to_owned();
+    assert!(
+        parent.starts_with(&format!("00-{}-", span.trace_id().unwrap())),
+        "{parent}"
+    );
+    let text = server.metrics.encode_prometheus();
+    let counted = |line: &str| line.starts_with("rest_client_requests_total{") && line.contains("code=\"409\"");
+    assert!(text.lines().any(counted), "{text}");
+}

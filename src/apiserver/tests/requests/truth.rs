@@ -1,0 +1,154 @@
+//! What an answer proves: that an object is gone, or what it is now, only when it is about that very object.
+
+use super::*;
+use crate::api_server::not_found;
+
+const STATUS: &str = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
+
+fn raw(code: u16, body: impl Into<String>) -> Response {
+    (StatusCode::from_u16(code).unwrap(), body.into()).into_response()
+}
+
+/// The API server's own answer, with a change.
+fn told(change: &Value) -> String {
+    let mut status = not_found(STATUS);
+    json_patch::merge(&mut status, change);
+    status.to_string()
+}
+
+#[tokio::test]
+async fn the_api_servers_own_404_says_that_the_object_is_gone() {
+    let server = Server::new().await;
+    let quiet = Span::disabled();
+    server.answer(raw(404, not_found(STATUS).to_string()));
+    let error = server.write_status().await.unwrap_err();
+    assert_eq!((error.kind, error.status), (ApiErrorKind::NotFound, Some(404)));
+    assert_eq!(error.to_string(), "volumeattachments.storage.k8s.io \"a\" not found");
+    assert!(!error.is_transient());
+    for (target, path) in [
+        (WriteTarget::Volume("pv1".into()), "/api/v1/persistentvolumes/pv1"),
+        (
+            WriteTarget::Attachment("a".into()),
+            "/apis/storage.k8s.io/v1/volumeattachments/a",
+        ),
+    ] {
+        server.answer(raw(404, not_found(path).to_string()));
+        let error = server.requests.get(&target, &quiet).await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::NotFound, "{path}");
+    }
+    server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csinodes/n").to_string()));
+    let error = server.requests.get_csi_node("n", &quiet).await.unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::NotFound);
+    server.answer(raw(404, not_found("/api/v1/namespaces/ns/secrets/s").to_string()));
+    assert_eq!(server.secret("ns", "s").await.unwrap_err().kind, ApiErrorKind::NotFound);
+    server.answer(raw(404, not_found("/apis/storage.k8s.io/v1/csidrivers/d").to_string()));
+    assert_eq!(
+        server.requests.csi_driver("d").await.unwrap_err().kind,
+        ApiErrorKind::NotFound
+    );
+}
+
+/// Where it comes from is not known, so that the request may well succeed a moment later.
+#[tokio::test]
+async fn a_404_about_anything_else_says_nothing() {
+    let server = Server::new().await;
+    let whole = not_found(STATUS).to_string();
+    let rows = [
+        ("text", "404 page not found\n".to_owned()),
+        ("nothing", String::new()),
+        ("HTML", "<html><body>404 Not Found</body></html>".to_owned()),
+        ("half a body", whole[..whole.len() / 2].to_owned()),
+        (
+            "JSON of another kind",
+            r#"{"error": "no route", "code": 404}"#.to_owned(),
+        ),
+        ("an object", attachment().to_string()),
+        ("another kind", told(&json!({"kind": "Problem"}))),
+        ("no kind", told(&json!({"kind": null}))),
+        ("another reason", told(&json!({"reason": "Gone"}))),
+        ("no reason", told(&json!({"reason": null}))),
+        ("another code", told(&json!({"code": 503}))),
+        ("a success", told(&json!({"status": "Success"}))),
+        ("another object", told(&json!({"details": {"name": "b"}}))),
+        (
+            "another resource",
+            told(&json!({"details": {"kind": "persistentvolumes"}})),
+        ),
+        ("another group", told(&json!({"details": {"group": "example.com"}}))),
+        ("no group", told(&json!({"details": {"group": null}}))),
+        ("no details", told(&json!({"details": null}))),
+        ("no name", told(&json!({"details": {"name": null}}))),
+        ("a namespace", not_found("/api/v1/namespaces/a").to_string()),
+        (
+            "a resource that is not served",
+            told(&json!({"message": "the server could not find the requested resource", "details": {"name": null}})),
+        ),
+    ];
+    for (what, body) in rows {
+        server.answer(raw(404, body));
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!((error.kind, error.status), (ApiErrorKind::Unknown, Some(404)), "{what}");
+        assert!(error.is_transient(), "{what}");
+        assert!(error.to_string().contains("volumeattachments \"a\""), "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_about_another_object_is_none() {
+    let server = Server::new().await;
+    let of = |change: &Value| {
+        let mut object = attachment();
+        json_patch::merge(&mut object, change);
+        object.to_string()
+    };
+    let whole = of(&json!({}));
+    let rows = [
+        ("another name", of(&json!({"metadata": {"name": "b"}}))),
+        ("no name", of(&json!({"metadata": {"name": null}}))),
+        ("another kind", of(&json!({"kind": "PersistentVolume"}))),
+        (
+            "a status",
+            r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}"#.to_owned(),
+        ),
+        (
+            "a list",
+            json!({"kind": "VolumeAttachmentList", "metadata": {}, "items": [attachment()]}).to_string(),
+        ),
+        ("half a body", whole[..whole.len() / 2].to_owned()),
+        ("nothing", String::new()),
+    ];
+    let quiet = Span::disabled();
+    let target = WriteTarget::Attachment("a".into());
+    for (what, body) in rows {
+        server.answer(raw(200, body.clone()));
+        let error = server.write_status().await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.status),
+            (ApiErrorKind::Malformed, Some(200)),
+            "{what}"
+        );
+        assert!(error.is_transient(), "{what}");
+        server.answer(raw(200, body));
+        let error = server.requests.get(&target, &quiet).await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::Malformed, "{what}");
+    }
+    server.answer(raw(200, of(&json!({"kind": "VolumeAttachment"}))));
+    server.write_status().await.unwrap();
+    // A Secret of another name is nobody's credentials.
+    server.answer(raw(
+        200,
+        json!({"kind": "Secret", "metadata": {"name": "t"}, "data": {}}).to_string(),
+    ));
+    assert_eq!(
+        server.secret("ns", "s").await.unwrap_err().kind,
+        ApiErrorKind::Malformed
+    );
+    server.answer(raw(
+        200,
+        json!({"kind": "Secret", "metadata": {"name": "s", "namespace": "other"}}).to_string(),
+    ));
+    assert_eq!(
+        server.secret("ns", "s").await.unwrap_err().kind,
+        ApiErrorKind::Malformed
+    );
+}

@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::apiserver::{RateLimit, Throttle};
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+    let throttle = Throttle::new(RateLimit {
+        per_second: 10.0,
+        burst: 3,
+    });
+    let started = Instant::now();
+    let mut passed = Vec::new();
+    for _ in 0..6 {
+        throttle.wait().await;
+        passed.push(started.elapsed().as_millis());
+    }
+    assert_eq!(passed, [0, 0, 0, 100, 200, 300]);
+    // A pause fills the bucket again, but never above the burst.
+    tokio::time::advance(Duration::from_mins(1)).await;
+    let started = Instant::now();
+    for _ in 0..4 {
+        throttle.wait().await;
+    }
+    assert_eq!(started.elapsed(), Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_order_and_told_how_long_they_waited() {
+    let throttle = Throttle::new(RateLimit {
+        per_second: 0.5,
+        burst: 1,
+    });
+    let waits = futures::future::join_all((0..4).map(|_| throttle.wait())).await;
+    assert_eq!(
+        waits.iter().map(|wait| wait.unwrap().as_secs()).collect::<Vec<_>>(),
+        [0, 2, 4, 6]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_is_hardly_one_neither_panics_nor_passes() {
+    let throttle = Throttle::new(RateLimit {
+        per_second: f64::MIN_POSITIVE,
+        burst: u32::MAX,
+    });
+    assert_eq!(throttle.wait().await, Some(Duration::ZERO));
+    let throttle = Throttle::new(RateLimit {
+        per_second: f64::MIN_POSITIVE,
+        burst: 1,
+    });
+    throttle.wait().await;
+    assert_eq!(throttle.wait().await, Some(Duration::from_hours(24)));
+}
+
+const SLOW: RateLimit = RateLimit {
+    per_second: 0.01,
+    burst: 1,
+};
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_everything_passes_at_once() {
+    let throttle = Throttle::new(None);
+    for _ in 0..1_000 {
+        assert_eq!(throttle.wait().await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_holds_for_those_that_wait() {
+    let throttle = Throttle::new(SLOW);
+    throttle.wait().await;
+    let changes = async {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        throttle.set(Some(RateLimit {
+            per_second: 1.0,
+            burst: 1,
+        }));
+    };
+    let waits = futures::future::join_all((0..3).map(|_| throttle.wait()));
+    let (waits, ()) = tokio::join!(waits, changes);
+    assert_eq!(
+        waits.iter().map(|wait| wait.unwrap().as_secs()).collect::<Vec<_>>(),
+        [7, 8, 9]
+    );
+    let changes = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        throttle.set(None);
+    };
+    let waits = futures::future::join_all((0..3).map(|_| throttle.wait()));
+    let (waits, ()) = tokio::join!(waits, changes);
+    assert_eq!(waits, [Some(Duration::from_millis(500)); 3], "no limit any more");
+    assert_eq!(throttle.wait().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_limit_is_no_change() {
+    let throttle = Throttle::new(SLOW);
+    throttle.wait().await;
+    for _ in 0..3 {
+        throttle.set(Some(SLOW));
+    }
+    assert_eq!(
+        throttle.wait().await,
+        Some(Duration::from_secs(100)),
+        "the bucket was not filled up"
+    );
+}

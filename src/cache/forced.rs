@@ -1,0 +1,36 @@
+//! Attachments that are to be worked on though they look settled.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::objects::Attachment;
+
+/// The marks of one driver, by name and UID. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ForcedAttachments(Arc<Mutex<HashMap<Arc<str>, Box<str>>>>);
+
+impl ForcedAttachments {
+    /// Marks the attachment of this name and UID.
+    pub fn mark(&self, name: &Arc<str>, uid: &str) {
+        self.0.lock().insert(name.clone(), uid.into());
+    }
+
+    /// Whether an attachment is marked.
+    pub fn contains(&self, attachment: &Attachment) -> bool {
+        self.0
+            .lock()
+            .get(&attachment.name)
+            .is_some_and(|uid| **uid == *attachment.uid)
+    }
+
+    /// Takes a mark back.
+    pub fn unmark(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+
+    /// Keeps the marks of these names only: what is not seen to be wrong any more, or is gone, needs none.
+    pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|name, _| wanted(name));
+    }
+}

@@ -1,0 +1,330 @@
+//! The three tables and the ways between them: which attachments name a volume, which are on a node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::EnqueueCause;
+use super::counts::Counts;
+use super::links::OfDriver;
+use super::neighbours::HandleCounts;
+use super::sharing::{Names, OfVolume};
+use super::table::{ObjectTable, Origin, TableChange};
+use crate::decide::{self, DriverFacts, Snapshot};
+use crate::objects::{Attachment, AttachmentSource, CsiNode, Volume};
+
+/// Who has to look again.
+#[derive(Debug)]
+pub(crate) enum CacheChange {
+    None,
+    Attachment {
+        name: Arc<str>,
+        /// The object that had the name before, when it was another one: its end fell into a gap of the watch.
+        replaced: Option<Arc<Attachment>>,
+        cause: EnqueueCause,
+        /// Other attachments that may have waited for this change.
+        waiting: Vec<Arc<str>>,
+    },
+    AttachmentGone {
+        record: Arc<Attachment>,
+        /// Other attachments that may have waited for this.
+        waiting: Vec<Arc<str>>,
+    },
+    Volume {
+        name: Arc<str>,
+        attachments: Vec<Arc<str>>,
+        cause: EnqueueCause,
+    },
+    Node {
+        attachments: Vec<Arc<str>>,
+    },
+}
+
+/// Names of the work of a driver.
+pub(crate) struct PendingKeys {
+    pub attachments: Vec<Arc<str>>,
+    pub volumes: Vec<Arc<str>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Index {
+    pub attachments: ObjectTable<Attachment>,
+    pub volumes: ObjectTable<Volume>,
+    pub nodes: ObjectTable<CsiNode>,
+    pub(super) by_volume: HashMap<Arc<str>, OfVolume>,
+    pub(super) by_node: HashMap<Arc<str>, Names>,
+    pub(super) handles: HandleCounts,
+    pub(super) drivers: HashMap<Arc<str>, OfDriver>,
+}
+
+impl Index {
+    pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
+        let attachment = self.attachments.get(name)?.clone();
+        let volume = attachment
+            .volume_name()
+            .and_then(|volume| self.volumes.get(volume))
+            .cloned();
+        let node = self.nodes.get(&attachment.node).cloned();
+        let neighbours = self.neighbours(&attachment);
+        Some(Snapshot {
+            attachment,
+            volume,
+            node,
+            neighbours,
+        })
+    }
+
+    pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
+        let volume = self.volumes.get(name)?.clone();
+        Some((volume, self.by_volume.get(name).map_or(0, OfVolume::len)))
+    }
+
+    pub fn counts(&self, attacher: &str) -> Counts {
+        self.drivers
+            .get(attacher)
+            .map(|driver| driver.counts)
+            .unwrap_or_default()
+    }
+
+    pub fn oldest_pending(&self, attacher: &str) -> Option<Arc<Attachment>> {
+        let pair = [
+            self.oldest_pending_of(attacher, false),
+            self.oldest_pending_of(attacher, true),
+        ];
+        pair.into_iter()
+            .flatten()
+            .min_by_key(|record| record.deleting.or(record.created))
+    }
+
+    pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
+        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
+        mine.filter(|record| record.finalizers.contains(finalizer)).count()
+    }
+
+    /// In no order.
+    pub fn attachments_of(&self, attacher: &str) -> Vec<Arc<str>> {
+        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
+        mine.map(|record| record.name.clone()).collect()
+    }
+
+    pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
+        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
+        let pending = mine.filter(|record| !settled(record) && record.deleting.is_some() == detaching);
+        pending.min_by_key(|record| record.deleting.or(record.created)).cloned()
+    }
+
+    /// Everything of a driver that may need work: a driver that starts must find what piled up before. In the order of
+    /// names, so that two starts over the same objects do the same.
+    pub fn work_of(&self, driver: &DriverFacts) -> PendingKeys {
+        let mine = self
+            .attachments
+            .values()
+            .filter(|record| record.attacher == driver.name);
+        let mut work = PendingKeys {
+            attachments: mine
+                .filter(|record| {
+                    let volume = record.volume_name().and_then(|name| self.volumes.get(name));
+                    decide::needs_work(record, volume.map(|volume| &**volume), driver)
+                })
+                .map(|record| record.name.clone())
+                .collect(),
+            volumes: self
+                .volumes
+                .values()
+                .filter(|record| decide::may_release(record, driver))
+                .map(|record| record.name.clone())
+                .collect(),
+        };
+        work.attachments.sort_unstable();
+        work.volumes.sort_unstable();
+        work
+    }
+
+    pub fn apply_attachment(&mut self, record: Attachment) -> CacheChange {
+        self.take_attachment(record, Origin::News)
+    }
+
+    pub fn take_attachment(&mut self, mut record: Attachment, origin: Origin) -> CacheChange {
+        self.share_names(&mut record);
+        let Some(TableChange { previous, current }) = self.attachments.take_copy(record, origin) else {
+            return CacheChange::None;
+        };
+        let before = previous.as_deref().map(|previous| self.part(previous));
+        match &previous {
+            // Almost every change leaves an attachment where it was found: its spec cannot change.
+            Some(previous) if same_place(previous, &current) => {
+                self.uncount(previous);
+                self.count(&current);
+                self.update_of_volume(previous, &current);
+            }
+            Some(previous) => {
+                self.unlink(previous);
+                self.link(&current);
+            }
+            None => self.link(&current),
+        }
+        let waiting = self.waiting_for_change(before, Some(&*current));
+        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
+        CacheChange::Attachment {
+            waiting,
+            cause: EnqueueCause::of_change(
+                former.map(|former| former.deleting.is_some()),
+                current.deleting.is_some(),
+            ),
+            name: current.name.clone(),
+            replaced: previous.filter(|previous| previous.uid != current.uid),
+        }
+    }
+
+    /// An answer to a request of ours; see [`crate::cache::Store::answered_attachment`].
+    pub fn answered_attachment(&mut self, record: Attachment) -> CacheChange {
+        if self.attachments.get(&record.name).is_none() {
+            return CacheChange::None;
+        }
+        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
+        let change = self.apply_attachment(record);
+        match gone {
+            Some((name, uid)) => self.bury_attachment(&name, &uid),
+            None => change,
+        }
+    }
+
+    pub fn apply_volume(&mut self, record: Volume) -> CacheChange {
+        self.take_volume(record, Origin::News)
+    }
+
+    pub fn take_volume(&mut self, record: Volume, origin: Origin) -> CacheChange {
+        let Some(TableChange { previous, current }) = self.volumes.take_copy(record, origin) else {
+            return CacheChange::None;
+        };
+        let former = previous.as_deref().filter(|previous| previous.uid == current.uid);
+        let cause = EnqueueCause::of_change(former.map(|former| former.deleting), current.deleting);
+        if let Some(previous) = previous {
+            self.handles.remove(&previous.spec);
+        }
+        self.handles.add(&current.spec);
+        self.volume_changed(&current.name, cause)
+    }
+
+    /// An answer to a request of ours; see [`crate::cache::Store::answered_attachment`].
+    pub fn answered_volume(&mut self, record: Volume) -> CacheChange {
+        if self.volumes.get(&record.name).is_none() {
+            return CacheChange::None;
+        }
+        let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
+        let change = self.apply_volume(record);
+        match gone {
+            Some((name, uid)) => self.bury_volume(&name, &uid),
+            None => change,
+        }
+    }
+
+    pub fn apply_node(&mut self, record: CsiNode) -> CacheChange {
+        self.take_node(record, Origin::News)
+    }
+
+    pub fn take_node(&mut self, record: CsiNode, origin: Origin) -> CacheChange {
+        let Some(applied) = self.nodes.take_copy(record, origin) else {
+            return CacheChange::None;
+        };
+        self.node_changed(&applied.current.name)
+    }
+
+    /// The watch reports that an attachment is gone.
+    pub fn remove_attachment(&mut self, name: &str, uid: &str) -> CacheChange {
+        let taken = self.attachments.remove(name, uid);
+        self.attachment_gone(taken)
+    }
+
+    /// An answer to our own write says that an attachment is gone.
+    pub fn bury_attachment(&mut self, name: &str, uid: &str) -> CacheChange {
+        let taken = self.attachments.mark_deleted(name, uid);
+        self.attachment_gone(taken)
+    }
+
+    pub fn attachment_gone(&mut self, taken: Option<Arc<Attachment>>) -> CacheChange {
+        let Some(record) = taken else { return CacheChange::None };
+        let before = self.part(&record);
+        self.unlink(&record);
+        let waiting = self.waiting_for_change(Some(before), None);
+        CacheChange::AttachmentGone { record, waiting }
+    }
+
+    pub fn volume_changed(&self, name: &Arc<str>, cause: EnqueueCause) -> CacheChange {
+        CacheChange::Volume {
+            cause,
+            name: name.clone(),
+            attachments: self
+                .by_volume
+                .get(name)
+                .into_iter()
+                .flat_map(OfVolume::names)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    pub fn node_changed(&self, name: &str) -> CacheChange {
+        CacheChange::Node {
+            attachments: self
+                .by_node
+                .get(name)
+                .into_iter()
+                .flat_map(Names::iter)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// Thousands of attachments name the same few drivers and nodes: one copy of each name serves all.
+    fn share_names(&self, record: &mut Attachment) {
+        if let Some(known) = self.attachments.get(&record.name) {
+            record.name = known.name.clone();
+        }
+        if let Some((shared, _)) = self.drivers.get_key_value(&record.attacher) {
+            record.attacher = shared.clone();
+        }
+        if let Some((shared, _)) = self.by_node.get_key_value(&record.node) {
+            record.node = shared.clone();
+        }
+        if let AttachmentSource::PersistentVolume(name) = &mut record.source
+            && let Some(volume) = self.volumes.get(name)
+        {
+            *name = volume.name.clone();
+        }
+    }
+
+    fn volume_gone(&mut self, taken: Option<Arc<Volume>>) -> CacheChange {
+        let Some(record) = taken else { return CacheChange::None };
+        // What is still attached though its volume is gone keeps the handle counted: it may be a neighbour.
+        if !self.by_volume.contains_key(&record.name) {
+            self.handles.remove(&record.spec);
+        }
+        self.volume_changed(&record.name, EnqueueCause::Update)
+    }
+
+    pub fn remove_volume(&mut self, name: &str, uid: &str) -> CacheChange {
+        let taken = self.volumes.remove(name, uid);
+        self.volume_gone(taken)
+    }
+
+    pub fn bury_volume(&mut self, name: &str, uid: &str) -> CacheChange {
+        let taken = self.volumes.mark_deleted(name, uid);
+        self.volume_gone(taken)
+    }
+
+    pub fn remove_node(&mut self, name: &str, uid: &str) -> CacheChange {
+        self.nodes
+            .remove(name, uid)
+            .map_or(CacheChange::None, |record| self.node_changed(&record.name))
+    }
+}
+
+/// Attached and wanted: nothing is waited for.
+fn settled(record: &Attachment) -> bool {
+    record.attached && record.deleting.is_none()
+}
+
+/// Whether two copies of an attachment are found in the same places of the index.
+fn same_place(one: &Attachment, other: &Attachment) -> bool {
+    one.node == other.node && one.source == other.source
+}

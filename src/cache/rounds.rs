@@ -1,0 +1,178 @@
+//! When everything was listed, and asking for fresh lists.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::Store;
+
+/// At most one doubt within this time leads to fresh lists.
+const DOUBTS: Duration = Duration::from_secs(10);
+
+/// When each kind was listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Synced {
+    pub(super) attachments: Listed,
+    pub(super) volumes: Listed,
+    pub(super) nodes: Listed,
+    /// Numbers, in their order: lists that begin, lists that end, watches that break, rounds that are asked for.
+    last: u64,
+    /// When the newest round was asked for.
+    asked: u64,
+}
+
+/// When one kind was listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// In which round it was last listed completely; none before the first time.
+    pub(super) round: Option<u64>,
+    /// When the list began that comes in or came in last.
+    coming_in: u64,
+    /// When the last complete list began.
+    complete: u64,
+    /// When its watch broke last.
+    broke: u64,
+    /// From when on a list of another kind shows all that belongs to what is known of this one: from the end of its own list, when
+    /// that followed a watch that broke; from when the round was asked for, in which it was listed with the others; and greater than
+    /// all numbers before a list that follows a break is complete.
+    known_from: u64,
+}
+
+/// Picks one kind.
+pub(super) type Slot = fn(&mut Synced) -> &mut Listed;
+
+impl Synced {
+    /// Whether all kinds were listed in this round or a later one.
+    pub(super) fn since(self, round: u64) -> bool {
+        [self.attachments, self.volumes, self.nodes]
+            .iter()
+            .all(|listed| listed.round >= Some(round))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A round of lists is asked for.
+    fn ask(&mut self) {
+        self.asked = self.next();
+    }
+
+    /// A list begins that is made in a round.
+    pub(super) fn begin(&mut self, kind: Slot, round: u64) {
+        let (now, asked) = (self.next(), self.asked);
+        let listed = kind(self);
+        listed.coming_in = now;
+        let follows_a_break = listed.round >= Some(round) || listed.broke > asked;
+        listed.known_from = if follows_a_break { u64::MAX } else { asked };
+    }
+
+    /// The watch of a kind broke.
+    pub(super) fn broke(&mut self, kind: Slot) {
+        let now = self.next();
+        let listed = kind(self);
+        (listed.broke, listed.known_from) = (now, u64::MAX);
+    }
+
+    /// It is complete.
+    pub(super) fn finish(&mut self, kind: Slot, round: u64) {
+        let now = self.next();
+        let listed = kind(self);
+        (listed.round, listed.complete) = (Some(round), listed.coming_in);
+        listed.known_from = listed.known_from.min(now);
+    }
+
+    /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.
+    fn attachments_are_as_new(self) -> bool {
+        self.volumes.known_from <= self.attachments.complete
+    }
+}
+
+impl Store {
+    /// Resolves when all three kinds were listed. Before that a missing object means nothing.
+    pub async fn wait_synced(&self) {
+        self.listed_since(0).await;
+    }
+
+    /// Lists everything anew; resolves when that is done.
+    ///
+    /// For a replica that takes over from another one. Its own watches may be behind, each by as much as it likes: it may
+    /// see that a PersistentVolume is being deleted, and not the VolumeAttachment for which the other replica has attached
+    /// it. What a list shows that begins now is at least as new as everything the other one did.
+    pub async fn relist(&self) {
+        #[cfg(test)]
+        if self.inner.trusting.load(std::sync::atomic::Ordering::Relaxed) {
+            return self.wait_synced().await;
+        }
+        let round = self.ask(|_| {});
+        self.listed_since(round).await;
+    }
+
+    /// Asks for a round of lists of all kinds; `before` is told its number before anybody begins.
+    fn ask(&self, before: impl FnOnce(u64)) -> u64 {
+        let mut round = 0;
+        self.inner.relist_rounds.send_modify(|rounds| {
+            self.inner.synced.write().ask();
+            *rounds += 1;
+            round = *rounds;
+            before(round);
+        });
+        round
+    }
+
+    /// Asks for fresh lists, because something shows that the cache may not be what the API server has. Doubts of a short
+    /// time are one: whoever answers untruly is not to cause lists without end.
+    pub fn doubt(&self, why: &str) {
+        let now = Instant::now();
+        let mut doubted = self.inner.doubted.lock();
+        if doubted.is_some_and(|last| now < last + DOUBTS) {
+            return;
+        }
+        *doubted = Some(now);
+        drop(doubted);
+        tracing::warn!(
+            why,
+            "listing everything again, as the cache may not be what the API server has"
+        );
+        self.ask(|_| {});
+    }
+
+    /// A list shows that the API server went back to an older state. The other kinds may still be as they were before, such as
+    /// a PersistentVolume with a finalizer that it has lost: everything is listed again before anything is attached.
+    pub(super) fn distrust(&self) {
+        self.ask(|round| self.inner.trusted_from.store(round, Ordering::SeqCst));
+        tracing::warn!(
+            "the API server went back to an older state; listing everything again before anything is attached"
+        );
+    }
+
+    /// Whether what the cache shows of the three kinds is of one state of the API server, as far as can be seen.
+    pub fn is_of_one_state(&self) -> bool {
+        let round = self.inner.trusted_from.load(Ordering::SeqCst);
+        round == 0 || self.inner.synced.read().since(round)
+    }
+
+    /// Whether the cache knows of all attachments that name a PersistentVolume, as it knows that volume. A watch that breaks may
+    /// have done so because the API server went back to an older state: then a volume may be there whose attachment is there
+    /// again too, and is not known before attachments are listed as well.
+    pub fn knows_who_names_volumes(&self) -> bool {
+        self.inner.synced.read().attachments_are_as_new()
+    }
+
+    async fn listed_since(&self, round: u64) {
+        loop {
+            let mut news = std::pin::pin!(self.inner.listed.notified());
+            news.as_mut().enable();
+            if self.inner.synced.read().since(round) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// Whether all three kinds were listed.
+    pub fn is_synced(&self) -> bool {
+        self.inner.synced.read().since(0)
+    }
+}

@@ -1,0 +1,178 @@
+//! From an object that changed to the queue of the driver that cares.
+//!
+//! A queue takes a key without ever waiting, so that a stuck driver cannot hold up the watches or another driver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use thiserror::Error;
+
+use super::{EnqueueCause, ForcedAttachments, Snapshot, Store, observe};
+use crate::api::condition::ConditionReason;
+use crate::decide::{self, DriverFacts, Policy, SecretState};
+use crate::objects::{Attachment, Volume};
+use crate::queue::{Item, Lane, Queue};
+
+/// Lane of attachments that are wanted.
+pub const ATTACH: Lane = Lane::new(0);
+/// Lane of attachments that are being deleted: a burst of one kind never starves the other.
+pub const DETACH: Lane = Lane::new(1);
+/// Lane of PersistentVolumes that may be released.
+pub const VOLUME: Lane = Lane::new(2);
+
+/// The lane that an attachment belongs to as it is now.
+pub fn lane_of(attachment: &Attachment) -> Lane {
+    if attachment.deleting.is_some() { DETACH } else { ATTACH }
+}
+
+/// What a driver works on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttacherKey {
+    /// A VolumeAttachment by name.
+    Attachment(Arc<str>),
+    /// A PersistentVolume by name.
+    Volume(Arc<str>),
+}
+
+/// Where the work of one driver goes.
+#[derive(Clone)]
+pub struct Route {
+    /// The driver.
+    pub facts: Arc<DriverFacts>,
+    /// Name of the AttacherConfig that runs it.
+    pub config: Arc<str>,
+    /// Its queue.
+    pub queue: Queue<AttacherKey>,
+    /// Attachments that are handed out though they look settled.
+    pub forced: ForcedAttachments,
+    /// Who is told of attachments that leave the queue without an attempt.
+    pub settled: SettledCallback,
+}
+
+/// Why an attachment needs no attempt any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAttemptReason {
+    /// There is nothing to do about it as it is now.
+    Settled,
+    /// It is gone.
+    Gone,
+}
+
+/// Is told of attachments that need no attempt any more; must not wait, nor ask the store anything.
+pub type SettledCallback = Arc<dyn Fn(&Attachment, NoAttemptReason) + Send + Sync>;
+
+impl Route {
+    pub(super) fn attachment(&self, snapshot: &Snapshot, cause: EnqueueCause) {
+        let attachment = &snapshot.attachment;
+        let key = AttacherKey::Attachment(attachment.name.clone());
+        let volume = snapshot.volume.as_deref();
+        if !decide::needs_work(attachment, volume, &self.facts) && !self.forced.contains(attachment) {
+            self.queue.forget(&key);
+            (self.settled)(attachment, NoAttemptReason::Settled);
+            return;
+        }
+        let policy = Policy::default();
+        let observed = observe(snapshot, &self.facts, &policy, SecretState::NotLoaded);
+        let item = Item::new(key, lane_of(attachment), decide::attachment_fingerprint(&observed));
+        self.queue
+            .add(item.in_group(attachment.node.clone()).because(cause.into()));
+    }
+
+    pub(super) fn volume(&self, volume: &Volume, attachments: usize, cause: EnqueueCause) {
+        if !decide::may_release(volume, &self.facts) {
+            return;
+        }
+        let fingerprint = decide::volume_fingerprint(volume, attachments, &self.facts);
+        let item = Item::new(AttacherKey::Volume(volume.name.clone()), VOLUME, fingerprint);
+        self.queue.add(item.because(cause.into()));
+    }
+}
+
+/// Why a driver cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RouteConflict {
+    /// Two attachers for one driver would publish everything twice.
+    #[error("driver {driver} is already served by AttacherConfig {config}; delete one of the two")]
+    Driver {
+        /// The driver.
+        driver: Arc<str>,
+        /// The other AttacherConfig.
+        config: Arc<str>,
+    },
+    /// The finalizer names of two drivers are the same, so that one would release what the other holds.
+    #[error(
+        "driver {driver} has the same finalizer {finalizer} as driver {other} of AttacherConfig {config}; run one of \
+         them in an operator of its own"
+    )]
+    Finalizer {
+        /// The driver.
+        driver: Arc<str>,
+        /// The finalizer of both.
+        finalizer: Arc<str>,
+        /// The other driver.
+        other: Arc<str>,
+        /// The other AttacherConfig.
+        config: Arc<str>,
+    },
+}
+
+impl RouteConflict {
+    /// Reason for the condition Stalled.
+    pub fn reason(&self) -> ConditionReason {
+        match self {
+            Self::Driver { .. } => ConditionReason::EndpointConflict,
+            Self::Finalizer { .. } => ConditionReason::FinalizerCollision,
+        }
+    }
+}
+
+/// The running drivers by name.
+#[derive(Default)]
+pub(super) struct Routes(HashMap<Arc<str>, Route>);
+
+impl Routes {
+    pub fn insert(&mut self, route: Route) -> Result<(), RouteConflict> {
+        let driver = route.facts.name.clone();
+        for (other, known) in &self.0 {
+            if *other == driver {
+                return Err(RouteConflict::Driver {
+                    driver,
+                    config: known.config.clone(),
+                });
+            }
+            if known.facts.finalizer == route.facts.finalizer {
+                return Err(RouteConflict::Finalizer {
+                    driver,
+                    finalizer: known.facts.finalizer.clone(),
+                    other: other.clone(),
+                    config: known.config.clone(),
+                });
+            }
+        }
+        self.0.insert(driver, route);
+        Ok(())
+    }
+
+    pub fn get(&self, driver: &str) -> Option<&Route> {
+        self.0.get(driver)
+    }
+
+    pub fn remove(&mut self, driver: &str) {
+        self.0.remove(driver);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.0.values()
+    }
+}
+
+/// A driver's place among the routes, given up on drop.
+pub struct Registration {
+    pub(super) store: Store,
+    pub(super) driver: Arc<str>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.store.unregister(&self.driver);
+    }
+}

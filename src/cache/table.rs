@@ -1,0 +1,280 @@
+//! One kind of object by name, fed by a watch and by the answers to our own writes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::objects::{Attachment, CsiNode, ResourceVersion, Volume};
+
+/// What a table needs to know of its records.
+pub(crate) trait CacheRecord {
+    fn name(&self) -> &Arc<str>;
+    fn uid(&self) -> &str;
+    fn version(&self) -> ResourceVersion;
+}
+
+/// Where a copy comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The list that is coming in.
+    List,
+    /// The watch that follows the last list, or an answer to a request of ours.
+    News,
+}
+
+/// Records by name.
+///
+/// Copies are ordered by the list that they came in with or after, and then by resource version. A list begins after
+/// everything that was known before, and shows the objects as they are at a later moment: what it shows counts, though the
+/// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
+/// write of ours, gives way only to a greater version.
+///
+/// A record that we know to be gone, because the answer to a request of ours said so, leaves a ghost: the watch may still
+/// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
+/// deletion, and by the next list that begins: one that shows the object proves that it exists.
+pub(crate) struct ObjectTable<R> {
+    records: HashMap<Arc<str>, CachedObject<R>>,
+    tombstones: HashMap<Box<str>, Tombstone>,
+    reads: HashMap<u64, Read>,
+    /// How many reads there were.
+    read: u64,
+    /// Number of the list that is running or ran last.
+    list: u64,
+    /// Whether there was a complete list.
+    listed: bool,
+    /// How often a record was looked up: what work for one object costs is counted, not timed.
+    #[cfg(test)]
+    pub lookups: std::sync::atomic::AtomicU64,
+    /// The greatest version of all copies since that list began.
+    newest: ResourceVersion,
+    /// The same before that list began.
+    before: ResourceVersion,
+    /// Whether the list that comes in shows an older state than was known.
+    went_back: bool,
+    /// Whether the watch goes on showing an object that is believed to be gone.
+    haunted: bool,
+}
+
+/// A record, and when it came in.
+struct CachedObject<R> {
+    record: Arc<R>,
+    since: Instant,
+    /// The list that it came in with or after.
+    list: u64,
+}
+
+/// What is known to be gone.
+struct Tombstone {
+    /// The list that was running or ran last then.
+    list: u64,
+    since: Instant,
+}
+
+/// A read of an object that is not known, which has no answer yet.
+struct Read {
+    name: Arc<str>,
+    /// Whether an object of this name has ended meanwhile.
+    ended: bool,
+}
+
+/// A watch is behind for seconds. One that shows an object for longer that is said to be gone has a reason.
+const HAUNTED: Duration = Duration::from_secs(30);
+
+impl<R> Default for ObjectTable<R> {
+    fn default() -> Self {
+        Self {
+            records: HashMap::new(),
+            tombstones: HashMap::new(),
+            reads: HashMap::new(),
+            read: 0,
+            list: 0,
+            listed: false,
+            #[cfg(test)]
+            lookups: 0.into(),
+            newest: ResourceVersion::default(),
+            before: ResourceVersion::default(),
+            went_back: false,
+            haunted: false,
+        }
+    }
+}
+
+/// A change to a table.
+pub(crate) struct TableChange<R> {
+    pub previous: Option<Arc<R>>,
+    pub current: Arc<R>,
+}
+
+impl<R: CacheRecord + PartialEq> ObjectTable<R> {
+    pub fn get(&self, name: &str) -> Option<&Arc<R>> {
+        #[cfg(test)]
+        self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.records.get(name).map(|held| &held.record)
+    }
+
+    /// How long ago the copy of this name came in.
+    pub fn age(&self, name: &str) -> Option<Duration> {
+        self.records.get(name).map(|held| held.since.elapsed())
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.records.values().map(|held| &held.record)
+    }
+
+    /// The greatest version that was seen since the last list began; a list that is made now has none below it, unless the
+    /// API server went back to an older state.
+    pub fn newest(&self) -> ResourceVersion {
+        self.newest
+    }
+
+    /// As [`ObjectTable::take_copy`], of a copy that is no list's.
+    #[cfg(test)]
+    pub fn apply(&mut self, record: R) -> Option<TableChange<R>> {
+        self.take_copy(record, Origin::News)
+    }
+
+    /// Takes a copy in unless it is not newer than what is known, or the object is known to be gone.
+    pub fn take_copy(&mut self, record: R, origin: Origin) -> Option<TableChange<R>> {
+        #[cfg(test)]
+        let origin = if crate::driver::has_flaw(crate::driver::Flaw::Forward) {
+            Origin::News
+        } else {
+            origin
+        };
+        let list = self.list;
+        self.newest = self.newest.max(record.version());
+        if let Some(ghost) = self.tombstones.get(record.uid()) {
+            if origin == Origin::News || ghost.list == list {
+                self.haunted |= origin == Origin::News && ghost.since.elapsed() >= HAUNTED;
+                return None;
+            }
+            self.tombstones.remove(record.uid());
+        }
+        if origin == Origin::List && record.version() != ResourceVersion::default() {
+            // What is not known was made since, and so its version is greater than all that were told before.
+            let known = self.records.get(record.name());
+            let floor = known.map_or(self.before, |known| known.record.version());
+            let is_older = known.is_none_or(|known| known.list < list) && record.version() < floor;
+            self.went_back |= self.listed && is_older;
+        }
+        if let Some(known) = self.records.get_mut(record.name()) {
+            if origin == Origin::List && known.list < list {
+                // So it stays what it is, and nobody has to look again.
+                if *known.record == record {
+                    known.list = list;
+                    return None;
+                }
+            } else if record.version() != ResourceVersion::default() && record.version() <= known.record.version() {
+                return None;
+            }
+        }
+        let current = Arc::new(record);
+        let held = CachedObject {
+            record: current.clone(),
+            since: Instant::now(),
+            list,
+        };
+        let previous = self.records.insert(current.name().clone(), held);
+        let previous = previous.map(|held| held.record);
+        Some(TableChange { previous, current })
+    }
+
+    /// Takes in that an object is gone, as the watch reports it.
+    pub fn remove(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        self.tombstones.remove(uid);
+        self.end_reads(|read| read == name);
+        self.take(name, uid)
+    }
+
+    /// Takes in that an object is gone, as we know it from an answer to a request of ours.
+    pub fn mark_deleted(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        let taken = self.take(name, uid)?;
+        self.end_reads(|read| read == name);
+        let (list, since) = (self.list, Instant::now());
+        self.tombstones.insert(uid.into(), Tombstone { list, since });
+        Some(taken)
+    }
+
+    fn take(&mut self, name: &str, uid: &str) -> Option<Arc<R>> {
+        if self.get(name)?.uid() != uid {
+            return None;
+        }
+        self.records.remove(name).map(|held| held.record)
+    }
+
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    pub fn start_list(&mut self) {
+        self.list += 1;
+        self.before = std::mem::take(&mut self.newest);
+    }
+
+    /// Whether the list that comes in shows that the API server went back to an older state; told once.
+    pub fn went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
+    }
+
+    /// The records that a complete list did not show, by name: their deletion fell into a gap of the watch.
+    pub fn finish_list(&mut self, seen: &HashSet<Arc<str>>) -> Vec<Arc<R>> {
+        self.listed = true;
+        let list = self.list;
+        self.tombstones.retain(|_, ghost| ghost.list == list);
+        self.end_reads(|read| !seen.contains(read));
+        let unseen = self.records.iter().filter(|(name, _)| !seen.contains(*name));
+        let mut gone: Vec<Arc<R>> = unseen.map(|(_, held)| held.record.clone()).collect();
+        gone.sort_unstable_by(|one, other| one.name().cmp(other.name()));
+        gone
+    }
+
+    /// An object that is not known is going to be read.
+    pub fn begin_read(&mut self, name: &Arc<str>) -> u64 {
+        self.read += 1;
+        let name = name.clone();
+        self.reads.insert(self.read, Read { name, ended: false });
+        self.read
+    }
+
+    /// A read has ended; whether what it brought may be taken in. The watch that has told the end of the object meanwhile
+    /// does not tell it again.
+    pub fn end_read(&mut self, read: u64) -> bool {
+        self.reads.remove(&read).is_some_and(|read| !read.ended)
+    }
+
+    fn end_reads(&mut self, is_over: impl Fn(&str) -> bool) {
+        for read in self.reads.values_mut() {
+            read.ended |= is_over(&read.name);
+        }
+    }
+
+    /// Whether the watch has gone on showing an object that is believed to be gone since this was asked last.
+    pub fn is_haunted(&mut self) -> bool {
+        std::mem::take(&mut self.haunted)
+    }
+
+    /// How many objects are known to be gone while the watch may still show them.
+    #[cfg(test)]
+    pub fn ghosts(&self) -> usize {
+        self.tombstones.len()
+    }
+}
+
+macro_rules! record {
+    ($kind:ty) => {
+        impl CacheRecord for $kind {
+            fn name(&self) -> &Arc<str> {
+                &self.name
+            }
+            fn uid(&self) -> &str {
+                &self.uid
+            }
+            fn version(&self) -> ResourceVersion {
+                self.resource_version
+            }
+        }
+    };
+}
+record!(Attachment);
+record!(Volume);
+record!(CsiNode);

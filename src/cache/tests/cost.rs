@@ -1,0 +1,92 @@
+//! What the work for one object costs the others, counted in look-ups: times would depend on the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
+use crate::cache::{AttacherKey, Store};
+use crate::objects::{Attachment, Finalizers, ResourceVersion, Volume};
+
+fn lookups(store: &Store) -> u64 {
+    let index = store.inner.index.read();
+    let tables = [&index.attachments.lookups, &index.volumes.lookups, &index.nodes.lookups];
+    tables.map(|table| table.load(Ordering::Relaxed)).iter().sum()
+}
+
+fn on_many_nodes() -> Volume {
+    let mut record = volume("pv1", 1);
+    record.spec.access_modes.read_write_once = false;
+    record.spec.access_modes.read_write_many = true;
+    record.finalizers = Finalizers::new([FINALIZER]);
+    record
+}
+
+fn attached(number: u64) -> Attachment {
+    let mut record = attachment(&format!("va{number}"), number + 10);
+    record.node = format!("n{number}").into();
+    record.node_id = Some(format!("id{number}").into());
+    record.finalizers = Finalizers::new([FINALIZER]);
+    record.attached = true;
+    record
+}
+
+/// All attachments of one volume are deleted, detached and gone; with what each attempt looks at.
+fn mass_detach(size: u64) -> u64 {
+    let (store, queue, _registration) = served();
+    store.apply_volume(on_many_nodes());
+    for number in 0..size {
+        store.apply_attachment(attached(number));
+    }
+    assert_eq!(woken(&queue), [""; 0]);
+    let before = lookups(&store);
+    for number in 0..size {
+        let mut record = attached(number);
+        record.resource_version = ResourceVersion(1_000_000 + number);
+        record.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        store.apply_attachment(record);
+    }
+    assert_eq!(queue.len(), usize::try_from(size).unwrap());
+    for number in 0..size {
+        let name: Arc<str> = format!("va{number}").into();
+        let mut record = Attachment::clone(&store.attachment(&name).unwrap().attachment);
+        record.resource_version = ResourceVersion(2_000_000 + number);
+        record.finalizers = Finalizers::default();
+        store.apply_attachment_response(record);
+        assert!(store.attachment(&name).is_none());
+    }
+    assert!(queue.is_empty() && store.counts(DRIVER).detaching == 0);
+    lookups(&store) - before
+}
+
+/// Twice as many cost a little more than twice as much, where each used to look at all others.
+#[tokio::test(start_paused = true)]
+async fn a_mass_detach_of_one_volume_costs_each_attachment_the_same() {
+    let (small, large) = (mass_detach(100), mass_detach(800));
+    println!("100: {small} look-ups, 800: {large}");
+    assert!(large < small * 10, "100 cost {small} look-ups, 800 cost {large}");
+    assert!(large < 800 * 40, "800 cost {large} look-ups");
+}
+
+/// The volume changes, as when it is protected: each of its attachments is looked at once.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(on_many_nodes());
+    for number in 0..500 {
+        let mut record = attached(number);
+        record.attached = false;
+        store.apply_attachment(record);
+    }
+    let before = lookups(&store);
+    let mut changed = on_many_nodes();
+    changed.resource_version = ResourceVersion(9_000_000);
+    store.apply_volume(changed);
+    // The watch lets others go on in between.
+    let piece = lookups(&store) - before;
+    assert!(piece < 100 * 20, "{piece} look-ups at once");
+    store.work_off_backlog().await;
+    let cost = lookups(&store) - before;
+    assert!(cost < 500 * 20, "{cost} look-ups");
+    assert_eq!(store.inner.backlog.lock().len(), 0);
+    assert!(queue.is_held(&AttacherKey::Attachment("va0".into())) || queue.len() == 500);
+}

@@ -1,0 +1,388 @@
+//! From the events of a watch to the cache and to readiness.
+
+use futures::stream::{self, StreamExt as _};
+use kube::runtime::watcher::{self, Event};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+use super::{FINALIZER, attachment_wire, served, volume_wire, woken};
+use crate::cache::Store;
+use crate::cache::reflector::{RECOVERED, WatchedKind, follow, follow_from_list, from_lists};
+use crate::cache::watch_backoff::patient;
+use crate::health::Health;
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+
+type Events<K> = Vec<watcher::Result<Event<K>>>;
+
+/// Follows a watch until it has told all this.
+async fn told<K: WatchedKind>(store: &Store, health: &Health, events: Events<K>) {
+    let listing = watch::Sender::new(false);
+    let check = health.check("watch");
+    follow(stream::iter(events), store.clone(), check, 0, &listing).await;
+}
+
+fn broken<K>() -> watcher::Result<Event<K>> {
+    Err(watcher::Error::NoResourceVersion)
+}
+
+fn listed(names: &[&str], version: u64) -> Events<VolumeAttachmentWire> {
+    let objects = names
+        .iter()
+        .map(|name| Ok(Event::InitApply(attachment_wire(name, &format!("{name}-uid"), version))));
+    std::iter::once(Ok(Event::Init))
+        .chain(objects)
+        .chain([Ok(Event::InitDone)])
+        .collect()
+}
+
+fn known(store: &Store) -> Vec<String> {
+    let mut names: Vec<_> = store
+        .inner
+        .index
+        .read()
+        .attachments
+        .values()
+        .map(|record| record.name.to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_brings_what_is_there_and_takes_what_is_not() {
+    let ((store, queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a", "b"], 1)).await;
+    assert_eq!(
+        (known(&store), woken(&queue)),
+        (
+            vec!["a".to_owned(), "b".to_owned()],
+            vec!["a".to_owned(), "b".to_owned()]
+        )
+    );
+    let deleted = json!({"name": "pv1", "uid": "u", "resourceVersion": "1", "finalizers": [FINALIZER],
+                         "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    told(&store, &health, vec![Ok(Event::Apply(volume_wire(&deleted)))]).await;
+    woken(&queue);
+    // b ended while nobody watched.
+    told(&store, &health, listed(&["a", "c"], 2)).await;
+    assert_eq!(known(&store), ["a", "c"]);
+    assert_eq!(
+        woken(&queue),
+        ["a", "c", "volume pv1"],
+        "the end of b is followed up on"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_takes_nothing() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a", "b"], 1)).await;
+    let mut events = listed(&["b"], 2);
+    events.pop();
+    events.push(broken());
+    told(&store, &health, events).await;
+    assert_eq!(known(&store), ["a", "b"]);
+    told(&store, &health, listed(&["c"], 3)).await;
+    assert_eq!(known(&store), ["c"], "what the broken list showed does not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_follow_the_list() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    let mut events = listed(&["a"], 1);
+    events.push(Ok(Event::Apply(attachment_wire("b", "b-uid", 2))));
+    events.push(Ok(Event::Delete(attachment_wire("a", "a-uid", 3))));
+    events.push(Ok(Event::Delete(attachment_wire("b", "another", 4))));
+    told(&store, &health, events).await;
+    assert_eq!(known(&store), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_whole_when_all_three_kinds_were_listed() {
+    let (store, health) = (Store::default(), Health::new());
+    assert!(!store.is_synced());
+    told::<PersistentVolumeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+    told::<CsiNodeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+    told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::Init)]).await;
+    assert!(!store.is_synced());
+    let waiting = store.wait_synced();
+    told::<VolumeAttachmentWire>(&store, &health, vec![Ok(Event::InitDone)]).await;
+    waiting.await;
+    assert!(store.is_synced());
+}
+
+/// What was listed before somebody asked does not count, whatever is told of it later.
+#[tokio::test(start_paused = true)]
+async fn everything_is_listed_anew_for_who_takes_over() {
+    fn lists<K: WatchedKind>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let (counter, store, check) = (count.clone(), store.clone(), health.check(K::PLURAL));
+        let watch = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            stream::iter([Ok(Event::<K>::Init), Ok(Event::InitDone)]).chain(stream::pending())
+        };
+        (tokio::spawn(follow_from_list(watch, store, check)), count)
+    }
+    let (store, health) = (Store::default(), Health::new());
+    let tasks = [
+        lists::<VolumeAttachmentWire>(&store, &health),
+        lists::<PersistentVolumeWire>(&store, &health),
+        lists::<CsiNodeWire>(&store, &health),
+    ];
+    store.wait_synced().await;
+    for round in 1..=3 {
+        for (_, count) in &tasks {
+            assert_eq!(count.load(Ordering::Relaxed), round);
+        }
+        store.relist().await;
+    }
+    for (task, _) in tasks {
+        task.abort();
+    }
+}
+
+/// A burst of drivers that are taken over costs one list more than the one that comes in when it begins, and each of them
+/// waits for a list that began after it asked.
+/// A list of nothing, and no news.
+fn quick<K: 'static>() -> impl futures::Stream<Item = watcher::Result<Event<K>>> {
+    stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_take_over_at_once_share_a_list() {
+    let (store, health) = (Store::default(), Health::new());
+    let lists = Arc::new(AtomicUsize::new(0));
+    let slow = {
+        let lists = lists.clone();
+        move || {
+            lists.fetch_add(1, Ordering::Relaxed);
+            let done = stream::once(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(Event::<VolumeAttachmentWire>::InitDone)
+            });
+            stream::iter([Ok(Event::Init)])
+                .chain(done)
+                .chain(stream::pending())
+                .boxed()
+        }
+    };
+    let check = |name: &str| health.check(name);
+    let follow = futures::future::join3(
+        follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+    );
+    let follow = tokio::spawn(follow);
+    store.wait_synced().await;
+    assert_eq!(lists.load(Ordering::Relaxed), 1);
+    let begun = tokio::time::Instant::now();
+    let first = store.relist();
+    let others = futures::future::join_all((1..10).map(|number| {
+        let store = &store;
+        async move {
+            tokio::time::sleep(Duration::from_millis(50 * number)).await;
+            store.relist().await;
+        }
+    }));
+    let first = async {
+        first.await;
+        begun.elapsed().as_secs()
+    };
+    let (first, _) = tokio::join!(first, others);
+    assert_eq!((first, begun.elapsed().as_secs()), (1, 2));
+    assert_eq!(lists.load(Ordering::Relaxed), 3);
+    follow.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_makes_the_check_fail_until_the_next_event() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told::<VolumeAttachmentWire>(&store, &health, vec![broken()]).await;
+    let reason = health.readiness()[0].failure.clone().unwrap();
+    assert!(reason.starts_with("cannot watch volumeattachments: "), "{reason}");
+    let mut events = listed(&["a"], 1);
+    told(&store, &health, events.drain(..2).collect()).await;
+    assert!(!health.is_ready(), "not before the first list is complete");
+    told(&store, &health, events).await;
+    assert!(health.is_ready());
+    told(
+        &store,
+        &health,
+        vec![broken(), broken(), Ok(Event::Apply(attachment_wire("b", "b", 2)))],
+    )
+    .await;
+    assert!(health.is_ready());
+}
+
+/// A watch that is resumed tells nothing about it, and in a quiet cluster no event follows for hours.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stays_quiet_after_an_error_counts_as_mended() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    let mut events = listed(&["a"], 1);
+    events.push(broken());
+    let events = stream::iter(events).chain(stream::pending());
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
+    tokio::time::sleep(RECOVERED / 2).await;
+    assert!(!health.is_ready());
+    tokio::time::sleep(RECOVERED).await;
+    assert!(health.is_ready());
+    task.abort();
+}
+
+/// A watch that cannot be resumed is listed anew, and each try begins with the same event whether it is answered or not.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_only_begins_mends_nothing() {
+    let ((store, _queue, _registration), health) = (served(), Health::new());
+    told(&store, &health, listed(&["a"], 1)).await;
+    assert!(health.is_ready());
+    let again = vec![
+        broken::<VolumeAttachmentWire>(),
+        Ok(Event::Init),
+        broken(),
+        Ok(Event::Init),
+    ];
+    let events = stream::iter(again).chain(stream::pending());
+    let (seen, check) = (store.clone(), health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
+    tokio::time::sleep(RECOVERED * 10).await;
+    assert!(!health.is_ready());
+    task.abort();
+    let mut events = vec![broken()];
+    events.extend(listed(&["a"], 2));
+    told(&store, &health, events).await;
+    assert!(health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_list_that_does_not_come_is_not_mended_by_waiting() {
+    let (store, health) = (Store::default(), Health::new());
+    let events = stream::iter(vec![broken::<VolumeAttachmentWire>()]).chain(stream::pending());
+    let (seen, check) = (store, health.check("watch"));
+    let task = tokio::spawn(async move { follow(events, seen, check, 0, &watch::Sender::new(false)).await });
+    tokio::time::sleep(RECOVERED * 10).await;
+    let reason = health.readiness()[0].failure.clone().unwrap();
+    assert!(reason.starts_with("cannot watch"), "{reason}");
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_refuses_is_asked_less_and_less_often() {
+    // As the watcher does it: each list is announced, then refused.
+    let refused = stream::iter((0..12).flat_map(|_| [Ok(Event::<VolumeAttachmentWire>::Init), broken()]));
+    let began = tokio::time::Instant::now();
+    assert_eq!(patient(refused).count().await, 24);
+    // 0.8 s doubled to 30 s; without growth it would be some 10 s.
+    assert!(began.elapsed() > Duration::from_secs(100), "{:?}", began.elapsed());
+}
+
+/// An API server ends the watches of those to whom it cannot send fast enough: no attach may wait for a pause then.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_worked_begins_again_at_once() {
+    let paused = async |events: Events<VolumeAttachmentWire>| {
+        let began = tokio::time::Instant::now();
+        patient(stream::iter(events)).count().await;
+        began.elapsed()
+    };
+    let once: Events<_> = listed(&[], 1).into_iter().chain([broken()]).collect();
+    assert!(paused(once).await <= Duration::from_millis(50));
+    // A list that is refused afterwards, and a watch that is refused because there is too much to do, wait.
+    let announced = || Ok(Event::<VolumeAttachmentWire>::Init);
+    let refused_list = listed(&[], 1).into_iter().chain([broken(), announced(), broken()]);
+    assert!(paused(refused_list.collect()).await >= Duration::from_millis(800));
+    let too_much = listed(&[], 1).into_iter().chain([Err(refused(429))]);
+    assert!(paused(too_much.collect()).await >= Duration::from_millis(800));
+    // Four times within 20 seconds, then after the usual pause.
+    let events = || (0..5).flat_map(|_| listed(&[], 1).into_iter().chain([broken()]));
+    let five = paused(events().collect()).await;
+    assert!(
+        (Duration::from_millis(800)..Duration::from_secs(2)).contains(&five),
+        "{five:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_comes_makes_the_pauses_short_again() {
+    let mut events: Events<VolumeAttachmentWire> = Vec::new();
+    for _ in 0..12 {
+        events.push(broken());
+        events.extend(listed(&[], 1));
+    }
+    let began = tokio::time::Instant::now();
+    patient(stream::iter(events)).count().await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+/// Watches that break at once, by this error, and how many of them were begun within two minutes.
+async fn begun(error: fn() -> watcher::Error) -> (usize, usize) {
+    let (lists, starts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let watch = || {
+        lists.fetch_add(1, Ordering::Relaxed);
+        let starts = starts.clone();
+        let fails = stream::repeat_with(move || {
+            starts.fetch_add(1, Ordering::Relaxed);
+            Err(error())
+        });
+        stream::iter([Ok(Event::<VolumeAttachmentWire>::Init), Ok(Event::InitDone)]).chain(fails)
+    };
+    let follows = patient(from_lists(watch)).for_each(|_| std::future::ready(()));
+    drop(tokio::time::timeout(Duration::from_mins(2), follows).await);
+    (lists.load(Ordering::Relaxed), starts.load(Ordering::Relaxed))
+}
+
+fn refused(code: u16) -> watcher::Error {
+    let status = kube::core::Status::failure("refused", "Refused").with_code(code);
+    watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
+}
+
+/// What happened meanwhile may be that the API server was restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_begins_with_a_list_again_and_not_too_often() {
+    for error in [|| watcher::Error::NoResourceVersion, || refused(410), || refused(503)] {
+        let (lists, starts) = begun(error).await;
+        assert_eq!(lists, starts, "each with a list");
+        // Four at once, and four within 20 seconds.
+        assert!((20..=29).contains(&lists), "{lists}");
+    }
+    let (lists, starts) = begun(|| refused(429)).await;
+    assert_eq!(lists, 1, "an API server that has too much to do is not asked for more");
+    assert!(starts > 3, "{starts}");
+}
+
+/// A version below what was told before is a reason to list everything again, for whatever reason it is told.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_behind_what_it_told_is_listed_again() {
+    let (store, health) = (Store::default(), Health::new());
+    let count = Arc::new(AtomicUsize::new(0));
+    let (counter, check) = (count.clone(), health.check("watch"));
+    let watch = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        stream::iter(listed(&["a"], 7)).chain(stream::pending())
+    };
+    let task = tokio::spawn(follow_from_list(watch, store.clone(), check));
+    let lists = async |expected: usize| {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(count.load(Ordering::Relaxed), expected);
+    };
+    lists(1).await;
+    let known = crate::objects::ResourceVersion(7);
+    for version in [None, Some("x"), Some("7"), Some("8")] {
+        store.compare::<VolumeAttachmentWire>(known, version);
+        lists(1).await;
+    }
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(2).await;
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    store.compare::<VolumeAttachmentWire>(known, Some("6"));
+    lists(3).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // A list that began since has answered it.
+    store.compare::<VolumeAttachmentWire>(crate::objects::ResourceVersion(9), Some("8"));
+    lists(3).await;
+    task.abort();
+}

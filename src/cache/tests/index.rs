@@ -1,0 +1,177 @@
+//! The ways between the tables.
+
+use std::sync::Arc;
+
+use super::{DRIVER, FINALIZER, attachment, detaching, facts, node, volume};
+use crate::cache::Counts;
+use crate::cache::index::Index;
+use crate::decide::NodeEntry;
+use crate::decide::patch::WriteTarget;
+use crate::objects::{AttachmentSource, Finalizers};
+
+fn counts(attached: usize, attaching: usize, detaching: usize) -> Counts {
+    Counts {
+        attached,
+        attaching,
+        detaching,
+    }
+}
+
+#[test]
+fn a_snapshot_joins_attachment_volume_and_node() {
+    let mut index = Index::default();
+    index.apply_attachment(attachment("a", 3));
+    let bare = index.snapshot("a").unwrap();
+    assert!(bare.volume.is_none() && bare.node.is_none());
+    assert_eq!(bare.node_entry(DRIVER), NodeEntry::Missing);
+    index.apply_volume(volume("pv1", 2));
+    index.apply_node(node("n1", 1, &[("b.test", "x"), (DRIVER, "id-1")]));
+    let full = index.snapshot("a").unwrap();
+    assert_eq!(full.volume.as_ref().map(|volume| &*volume.name), Some("pv1"));
+    assert_eq!(full.node_entry(DRIVER), NodeEntry::Registered("id-1"));
+    assert_eq!(full.node_entry("c.test"), NodeEntry::WithoutDriver);
+    let of_volume = WriteTarget::Volume("pv1".into());
+    assert_eq!(
+        (full.uid(&of_volume), full.version(&of_volume).map(|version| version.0)),
+        ("pv1-uid", Some(2))
+    );
+    assert_eq!((bare.uid(&of_volume), bare.version(&of_volume)), ("", None));
+    let of_status = WriteTarget::AttachmentStatus("a".into());
+    assert_eq!(
+        (full.uid(&of_status), full.version(&of_status).map(|version| version.0)),
+        ("a-uid", Some(3))
+    );
+    assert!(index.snapshot("b").is_none());
+}
+
+#[test]
+fn attachments_of_a_volume_are_counted_whoever_made_them() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    assert_eq!(index.volume("pv1").unwrap().1, 0);
+    let mut other = attachment("b", 1);
+    other.attacher = "other.test".into();
+    let mut both = attachment("c", 1);
+    both.source = AttachmentSource::Both("pv1".into());
+    let mut elsewhere = attachment("d", 1);
+    elsewhere.source = AttachmentSource::PersistentVolume("pv2".into());
+    for record in [attachment("a", 1), other, both, elsewhere] {
+        index.apply_attachment(record);
+    }
+    assert_eq!(index.volume("pv1").unwrap().1, 3);
+    index.apply_attachment(attachment("a", 2));
+    assert_eq!(index.volume("pv1").unwrap().1, 3, "a newer copy counts once");
+    index.remove_attachment("a", "a-uid");
+    index.bury_attachment("c", "c-uid");
+    index.remove_attachment("c", "c-uid");
+    assert_eq!(index.volume("pv1").unwrap().1, 1);
+    let mut moved = attachment("b", 9);
+    moved.uid = "new".into();
+    moved.source = AttachmentSource::PersistentVolume("pv2".into());
+    index.apply_attachment(moved);
+    assert_eq!(
+        index.volume("pv1").unwrap().1,
+        0,
+        "what comes back under a name may name another volume"
+    );
+}
+
+#[test]
+fn states_are_counted_for_each_driver() {
+    let mut index = Index::default();
+    // Another driver has some of each all the time.
+    let of_other = |mut record: crate::objects::Attachment, attached| {
+        (record.attacher, record.attached) = ("other.test".into(), attached);
+        record
+    };
+    index.apply_attachment(of_other(attachment("other-1", 1), true));
+    index.apply_attachment(of_other(attachment("other-2", 1), false));
+    index.apply_attachment(of_other(detaching("other-3", 1), true));
+    let of_others = counts(1, 1, 1);
+    index.apply_attachment(attachment("a", 1));
+    index.apply_attachment(attachment("b", 1));
+    index.apply_attachment(detaching("c", 1));
+    assert_eq!(index.counts(DRIVER), counts(0, 2, 1));
+    assert_eq!(index.counts("other.test"), of_others);
+    let mut attached = attachment("a", 2);
+    attached.attached = true;
+    index.apply_attachment(attached);
+    assert_eq!(index.counts(DRIVER), counts(1, 1, 1));
+    let mut deleted = detaching("a", 3);
+    deleted.attached = true;
+    index.apply_attachment(deleted);
+    assert_eq!(index.counts(DRIVER), counts(0, 1, 2));
+    for name in ["a", "b", "c"] {
+        index.remove_attachment(name, &format!("{name}-uid"));
+    }
+    assert_eq!(index.counts(DRIVER), Counts::default());
+    assert_eq!(index.counts("nobody.test"), Counts::default());
+    assert_eq!(index.counts("other.test"), of_others);
+}
+
+#[test]
+fn names_are_kept_once() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    index.apply_attachment(attachment("a", 1));
+    index.apply_attachment(attachment("b", 1));
+    let (a, b) = (
+        index.snapshot("a").unwrap().attachment,
+        index.snapshot("b").unwrap().attachment,
+    );
+    assert!(Arc::ptr_eq(&a.attacher, &b.attacher) && Arc::ptr_eq(&a.node, &b.node));
+    let known = index.volumes.get("pv1").unwrap().name.clone();
+    assert!(Arc::ptr_eq(a.volume_name().unwrap(), &known));
+}
+
+#[test]
+fn the_oldest_that_waits_is_found_in_each_direction() {
+    let mut index = Index::default();
+    let at = |second: i64| Some(jiff::Timestamp::from_second(second).unwrap());
+    let mut settled = attachment("settled", 1);
+    (settled.attached, settled.created) = (true, at(1));
+    let (mut old, mut young) = (attachment("old", 1), attachment("young", 1));
+    (old.created, young.created) = (at(10), at(20));
+    let mut leaving = detaching("leaving", 1);
+    (leaving.created, leaving.deleting) = (at(2), at(15));
+    for record in [settled, young, leaving, old] {
+        index.apply_attachment(record);
+    }
+    let name = |found: Option<Arc<crate::objects::Attachment>>| found.map(|record| record.name.to_string());
+    assert_eq!(name(index.oldest_pending(DRIVER)).as_deref(), Some("old"));
+    assert_eq!(name(index.oldest_pending_of(DRIVER, true)).as_deref(), Some("leaving"));
+    assert_eq!(name(index.oldest_pending("b.test")), None);
+}
+
+#[test]
+fn a_driver_that_starts_finds_what_piled_up() {
+    let mut index = Index::default();
+    let mut settled = attachment("settled", 1);
+    settled.attached = true;
+    let mut not_ours = detaching("not-ours", 1);
+    not_ours.finalizers = Finalizers::new(["a/b"]);
+    let mut other = attachment("other", 1);
+    other.attacher = "other.test".into();
+    for record in [
+        attachment("wanted", 1),
+        detaching("leaving", 1),
+        settled,
+        not_ours,
+        other,
+    ] {
+        index.apply_attachment(record);
+    }
+    let held = |name, finalizer: &str, deleting| {
+        let mut record = volume(name, 1);
+        (record.deleting, record.finalizers) = (deleting, Finalizers::new([finalizer]));
+        record
+    };
+    index.apply_volume(held("deleted", FINALIZER, true));
+    index.apply_volume(held("live", FINALIZER, false));
+    index.apply_volume(held("held-by-others", "a/b", true));
+    let work = index.work_of(&facts(DRIVER));
+    let mut attachments: Vec<_> = work.attachments.iter().map(|name| &**name).collect();
+    attachments.sort_unstable();
+    assert_eq!(attachments, ["leaving", "wanted"]);
+    assert_eq!(work.volumes.iter().map(|name| &**name).collect::<Vec<_>>(), ["deleted"]);
+}

@@ -1,0 +1,132 @@
+//! The cache against everything that a watch and the answers to our writes can bring.
+
+mod backwards;
+mod cost;
+mod follow;
+mod index;
+mod marks;
+mod model;
+mod neighbours;
+mod routing;
+mod sharing;
+mod table;
+
+use futures::FutureExt as _;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::{AttacherKey, ForcedAttachments, Registration, Route, Store};
+use crate::decide::{Capabilities, DriverFacts};
+use crate::objects::{
+    Attachment, CsiNode, Finalizers, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
+};
+use crate::queue::{Backoff, Builder, Queue, RunResult, Ticket};
+
+const DRIVER: &str = "a.test";
+const FINALIZER: &str = "external-attacher/a-test";
+
+fn attachment_wire(name: &str, uid: &str, version: u64) -> VolumeAttachmentWire {
+    let value = json!({
+        "metadata": {"name": name, "uid": uid, "resourceVersion": version.to_string()},
+        "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": false},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+/// An attachment of pv1 to n1 by the driver a.test, wanted and not attached.
+fn attachment(name: &str, version: u64) -> Attachment {
+    attachment_wire(name, &format!("{name}-uid"), version).into()
+}
+
+fn volume_wire(metadata: &Value) -> PersistentVolumeWire {
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": "h"}});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+}
+
+fn volume(name: &str, version: u64) -> Volume {
+    volume_wire(&json!({"name": name, "uid": format!("{name}-uid"), "resourceVersion": version.to_string()})).into()
+}
+
+fn node(name: &str, version: u64, drivers: &[(&str, &str)]) -> CsiNode {
+    let mut node = CsiNode::new(name, drivers);
+    node.resource_version = ResourceVersion(version);
+    node
+}
+
+/// Being deleted, held by our finalizer.
+fn detaching(name: &str, version: u64) -> Attachment {
+    let mut record = attachment(name, version);
+    record.finalizers = Finalizers::new([FINALIZER]);
+    record.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    record
+}
+
+fn facts(driver: &str) -> DriverFacts {
+    let publish_unpublish = true;
+    DriverFacts::new(
+        driver,
+        Capabilities {
+            publish_unpublish,
+            ..Capabilities::default()
+        },
+    )
+}
+
+fn route(driver: &str) -> Route {
+    Route {
+        facts: Arc::new(facts(driver)),
+        config: format!("config-of-{driver}").into(),
+        queue: Builder::new(Backoff::default()).build(),
+        forced: ForcedAttachments::default(),
+        settled: Arc::new(|_, _| {}),
+    }
+}
+
+/// A store with one driver, and its queue.
+fn served() -> (Store, Queue<AttacherKey>, Registration) {
+    let store = Store::default();
+    let route = route(DRIVER);
+    let queue = route.queue.clone();
+    let registration = store.register(route).unwrap();
+    (store, queue, registration)
+}
+
+/// As when the watch tells that an attachment is gone.
+fn removed(store: &Store, name: &str) {
+    let change = store
+        .inner
+        .index
+        .write()
+        .remove_attachment(name, &format!("{name}-uid"));
+    store.dispatch_change(change);
+}
+
+fn next(queue: &Queue<AttacherKey>) -> Option<Ticket<AttacherKey>> {
+    tokio::task::unconstrained(queue.next()).now_or_never().flatten()
+}
+
+fn label(key: &AttacherKey) -> String {
+    match key {
+        AttacherKey::Attachment(name) => name.to_string(),
+        AttacherKey::Volume(name) => format!("volume {name}"),
+    }
+}
+
+/// Takes out what the queue hands out now, as done, in alphabetical order.
+fn woken(queue: &Queue<AttacherKey>) -> Vec<String> {
+    let mut keys = Vec::new();
+    while let Some(ticket) = next(queue) {
+        keys.push(label(ticket.key()));
+        ticket.finish(RunResult::Done);
+    }
+    keys.sort();
+    keys
+}
+
+/// Lets the key that is handed out next fail with the inputs it has.
+fn fail_next(queue: &Queue<AttacherKey>) {
+    let ticket = next(queue).expect("a key is ready");
+    let fingerprint = ticket.fingerprint();
+    ticket.finish(RunResult::FailedWith { fingerprint });
+}

@@ -1,0 +1,158 @@
+//! Attachments of one volume, and who is woken when one of them leaves.
+
+use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
+use crate::cache::index::Index;
+use crate::objects::{Attachment, Finalizers, VolumeSource};
+
+fn on_node(mut record: Attachment, node: &str) -> Attachment {
+    record.node = node.into();
+    record
+}
+
+fn attached(name: &str) -> Attachment {
+    let mut record = attachment(name, 1);
+    record.attached = true;
+    record
+}
+
+fn names(records: &[std::sync::Arc<Attachment>]) -> Vec<&str> {
+    records.iter().map(|record| &*record.name).collect()
+}
+
+fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
+    record.source = crate::objects::AttachmentSource::PersistentVolume(volume.into());
+    record
+}
+
+/// The volume `name` with the handle `handle`.
+fn with_handle(name: &str, handle: &str) -> crate::objects::Volume {
+    let mut record = volume(name, 1);
+    if let VolumeSource::Csi(source) = &mut record.spec.source {
+        source.handle = handle.into();
+    }
+    record
+}
+
+#[test]
+fn attachments_of_one_volume_know_each_other() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    index.apply_attachment(attachment("a", 1));
+    index.apply_attachment(on_node(detaching("b", 1), "n2"));
+    index.apply_attachment(of_volume(attachment("c", 1), "pv2"));
+    let mut other = on_node(detaching("d", 1), "n3");
+    other.attacher = "other.test".into();
+    index.apply_attachment(other);
+    let snapshot = index.snapshot("a").unwrap();
+    assert_eq!(names(&snapshot.neighbours.elsewhere), ["b"]);
+    assert!(snapshot.neighbours.here.is_empty());
+    assert!(
+        index.snapshot("b").unwrap().neighbours.elsewhere.is_empty(),
+        "nothing leaves but itself"
+    );
+    assert!(index.snapshot("c").unwrap().neighbours.elsewhere.is_empty());
+}
+
+#[test]
+fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
+    let mut index = Index::default();
+    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
+        index.apply_volume(with_handle(name, handle));
+    }
+    index.apply_attachment(detaching("a", 1));
+    index.apply_attachment(of_volume(attached("b"), "pv2"));
+    index.apply_attachment(of_volume(attached("c"), "pv3"));
+    index.apply_attachment(on_node(of_volume(attached("d"), "pv2"), "n2"));
+    assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    assert!(
+        index.snapshot("b").unwrap().neighbours.here.is_empty(),
+        "asked only of what is being deleted"
+    );
+}
+
+/// A machine whose Node was deleted and registered under another name: the detach from the old one must not take away what
+/// the new one has.
+#[test]
+fn two_nodes_of_one_id_are_one_machine() {
+    let mut index = Index::default();
+    index.apply_volume(volume("pv1", 1));
+    let with_id = |mut record: Attachment, id: &str| {
+        record.node_id = Some(id.into());
+        record
+    };
+    index.apply_attachment(with_id(detaching("old", 1), "machine-1"));
+    index.apply_attachment(with_id(on_node(attached("other"), "n3"), "machine-3"));
+    assert!(index.snapshot("old").unwrap().neighbours.here.is_empty());
+    index.apply_attachment(with_id(on_node(attached("renamed"), "n2"), "machine-1"));
+    let neighbours = index.snapshot("old").unwrap().neighbours;
+    assert_eq!(names(&neighbours.here), ["renamed"]);
+}
+
+/// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts
+/// after that.
+#[test]
+fn a_volume_that_is_gone_is_known_by_the_note() {
+    let mut twin = of_volume(attached("b"), "pv2");
+    twin.volume_note = Some(Box::new(crate::objects::VolumeAnnotation {
+        handle: "h".into(),
+        secret: None,
+        former: Vec::new(),
+    }));
+    let mut seen = Index::default();
+    let mut started = Index::default();
+    for index in [&mut seen, &mut started] {
+        index.apply_volume(with_handle("pv1", "h"));
+        index.apply_attachment(detaching("a", 1));
+        index.apply_attachment(twin.clone());
+    }
+    seen.apply_volume(with_handle("pv2", "h"));
+    seen.remove_volume("pv2", "pv2-uid");
+    started.finish_volume_list(&std::iter::once("pv1".into()).collect());
+    started.finish_attachment_list(&["a".into(), "b".into()].into());
+    for index in [seen, started] {
+        assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(volume("pv1", 1));
+    let mut leaving = on_node(detaching("old", 1), "n2");
+    leaving.attached = true;
+    store.apply_attachment(leaving.clone());
+    assert_eq!(woken(&queue), ["old"]);
+    store.apply_attachment(attachment("new", 2));
+    fail_next(&queue);
+    // Its detach failed: nobody waits for it any more.
+    leaving.resource_version.0 = 3;
+    leaving.detach_error = Some(Box::new(crate::objects::VolumeError {
+        time: None,
+        message: "no".into(),
+        code: None,
+    }));
+    store.apply_attachment(leaving);
+    assert_eq!(woken(&queue), ["new", "old"]);
+    store.apply_attachment(attachment("new", 4));
+    fail_next(&queue);
+    removed(&store, "old");
+    assert_eq!(woken(&queue), [""; 0], "it did not wait for that one any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(with_handle("pv1", "h"));
+    store.apply_volume(with_handle("pv2", "h"));
+    let mut wanted = of_volume(attachment("wanted", 1), "pv2");
+    wanted.attached = true;
+    wanted.finalizers = Finalizers::new([FINALIZER]);
+    store.apply_attachment(wanted.clone());
+    store.apply_attachment(detaching("leaving", 2));
+    fail_next(&queue);
+    wanted.resource_version.0 = 3;
+    wanted.deleting = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    store.apply_attachment(wanted);
+    assert_eq!(woken(&queue), ["leaving", "wanted"]);
+    assert_eq!(store.counts(DRIVER).detaching, 2);
+}

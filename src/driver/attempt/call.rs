@@ -1,0 +1,247 @@
+//! The two calls that move a volume, and what surrounds them: one call at a time for a volume and node, places of earlier
+//! tries, the compensation of a Publish that nobody wants any more.
+
+use super::super::fence::{CallFailure, LeaseLost};
+use super::detach_waits::longest_hold;
+use super::in_flight::{CallInFlight, InFlightGuard};
+use super::report::{self, FailureCause};
+use super::unfinished::PublishGuard;
+use super::{Attempt, StepResult, events, undo};
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
+use crate::api::validated::Timeouts;
+use crate::cache::Snapshot;
+use crate::csi::mode_name;
+use crate::decide::{
+    self, DetachWait, Failure, MAX_ERROR_BYTES, Observed, Outcome, PublishRequest, UnpublishRequest, VolumeAccessType,
+    VolumeOnNode, cut,
+};
+use crate::objects::StringMap;
+use crate::queue::RunResult;
+use crate::telemetry::names::attr;
+use crate::traces::PublishParameters;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl Attempt<'_> {
+    /// Calls ControllerPublishVolume and records the answer.
+    pub(in crate::driver) async fn publish(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        plan: &PublishRequest<'_>,
+    ) -> StepResult {
+        if !plan.former.is_empty() && !std::mem::replace(&mut self.retracted, true) {
+            for place in &plan.former {
+                self.unpublish_former(snapshot, *place).await;
+            }
+            // That took a while; the attachment may be one to be detached by now.
+            return StepResult::Continue;
+        }
+        let place = VolumeOnNode {
+            volume_id: plan.volume_id,
+            node_id: plan.node_id,
+        };
+        // Kept until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has
+        // to know of it, and so has who attaches a volume that can be on one node only at another one.
+        let alone = plan.capability.mode.is_for_one_node() && observed.patience == DetachWait::Allowed;
+        let taken = self.work.flights.begin_publish(place, &snapshot.attachment.name, alone);
+        let guard = match taken {
+            Ok(flight) => PublishGuard::new(self.work, flight, snapshot, place, self.secrets.clone()),
+            Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
+        };
+        let deadline = self.timeouts().publish;
+        let client = self.client.clone();
+        self.span.set(attr::TIMEOUT, deadline);
+        self.log_call("ControllerPublishVolume", snapshot, place, deadline);
+        self.keep_publish_parameters(plan);
+        let answer = client.publish(plan, self.secrets.as_ref(), deadline, &self.span).await;
+        let answer = match answer {
+            Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+            Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+            Ok(context) => checked(context),
+        };
+        let (step, is_known) = match answer {
+            Ok(context) => {
+                let step = self
+                    .record_success(snapshot, observed, &Outcome::Published(context))
+                    .await;
+                let is_known = matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done));
+                (step, is_known)
+            }
+            Err(failure) => {
+                let refused = failure.code.is_some_and(decide::is_final);
+                let step = self
+                    .record_failure(snapshot, observed, failure, FailureCause::Other)
+                    .await;
+                (step, refused || self.noted)
+            }
+        };
+        undo::unpublish_if_deleted(guard, &self.span, &self.calls, is_known).await;
+        step
+    }
+
+    /// Calls ControllerUnpublishVolume for each place and records that all are free of the volume.
+    pub(in crate::driver) async fn unpublish(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        plan: &UnpublishRequest<'_>,
+    ) -> StepResult {
+        events::node_gone(self, snapshot, &plan.places);
+        let mut flights: Vec<InFlightGuard> = Vec::with_capacity(plan.places.len());
+        let deadline = self.timeouts().unpublish;
+        self.span.set(attr::TIMEOUT, deadline);
+        for place in &plan.places {
+            match self.work.flights.acquire(*place) {
+                Ok(flight) => flights.push(flight),
+                // The flights that were taken end here: the other one may be waiting for them.
+                Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
+            }
+            let client = self.client.clone();
+            self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
+            let answer = client
+                .unpublish(*place, self.secrets.as_ref(), deadline, &self.span)
+                .await;
+            let answer = match answer {
+                Err(CallFailure::Lease(lost)) => return self.end_without_lease(snapshot, lost),
+                Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
+                Ok(()) => Ok(()),
+            };
+            match decide::unpublished(observed.policy, answer) {
+                Ok(None) => {}
+                Ok(Some(orphan)) => report::report_orphaned(self, snapshot, *place, &orphan),
+                Err(failure) => {
+                    let former = plan.places.first() != Some(place);
+                    let failure = if former {
+                        of_former(&failure, &snapshot.attachment.name, *place)
+                    } else {
+                        failure
+                    };
+                    return self
+                        .record_failure(snapshot, observed, failure, FailureCause::Other)
+                        .await;
+                }
+            }
+        }
+        for place in &plan.confirmed {
+            report::confirmed(self, snapshot, *place);
+        }
+        if let Some(life) = &self.life {
+            life.lock().confirmed = true;
+        }
+        self.record_success(snapshot, observed, &Outcome::Unpublished).await
+    }
+
+    /// Keeps what is asked of the driver for the root of the trace.
+    fn keep_publish_parameters(&self, plan: &PublishRequest<'_>) {
+        if let Some(life) = &self.life {
+            let fs_type = match &plan.capability.access {
+                VolumeAccessType::Mount { fs_type, .. } => Some(Box::from(&**fs_type)),
+                VolumeAccessType::Block => None,
+            };
+            life.lock().plan = Some(PublishParameters {
+                read_only: plan.read_only,
+                access_mode: mode_name(plan.capability.mode),
+                fs_type,
+            });
+        }
+    }
+
+    /// Takes a volume back from where an earlier try may have left it. That this fails holds nothing up: the node may be
+    /// gone for good, the driver knows better than we do whether the volume can be elsewhere, and the place stays noted
+    /// for the detach.
+    async fn unpublish_former(&self, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
+        // Another PersistentVolume of the same handle may be attached there.
+        if self.work.context.store.is_claimed(&self.work.facts, snapshot, place) {
+            return;
+        }
+        let Ok(_flight) = self.work.flights.acquire(place) else {
+            return;
+        };
+        let deadline = self.timeouts().unpublish;
+        self.log_call("ControllerUnpublishVolume", snapshot, place, deadline);
+        let answer = self
+            .client
+            .unpublish(place, self.secrets.as_ref(), deadline, &self.span)
+            .await;
+        traced!(
+            info,
+            self.span,
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            error = answer.err().map(|error| error.to_string()),
+            "unpublished the volume from the node of an earlier attempt"
+        );
+    }
+
+    /// Ends the attempt as [`Attempt::without_lease`] does.
+    fn end_without_lease(&mut self, snapshot: &Snapshot, lost: LeaseLost) -> StepResult {
+        StepResult::Finish(self.without_lease(&snapshot.attachment.name, lost))
+    }
+
+    /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
+    /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
+    /// A call at another node is waited for as long as a detach from there would be, and no longer: that node may be dead.
+    fn wait_for_other_call(&self, snapshot: &Snapshot, occupied: CallInFlight) -> StepResult {
+        let (work, name, timeouts) = (self.work, &snapshot.attachment.name, self.timeouts());
+        let rest = match &occupied.elsewhere {
+            None => timeouts.publish.max(timeouts.unpublish),
+            Some(other) => {
+                let exists = |name: &str| work.context.store.attachment(name).is_some();
+                let rest = work.waits.holds.start(name, longest_hold(&timeouts), exists);
+                report::report_detach_wait(work, snapshot, other, "attached to", rest);
+                rest
+            }
+        };
+        work.waits.calls.wait(name, occupied, work.queue.clone());
+        StepResult::Finish(RunResult::RequeueAfter(rest))
+    }
+
+    /// The deadlines for a call that is made now: a change counts from the next call on, not from the next attempt.
+    pub(in crate::driver) fn timeouts(&self) -> Timeouts {
+        self.work.config.borrow().timeouts.clone()
+    }
+
+    /// Tells that a call is made, and remembers it for `callsPerSecond`.
+    pub(in crate::driver) fn log_call(
+        &self,
+        method: &str,
+        snapshot: &Snapshot,
+        place: VolumeOnNode<'_>,
+        deadline: Duration,
+    ) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        traced!(
+            debug,
+            self.span,
+            driver = &*self.work.facts.name,
+            VolumeAttachment = &*snapshot.attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            attempt = self.run.attempt(),
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling {method}"
+        );
+    }
+}
+
+/// A failure at a former node ID, which the driver may refuse for ever, with what a person can do about it.
+fn of_former(failure: &Failure, name: &str, place: VolumeOnNode<'_>) -> Failure {
+    let hint = format!(
+        "; node ID {id} is a former one of the node: if the volume is not attached there, run kubectl annotate volumeattachment \
+         {name} {NOT_ATTACHED_AT_ANNOTATION}={id}",
+        id = place.node_id
+    );
+    let message = cut(&failure.message, MAX_ERROR_BYTES.saturating_sub(hint.len()));
+    Failure {
+        message: format!("{message}{hint}"),
+        code: failure.code,
+    }
+}
+
+/// A publish context that the API server can never store is a failure of the driver, to be seen by people.
+fn checked(context: StringMap) -> Result<StringMap, Failure> {
+    decide::check_publish_context(&context).map(|()| context)
+}

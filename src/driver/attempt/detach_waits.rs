@@ -1,0 +1,85 @@
+//! How long attaches are held back for what is done about their volume at another node.
+//!
+//! The clock is ours and not the API server's, so that a clock that is wrong holds up nobody.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use crate::api::validated::Timeouts;
+use crate::decide::DetachWait;
+
+/// Above this many, those whose attachment is gone are looked for.
+const MANY: usize = 64;
+
+/// The longest that an attach is held back, whatever the deadlines are.
+const LONGEST_HOLD: Duration = Duration::from_mins(2);
+
+/// How long an attach is held back for another node. A detach has its answer within its deadline, or a failure, after which
+/// nobody waits for it; what is taken back after a Publish is given the same time.
+pub(in crate::driver) fn longest_hold(timeouts: &Timeouts) -> Duration {
+    timeouts.unpublish.min(LONGEST_HOLD)
+}
+
+/// Since when each attach is held back.
+#[derive(Default)]
+pub(in crate::driver) struct DetachWaits(Mutex<HashMap<Arc<str>, Instant>>);
+
+impl DetachWaits {
+    /// Whether an attach may be held back still.
+    pub fn state(&self, name: &str, limit: Duration) -> DetachWait {
+        match self.0.lock().get(name) {
+            Some(since) if since.elapsed() >= limit => DetachWait::Expired,
+            _ => DetachWait::Allowed,
+        }
+    }
+
+    /// Holds an attach back; how long that may last from now on. `exists` tells whether an attachment is known.
+    pub fn start(&self, name: &Arc<str>, limit: Duration, exists: impl Fn(&str) -> bool) -> Duration {
+        let mut held = self.0.lock();
+        if held.len() > MANY {
+            held.retain(|name, _| exists(name));
+        }
+        let since = *held.entry(name.clone()).or_insert_with(Instant::now);
+        limit.saturating_sub(since.elapsed())
+    }
+
+    /// The attachment is settled, or gone.
+    pub fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_ends_however_often_it_is_asked_for() {
+        let holds = DetachWaits::default();
+        let name: Arc<str> = "va".into();
+        assert_eq!(holds.state("va", LIMIT), DetachWait::Allowed);
+        assert_eq!(holds.start(&name, LIMIT, |_| true), LIMIT);
+        tokio::time::advance(LIMIT / 2).await;
+        assert_eq!(holds.start(&name, LIMIT, |_| true), LIMIT / 2);
+        tokio::time::advance(LIMIT / 2).await;
+        assert_eq!(holds.state("va", LIMIT), DetachWait::Expired);
+        holds.remove("va");
+        assert_eq!(holds.state("va", LIMIT), DetachWait::Allowed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_is_not_kept() {
+        let holds = DetachWaits::default();
+        for number in 0..1000 {
+            let name: Arc<str> = number.to_string().into();
+            holds.start(&name, LIMIT, |known| known == "0");
+        }
+        assert!(holds.0.lock().len() <= MANY + 2);
+        assert!(holds.0.lock().contains_key("0"));
+    }
+}

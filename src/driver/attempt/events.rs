@@ -1,0 +1,382 @@
+//! What is told to people as events: which reason, and in which words.
+
+use std::time::Duration;
+
+use super::super::engine::DriverContext;
+use super::Attempt;
+use super::report::FailureCause;
+use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
+use crate::cache::Snapshot;
+use crate::clock;
+use crate::decide::reconcile::{DesiredState, Expectation};
+use crate::decide::{Failure, VolumeOnNode, is_final};
+use crate::events::{EventReason, EventType, NewEvent, involved_objects};
+use crate::objects::Operation;
+
+/// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
+const RESOURCE_EXHAUSTED: i32 = 8;
+
+/// What is told.
+struct AttemptEvent {
+    reason: EventReason,
+    level: EventType,
+    cause: &'static str,
+    note: String,
+}
+
+impl AttemptEvent {
+    /// What has one cause only.
+    const fn of(reason: EventReason, note: String) -> Self {
+        Self {
+            reason,
+            level: reason.level(),
+            cause: "",
+            note,
+        }
+    }
+}
+
+/// The reason of an event about an attempt that failed.
+pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, cause: FailureCause) -> EventReason {
+    match (operation, failure.code) {
+        (Operation::Attach, Some(RESOURCE_EXHAUSTED)) => EventReason::LimitReached,
+        (Operation::Attach, Some(code)) if !is_final(code) => EventReason::AttachUncertain,
+        (Operation::Attach, _) => EventReason::AttachFailed,
+        (Operation::Detach, None) if matches!(cause, FailureCause::Missing(_)) => EventReason::DetachBlocked,
+        (Operation::Detach, _) => EventReason::DetachFailed,
+    }
+}
+
+/// An attach or detach came to its end.
+pub(in crate::driver) fn success_event(attempt: &Attempt<'_>, snapshot: &Snapshot, took: Duration) {
+    let confirmed = attempt.work.facts.capabilities.publish_unpublish;
+    if snapshot.operation() == Operation::Detach && !confirmed {
+        // Nobody detached it: see [`released`].
+        return;
+    }
+    let (reason, verb) = match snapshot.operation() {
+        Operation::Attach => (EventReason::Attached, "attached to"),
+        Operation::Detach => (EventReason::Detached, "detached from"),
+    };
+    let note = format!(
+        "{}: {verb} node {} in attempt {}, {:.1} s after it was requested",
+        volume(snapshot),
+        snapshot.attachment.node,
+        attempt.run.attempt(),
+        took.as_secs_f64()
+    );
+    record_traced(attempt, snapshot, AttemptEvent::of(reason, note));
+}
+
+/// An attempt failed, for what `error.type` has as `kind`.
+pub(in crate::driver) fn failure_event(
+    attempt: &Attempt<'_>,
+    snapshot: &Snapshot,
+    failure: &Failure,
+    cause: FailureCause,
+    kind: &'static str,
+    delay: Duration,
+) {
+    let operation = snapshot.operation();
+    let reason = reason_of(operation, failure, cause);
+    let direction = match operation {
+        Operation::Attach => "to attach it to",
+        Operation::Detach => "to detach it from",
+    };
+    let doubt = match reason {
+        EventReason::AttachUncertain => "; the call may still be in progress and the volume may be attached",
+        _ => "",
+    };
+    let note = format!(
+        "{}: attempt {} {direction} node {} failed{doubt}; retrying in {}: {}",
+        volume(snapshot),
+        attempt.run.attempt(),
+        snapshot.attachment.node,
+        seconds(delay),
+        failure.message
+    );
+    let news = AttemptEvent {
+        cause: kind,
+        ..AttemptEvent::of(reason, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// A volume is detached from a node that is not there as it was when the volume was attached. Told in the first attempt.
+pub(in crate::driver) fn node_gone(attempt: &Attempt<'_>, snapshot: &Snapshot, places: &[VolumeOnNode<'_>]) {
+    if attempt.run.attempt() > 1 {
+        return;
+    }
+    let driver = &*attempt.work.facts.name;
+    let name = &snapshot.attachment.node;
+    let registered = snapshot.node.as_ref().and_then(|node| node.node_id(driver));
+    let known = match (registered, places) {
+        (Some(_), [_]) => return,
+        (Some(_), _) => "came back with another node ID",
+        (None, _) if snapshot.node.is_some() => "has no driver registered any more",
+        (None, _) => "has no CSINode any more",
+    };
+    let ids: Vec<&str> = places.iter().map(|place| place.node_id).collect();
+    let note = format!(
+        "{}: node {name} {known}; detaching from {}",
+        volume(snapshot),
+        ids.join(", ")
+    );
+    record_traced(attempt, snapshot, AttemptEvent::of(EventReason::NodeGone, note));
+}
+
+/// NOT_FOUND was taken for success, as the AttacherConfig asks.
+pub(in crate::driver) fn orphaned(
+    attempt: &Attempt<'_>,
+    snapshot: &Snapshot,
+    place: VolumeOnNode<'_>,
+    answer: &Failure,
+) {
+    let note = format!(
+        "{}: the driver does not find it or node {} (ID {}); treated as detached because of spec.orphanPolicy of the \
+         AttacherConfig: {}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        place.node_id,
+        answer.message
+    );
+    let news = AttemptEvent {
+        level: EventType::Warning,
+        cause: "orphaned",
+        ..AttemptEvent::of(EventReason::Detached, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// An attachment that may have been published was let go without a call, as `says` has it.
+pub(in crate::driver) fn released(attempt: &Attempt<'_>, snapshot: &Snapshot, says: &str) {
+    let note = format!(
+        "{}: released from node {} without ControllerUnpublishVolume, which driver {} does not have any more: {says}",
+        volume(snapshot),
+        snapshot.attachment.node,
+        attempt.work.facts.name,
+    );
+    let news = AttemptEvent {
+        level: EventType::Warning,
+        cause: "capability_lost",
+        ..AttemptEvent::of(EventReason::Detached, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// A former place was left out of a detach, as a person confirmed.
+pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, place: VolumeOnNode<'_>) {
+    let note = format!(
+        "volume {}: not detached at the former ID {} of node {}: the annotation {NOT_ATTACHED_AT_ANNOTATION} says that it is \
+         not attached there",
+        place.volume_id, place.node_id, snapshot.attachment.node
+    );
+    let news = AttemptEvent {
+        level: EventType::Warning,
+        cause: "confirmed",
+        ..AttemptEvent::of(EventReason::Detached, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// What became of a volume whose VolumeAttachment vanished during the attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum Vanished {
+    /// It was detached again.
+    Detached,
+    /// The driver did not detach it.
+    Stays,
+    /// This replica lost the Lease before it could be detached.
+    LeaseLost,
+    /// It was left alone, because the API server did not confirm that the VolumeAttachment is gone.
+    Unconfirmed,
+}
+
+/// A VolumeAttachment vanished during the attach.
+pub(in crate::driver) fn deleted_event(
+    work: &DriverContext,
+    snapshot: &Snapshot,
+    traceparent: Option<String>,
+    what: Vanished,
+) {
+    let (reason, what) = match what {
+        Vanished::Detached => (EventReason::Detached, "the volume was detached again"),
+        Vanished::Stays => (
+            EventReason::DetachFailed,
+            "the volume may still be there; detach it by hand",
+        ),
+        Vanished::LeaseLost => (
+            EventReason::DetachFailed,
+            "this replica lost the Lease before the volume was detached, and detaches it when it serves the driver again; if another \
+             replica serves the driver, detach it by hand",
+        ),
+        Vanished::Unconfirmed => (
+            EventReason::DetachFailed,
+            "the API server did not confirm that it is gone, and the volume is left attached; if there is no such \
+             VolumeAttachment, detach it by hand",
+        ),
+    };
+    let note = format!(
+        "{}: VolumeAttachment {} was deleted while the volume was being attached to node {}; {what}",
+        volume(snapshot),
+        snapshot.attachment.name,
+        snapshot.attachment.node
+    );
+    let news = AttemptEvent {
+        level: EventType::Warning,
+        cause: "vanished",
+        ..AttemptEvent::of(reason, note)
+    };
+    record_event(work, snapshot, news, traceparent);
+}
+
+/// Two listings in a row contradict an attachment; it is attached or detached once more.
+pub(in crate::driver) fn mismatch_event(work: &DriverContext, expected: &Expectation) {
+    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let note = match expected.wanted {
+        DesiredState::Published => format!(
+            "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
+             again"
+        ),
+        DesiredState::Unpublished => format!(
+            "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
+             detached again"
+        ),
+    };
+    listing_event(work, expected, EventReason::AttachmentMismatch, note);
+}
+
+/// The driver lists a volume as it should, after it did not.
+pub(in crate::driver) fn repaired_event(work: &DriverContext, expected: &Expectation) {
+    let (handle, node_id) = (&expected.handle, &expected.node_id);
+    let note = match expected.wanted {
+        DesiredState::Published => format!("volume {handle}: the driver lists it at the node with ID {node_id} again"),
+        DesiredState::Unpublished => {
+            format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more")
+        }
+    };
+    listing_event(work, expected, EventReason::AttachmentRepaired, note);
+}
+
+fn listing_event(work: &DriverContext, expected: &Expectation, reason: EventReason, note: String) {
+    let known = work.context.store.attachment(&expected.name);
+    if let Some(snapshot) = known.filter(|known| known.attachment.uid == expected.uid) {
+        record_event(work, &snapshot, AttemptEvent::of(reason, note), None);
+    }
+}
+
+fn record_traced(attempt: &Attempt<'_>, snapshot: &Snapshot, news: AttemptEvent) {
+    record_event(attempt.work, snapshot, news, attempt.span.traceparent());
+}
+
+fn record_event(work: &DriverContext, snapshot: &Snapshot, news: AttemptEvent, traceparent: Option<String>) {
+    work.context.events.record(NewEvent {
+        driver: work.facts.name.clone(),
+        reason: news.reason,
+        level: news.level,
+        cause: news.cause.into(),
+        note: news.note,
+        traceparent,
+        at: clock::now(),
+        subjects: involved_objects(snapshot),
+    });
+}
+
+fn volume(snapshot: &Snapshot) -> String {
+    snapshot
+        .volume_handle()
+        .map_or_else(|| "volume".to_owned(), |handle| format!("volume {handle}"))
+}
+
+fn seconds(delay: Duration) -> String {
+    format!("{:.1} s", delay.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
+    fn reasons_of_failures() {
+        let coded = |code| Failure {
+            message: String::new(),
+            code: Some(code),
+        };
+        let plain = Failure::plain("");
+        for (operation, failure, cause, reason) in [
+            (
+                Operation::Attach,
+                coded(8),
+                FailureCause::Other,
+                EventReason::LimitReached,
+            ),
+            (
+                Operation::Attach,
+                coded(4),
+                FailureCause::Other,
+                EventReason::AttachUncertain,
+            ),
+            (
+                Operation::Attach,
+                coded(14),
+                FailureCause::Other,
+                EventReason::AttachUncertain,
+            ),
+            (
+                Operation::Attach,
+                coded(5),
+                FailureCause::Other,
+                EventReason::AttachFailed,
+            ),
+            (
+                Operation::Attach,
+                plain.clone(),
+                FailureCause::Missing("csinode_missing"),
+                EventReason::AttachFailed,
+            ),
+            (
+                Operation::Detach,
+                coded(8),
+                FailureCause::Other,
+                EventReason::DetachFailed,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                FailureCause::Missing("secret_missing"),
+                EventReason::DetachBlocked,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                FailureCause::Missing("pv_not_found"),
+                EventReason::DetachBlocked,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                FailureCause::Missing("volume_shared"),
+                EventReason::DetachBlocked,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                FailureCause::Other,
+                EventReason::DetachFailed,
+            ),
+            (
+                Operation::Detach,
+                plain.clone(),
+                FailureCause::Conflict,
+                EventReason::DetachFailed,
+            ),
+        ] {
+            assert_eq!(
+                reason_of(operation, &failure, cause),
+                reason,
+                "{operation:?} {failure:?} {cause:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! How often failures are written on attachments.
+//!
+//! A VolumeAttachment shows the last error of each direction. The first one is what people and the attach/detach
+//! controller wait for; that the same attachment failed once more is worth a write as long as there are few of them. A
+//! driver that fails thousands of times a second must not take the API server from all others for that.
+
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use crate::objects::{Attachment, Operation};
+use crate::token_bucket::TokenBucket;
+
+/// Failures of one driver that are written at the same time; those of others, and all that goes well, do not wait for them.
+const AT_A_TIME: usize = 4;
+/// How long a failure waits for its turn. An attempt that waits keeps its place among the calls to the driver, and with an
+/// API server that answers nothing each turn lasts until its deadline.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The budgets of one driver.
+#[derive(Debug)]
+pub(in crate::driver) struct FailureWriteLimiter {
+    budgets: Mutex<FailureWriteBudgets>,
+    line: Semaphore,
+}
+
+#[derive(Debug)]
+struct FailureWriteBudgets {
+    /// For attachments that show no error of this direction yet.
+    first: TokenBucket,
+    /// For those that do.
+    again: TokenBucket,
+}
+
+impl FailureWriteLimiter {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            budgets: Mutex::new(FailureWriteBudgets {
+                // One write for each attachment, where an attach that goes well takes three: a driver that fails for
+                // thousands at once has it shown on all of them, before the attach/detach controller tells a time-out.
+                first: TokenBucket::new(200.0, 5_000.0, now),
+                again: TokenBucket::new(5.0, 100.0, now),
+            }),
+            line: Semaphore::new(AT_A_TIME),
+        }
+    }
+
+    /// Waits until a failure may be written; none when it is not to be written now. Then one of the next failures of this
+    /// attachment is.
+    pub async fn acquire(
+        &self,
+        attachment: &Attachment,
+        operation: Operation,
+        now: Instant,
+    ) -> Option<SemaphorePermit<'_>> {
+        if !self.allow(attachment, operation, now) {
+            return None;
+        }
+        // The semaphore is never closed.
+        timeout(PATIENCE, self.line.acquire()).await.ok()?.ok()
+    }
+
+    fn allow(&self, attachment: &Attachment, operation: Operation, now: Instant) -> bool {
+        let shown = match operation {
+            Operation::Attach => attachment.attach_error.is_some(),
+            Operation::Detach => attachment.detach_error.is_some(),
+        };
+        let mut budgets = self.budgets.lock();
+        if shown {
+            budgets.again.take(now)
+        } else {
+            budgets.first.take(now)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::VolumeAttachmentWire;
+
+    fn attachment(status: &serde_json::Value) -> Attachment {
+        let object = serde_json::json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a", "uid": "u"},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}}, "status": status,
+        });
+        serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into()
+    }
+
+    #[test]
+    fn repeated_errors_leave_the_budget_of_first_ones_alone() {
+        let failed =
+            serde_json::json!({"attached": false, "attachError": {"message": "m", "time": "2026-01-01T00:00:00Z"}});
+        let (failed, fresh) = (attachment(&failed), attachment(&serde_json::json!({"attached": false})));
+        let start = Instant::now();
+        let failures = FailureWriteLimiter::new(start);
+        let written = |attachment: &Attachment, operation, at| {
+            (0..10_000)
+                .filter(|_| failures.allow(attachment, operation, at))
+                .count()
+        };
+        assert_eq!(written(&failed, Operation::Attach, start), 100);
+        assert_eq!(written(&failed, Operation::Attach, start + Duration::from_secs(2)), 10);
+        // The error of the other direction is not shown yet.
+        assert_eq!(written(&failed, Operation::Detach, start), 5_000);
+        assert_eq!(written(&fresh, Operation::Attach, start + Duration::from_secs(1)), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_are_written_at_a_time_and_nobody_waits_for_long() {
+        let fresh = attachment(&serde_json::json!({"attached": false}));
+        let start = Instant::now();
+        let failures = FailureWriteLimiter::new(start);
+        let turn = || failures.acquire(&fresh, Operation::Attach, start);
+        let mut held = Vec::new();
+        for _ in 0..AT_A_TIME {
+            held.push(turn().await.unwrap());
+        }
+        let asked = tokio::time::Instant::now();
+        assert!(turn().await.is_none());
+        assert_eq!(asked.elapsed(), PATIENCE);
+        held.pop();
+        assert!(turn().await.is_some());
+    }
+}

@@ -1,0 +1,186 @@
+//! One call at a time for each volume and node.
+//!
+//! The queue runs a VolumeAttachment once at a time, but two of them may mean the same volume and node: two
+//! PersistentVolumes can carry one handle. The CSI spec lets a driver answer ABORTED to overlapping calls, and leaves
+//! open what it makes of them.
+//!
+//! A Publish also lasts until its volume has been taken back, where its VolumeAttachment vanished meanwhile. No object
+//! tells of that, so that a Publish of the same volume at another node asks here.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::decide::VolumeOnNode;
+
+/// Volume handle and node ID.
+type CallKey = (Box<str>, Box<str>);
+
+/// The calls of one driver that are in flight.
+#[derive(Clone, Default)]
+pub(in crate::driver) struct InFlightCalls(Arc<Mutex<BTreeMap<CallKey, Call>>>);
+
+/// A call in flight.
+struct Call {
+    ended: watch::Sender<()>,
+    /// The VolumeAttachment, when it is a Publish.
+    publish_of: Option<Arc<str>>,
+}
+
+/// The right to call; given up on drop.
+pub(in crate::driver) struct InFlightGuard {
+    flights: InFlightCalls,
+    key: CallKey,
+}
+
+/// Somebody else's call.
+pub(in crate::driver) struct CallInFlight {
+    ended: watch::Receiver<()>,
+    /// The VolumeAttachment whose volume is being published at another node, when that is in the way.
+    pub elsewhere: Option<Arc<str>>,
+}
+
+impl InFlightCalls {
+    /// Takes the place for ControllerUnpublishVolume, unless another call is in flight there.
+    pub fn acquire(&self, place: VolumeOnNode<'_>) -> Result<InFlightGuard, CallInFlight> {
+        self.take(place, None, false)
+    }
+
+    /// Takes the place for ControllerPublishVolume for a VolumeAttachment, unless another call is in flight there, or, when
+    /// the volume is to be `alone` at its node, another Publish of it at any node.
+    pub fn begin_publish(
+        &self,
+        place: VolumeOnNode<'_>,
+        name: &Arc<str>,
+        alone: bool,
+    ) -> Result<InFlightGuard, CallInFlight> {
+        self.take(place, Some(name.clone()), alone)
+    }
+
+    fn take(
+        &self,
+        place: VolumeOnNode<'_>,
+        publish_of: Option<Arc<str>>,
+        alone: bool,
+    ) -> Result<InFlightGuard, CallInFlight> {
+        let key: CallKey = (place.volume_id.into(), place.node_id.into());
+        let mut running = self.0.lock();
+        if let Some(other) = running.get(&key) {
+            return Err(other.occupies(None));
+        }
+        if alone {
+            let first: CallKey = (place.volume_id.into(), Box::default());
+            let of_volume = running.range(first..).take_while(|(other, _)| other.0 == key.0);
+            let mut published = of_volume.filter_map(|(_, call)| Some((call, call.publish_of.clone()?)));
+            if let Some((other, name)) = published.next() {
+                return Err(other.occupies(Some(name)));
+            }
+        }
+        let ended = watch::Sender::new(());
+        running.insert(key.clone(), Call { ended, publish_of });
+        drop(running);
+        Ok(InFlightGuard {
+            flights: self.clone(),
+            key,
+        })
+    }
+}
+
+impl Call {
+    fn occupies(&self, elsewhere: Option<Arc<str>>) -> CallInFlight {
+        CallInFlight {
+            ended: self.ended.subscribe(),
+            elsewhere,
+        }
+    }
+}
+
+impl CallInFlight {
+    /// Waits for the end of that call.
+    pub async fn wait_finished(mut self) {
+        // Nothing is ever sent; the sender goes with the flight.
+        while self.ended.changed().await.is_ok() {}
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.flights.0.lock().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: VolumeOnNode<'_> = VolumeOnNode {
+        volume_id: "volume",
+        node_id: "node",
+    };
+
+    #[tokio::test]
+    async fn a_second_call_waits_for_the_first() {
+        let flights = InFlightCalls::default();
+        let first = flights.acquire(HERE).ok().unwrap();
+        let second = flights.acquire(HERE).err().unwrap();
+        let third = flights.acquire(HERE).err().unwrap();
+        let waiting = tokio::spawn(async move { tokio::join!(second.wait_finished(), third.wait_finished()) });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        waiting.await.unwrap();
+        assert!(flights.acquire(HERE).is_ok());
+        assert!(flights.0.lock().is_empty(), "nothing stays behind");
+    }
+
+    #[tokio::test]
+    async fn a_volume_for_one_node_waits_for_its_publish_at_another() {
+        let flights = InFlightCalls::default();
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        let elsewhere = VolumeOnNode {
+            node_id: "elsewhere",
+            ..HERE
+        };
+        let at = |volume_id, node_id| VolumeOnNode { volume_id, node_id };
+        // Other volumes, and a detach, whose VolumeAttachment tells of it.
+        let _others =
+            ["volum", "volume-2"].map(|volume| flights.begin_publish(at(volume, "z"), &one, true).ok().unwrap());
+        let _detach = flights.acquire(at("volume", "detached")).ok().unwrap();
+        let first = flights.begin_publish(HERE, &one, true).ok().unwrap();
+        let second = flights.begin_publish(elsewhere, &other, true).err().unwrap();
+        assert_eq!(second.elsewhere.as_deref(), Some("one"));
+        let shared = flights.begin_publish(elsewhere, &other, false).ok().unwrap();
+        let third = flights.begin_publish(HERE, &one, true).err().unwrap();
+        assert_eq!(
+            third.elsewhere, None,
+            "it waits for its own place, however long that takes"
+        );
+        drop((first, shared));
+        second.wait_finished().await;
+        third.wait_finished().await;
+        assert!(flights.begin_publish(elsewhere, &other, true).is_ok());
+    }
+
+    #[test]
+    fn other_places_are_free() {
+        let flights = InFlightCalls::default();
+        let _here = flights.acquire(HERE).ok().unwrap();
+        assert!(
+            flights
+                .acquire(VolumeOnNode {
+                    node_id: "other",
+                    ..HERE
+                })
+                .is_ok()
+        );
+        assert!(
+            flights
+                .acquire(VolumeOnNode {
+                    volume_id: "other",
+                    ..HERE
+                })
+                .is_ok()
+        );
+    }
+}

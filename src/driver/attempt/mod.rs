@@ -1,0 +1,370 @@
+//! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
+
+pub(super) mod call;
+pub(super) mod decision_fns;
+pub(super) mod detach_waits;
+pub(super) mod events;
+pub(super) mod failure_writes;
+pub(super) mod in_flight;
+pub(super) mod lookup;
+pub(super) mod report;
+mod span;
+pub(super) mod undo;
+pub(super) mod unfinished;
+pub(super) mod writes;
+
+use std::time::Duration;
+
+use super::engine::DriverContext;
+use super::fence::{FencedClient, LeaseLost};
+use super::release;
+use super::secret_waiters::Withheld;
+use crate::api::validated::DriverConfig;
+use crate::apiserver::{ApiErrorKind, SecretData};
+use crate::cache::{AttacherKey, EnqueueCause as ConditionReason, Snapshot, lane_of, observe};
+use crate::decide::patch::{self, WriteTarget};
+use crate::decide::{self, Action, Failure, Observed, Policy, Refusal, SecretState, Write};
+use crate::objects::SecretReference;
+use crate::queue::{Run, RunResult};
+use crate::telemetry::names::error_type;
+use crate::telemetry::trace::Span;
+use crate::traces::{AttemptResult, SharedLifecycle};
+use detach_waits::longest_hold;
+use report::FailureCause;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use writes::failed_with;
+
+/// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
+const MAX_STEPS: usize = 16;
+/// How long an attempt rests that waits for lists.
+pub(super) const LIST_REST: Duration = Duration::from_millis(200);
+/// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
+pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
+
+/// Everything of one attempt.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
+pub(super) struct Attempt<'w> {
+    pub work: &'w DriverContext,
+    pub run: &'w Run<AttacherKey>,
+    pub config: Arc<DriverConfig>,
+    pub client: FencedClient,
+    /// Opened by the first step that does something: looking at a settled object makes no span.
+    pub span: Span,
+    /// The life that the attempt is a part of, when it is traced.
+    pub life: Option<SharedLifecycle>,
+    /// How it ended, as far as it has.
+    pub ended: AttemptResult,
+    pub secrets: Option<SecretData>,
+    /// The Secret that the volume names, once it was asked for.
+    pub needed_secret: Option<SecretReference>,
+    /// Why the driver is not given the Secret that the volume names, if it is not.
+    pub denied_secret: Option<Withheld>,
+    /// Whether the API server was asked for a volume that the cache does not know.
+    asked_for_volume: bool,
+    /// The same, for the CSINode.
+    asked_for_node: bool,
+    /// Whether the volume was taken back from where earlier tries may have left it.
+    pub retracted: bool,
+    /// Whether the last failure is written on the attachment, so that it was there.
+    pub noted: bool,
+    /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
+    pub calls: AtomicU32,
+}
+
+/// How a step went.
+pub(super) enum StepResult {
+    /// Look again.
+    Continue,
+    /// The attempt is over.
+    Finish(RunResult),
+}
+
+/// Whether there is nothing to attach or detach any more for an attachment that is not forced: it is attached, or what was
+/// attached is taken back.
+pub(super) fn is_settled(snapshot: &Snapshot, work: &DriverContext) -> bool {
+    let attachment = &snapshot.attachment;
+    if attachment.deleting.is_some() {
+        !attachment.finalizers.contains(&work.facts.finalizer)
+    } else {
+        attachment.attached
+    }
+}
+
+/// Runs one attempt.
+pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> RunResult {
+    work.waits.calls.end(name);
+    let mut attempt = Attempt {
+        work,
+        run,
+        config: work.config.borrow().clone(),
+        client: work.client(),
+        span: Span::disabled(),
+        life: None,
+        ended: AttemptResult::NoChange,
+        secrets: None,
+        needed_secret: None,
+        denied_secret: None,
+        asked_for_volume: false,
+        asked_for_node: false,
+        retracted: false,
+        noted: false,
+        calls: AtomicU32::new(0),
+    };
+    let verdict = run_to_completion(&mut attempt, name).await;
+    attempt.end_span(name);
+    work.queue.settle_rate(run, attempt.calls.load(Ordering::Relaxed));
+    attempt.settle_waits(name, verdict);
+    verdict
+}
+
+async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
+    let (work, run, config) = (attempt.work, attempt.run, attempt.config.clone());
+    let mut policy = policy(work, &config);
+    let longest_hold = longest_hold(&config.timeouts);
+    let mut opened = false;
+    for _ in 0..MAX_STEPS {
+        // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
+        if !work.client().may_start() {
+            return attempt.without_lease(name, LeaseLost::NotStarted);
+        }
+        let Some(snapshot) = work.context.store.attachment(name) else {
+            return RunResult::Done;
+        };
+        // What is claimed for an AttacherConfig that goes would stay behind, so this cannot wait for the next attempt.
+        policy.leaving = work.config.borrow().leaving;
+        let mut observed = Observed {
+            patience: work.waits.holds.state(name, longest_hold),
+            forced: work.waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)
+        };
+        observed.credentials = attempt.credentials_for(&observed);
+        let action = (work.rules.attachment)(&observed);
+        let attaches = snapshot.attachment.deleting.is_none() && !matches!(action, Action::ProtectVolume(_));
+        if attaches && !work.context.store.is_of_one_state() {
+            // What was looked at may be of another state of the API server than the rest, such as a protected volume. To protect
+            // one more is not wrong in any.
+            return RunResult::RequeueAfter(LIST_REST);
+        }
+        if let Action::AwaitDetach(other) = &action {
+            let exists = |name: &str| work.context.store.attachment(name).is_some();
+            let rest = work.waits.holds.start(&snapshot.attachment.name, longest_hold, exists);
+            report::report_detach_wait(work, &snapshot, other, "detached from", rest);
+            return RunResult::RequeueAfter(rest);
+        }
+        if let Action::Ignore(reason) = action {
+            traced!(
+                debug,
+                work.lives.context_of(&snapshot),
+                driver = &*work.facts.name,
+                VolumeAttachment = name,
+                ?reason,
+                "nothing to do"
+            );
+            return RunResult::Done;
+        }
+        if lane_of(&snapshot.attachment) != run.lane() {
+            // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
+            work.context.store.enqueue(name, ConditionReason::Delete);
+            return RunResult::Requeue;
+        }
+        if !std::mem::replace(&mut opened, true) {
+            attempt.client = work.client_for(&snapshot);
+            if attempt.open_span(&snapshot).await {
+                continue;
+            }
+        }
+        match attempt.step(&snapshot, &observed, action).await {
+            StepResult::Continue => {}
+            StepResult::Finish(verdict) => return verdict,
+        }
+    }
+    let failure = Failure::plain("the objects kept changing during the attempt");
+    report::report_failure(attempt, name, None, &failure, FailureCause::Other);
+    RunResult::Failed
+}
+
+/// The settings that decisions are made by.
+fn policy(work: &DriverContext, config: &DriverConfig) -> Policy {
+    Policy {
+        default_fs_type: config.default_fs_type.as_str().into(),
+        orphans: config.orphan_policy,
+        leaving: config.leaving,
+        publish_secrets: config.publish_secrets.clone(),
+        config: work.config_name.clone(),
+    }
+}
+
+impl Attempt<'_> {
+    /// Whether the Secret that was read is the one that is needed. A volume that was made again under its name may need another.
+    fn credentials_for(&mut self, observed: &Observed<'_>) -> SecretState {
+        let needed = decide::publish_secret(observed).ok().flatten();
+        if self.secrets.is_some() && needed == self.needed_secret.as_ref() {
+            return SecretState::Loaded;
+        }
+        self.secrets = None;
+        SecretState::NotLoaded
+    }
+
+    /// Takes in what the attachment waits for after the attempt, and shows in the status of the AttacherConfig whether that
+    /// is a Secret which the driver is not given.
+    fn settle_waits(&self, name: &str, verdict: RunResult) {
+        let (work, waits) = (self.work, &self.work.waits);
+        if verdict == RunResult::Done {
+            return waits.end(name);
+        }
+        // An attempt that did not get as far as the Secret learned nothing about it.
+        if self.needed_secret.is_some() || self.denied_secret.is_some() {
+            waits.secrets.learn(name, self.denied_secret.as_ref(), &work.publisher);
+        }
+        let failed = matches!(verdict, RunResult::Failed | RunResult::FailedWith { .. });
+        if let Some(reference) = self.needed_secret.as_ref().filter(|_| failed) {
+            let tried = self.secrets.as_ref().map(SecretData::version);
+            let (requests, queue) = (&work.context.requests, &work.queue);
+            waits.secrets.wait(requests, queue, reference, &Arc::from(name), tried);
+        }
+        // Asked after the wait began: who takes in the end of the attachment from here on ends it.
+        let store = &work.context.store;
+        if store.version(&WriteTarget::Attachment(name.into())).is_none() {
+            return waits.end(name);
+        }
+        if !waits.secrets.concern(name) {
+            return;
+        }
+        let Some(snapshot) = store.attachment(name) else {
+            return waits.end(name);
+        };
+        let policy = policy(work, &self.config);
+        let observed = Observed {
+            forced: waits.forced.contains(&snapshot.attachment),
+            ..observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded)
+        };
+        waits
+            .secrets
+            .needs(name, &decide::publish_secret(&observed), &work.publisher);
+    }
+
+    /// Ends an attempt for which the Lease was lost. Nothing failed and nothing is written: others may work for the driver
+    /// by now. Whoever holds the Lease next looks at everything anew, this process too.
+    pub(super) fn without_lease(&mut self, name: &str, lost: LeaseLost) -> RunResult {
+        let driver = &*self.work.facts.name;
+        match lost {
+            LeaseLost::NotStarted => {
+                traced!(debug, self.span, driver, VolumeAttachment = name, "{lost}");
+            }
+            LeaseLost::Cancelled => {
+                traced!(warn, self.span, driver, VolumeAttachment = name, "{lost}");
+                self.span.fail(error_type::OTHER, &lost.to_string());
+            }
+        }
+        RunResult::RequeueAfter(LEASE_LOST_REST)
+    }
+
+    async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> StepResult {
+        match action {
+            Action::Ignore(_) | Action::AwaitDetach(_) => StepResult::Finish(RunResult::Done),
+            Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {
+                self.fetch_volume(name).await;
+                StepResult::Continue
+            }
+            Action::Refuse(Refusal::NodeNotFound(name) | Refusal::DriverNotOnNode { node: name, .. })
+                if !std::mem::replace(&mut self.asked_for_node, true) =>
+            {
+                self.fetch_csi_node(&name).await;
+                StepResult::Continue
+            }
+            Action::Refuse(refusal) => self.refuse(snapshot, observed, &refusal).await,
+            Action::ProtectVolume(write) => {
+                self.write_before_call(snapshot, observed, &write, "could not add PersistentVolume finalizer")
+                    .await
+            }
+            Action::Claim(write) => {
+                let _claiming = self.work.publisher.claiming();
+                if self.work.config.borrow().leaving != observed.policy.leaving {
+                    return StepResult::Continue;
+                }
+                let write = self.with_trace(write);
+                self.write_before_call(snapshot, observed, &write, "could not save VolumeAttachment")
+                    .await
+            }
+            Action::LoadCredentials(reference) => self.load_secret(snapshot, observed, reference).await,
+            Action::Publish(_) if release::was_released_meanwhile(self.work, snapshot).await => StepResult::Continue,
+            Action::Publish(plan) => self.publish(snapshot, observed, &plan).await,
+            Action::Unpublish(plan) => self.unpublish(snapshot, observed, &plan).await,
+            Action::MarkAttached(_) => {
+                self.record(snapshot, observed, |observed| {
+                    vec![patch::attached(observed.attachment, None)]
+                })
+                .await
+            }
+            // It is wanted, and only a finalizer that comes from no publish is taken off.
+            Action::Release(write) if snapshot.attachment.deleting.is_none() => {
+                self.write_before_call(snapshot, observed, &write, "could not remove the finalizer")
+                    .await
+            }
+            Action::Release(write) => {
+                let step = self.record(snapshot, observed, |_| vec![write.clone()]).await;
+                if matches!(step, StepResult::Finish(RunResult::Done))
+                    && decide::is_claimed(&snapshot.attachment, &self.work.facts)
+                {
+                    report::released(self, snapshot);
+                }
+                step
+            }
+        }
+    }
+
+    /// Records what the call needs and does not have.
+    async fn refuse(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, refusal: &Refusal) -> StepResult {
+        let failure = Failure::plain(refusal.to_string());
+        let cause = FailureCause::Missing(refusal.reason());
+        self.denied_secret = Withheld::not_allowed(refusal);
+        let step = self.record_failure(snapshot, observed, failure, cause).await;
+        if matches!(refusal, Refusal::CapabilityLost(_)) && self.work.facts.stalls() {
+            self.work.capability_missed.notify_one();
+        }
+        step
+    }
+
+    /// A write on the way to the call. When it was made from a stale copy, the object is read and looked at again;
+    /// when the object is as we knew it, the API server means its refusal.
+    async fn write_before_call(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        write: &Write,
+        what: &str,
+    ) -> StepResult {
+        let carries = self.life.is_some() && self.config.tracing.outgoing_annotation;
+        let outcome = match &write.target {
+            WriteTarget::Attachment(_) if carries => self.write_trace_context(snapshot, write).await,
+            _ => self.write(&self.work.context.requests, snapshot, write).await,
+        };
+        let Err(error) = outcome else {
+            report::report_prepared_write(self, snapshot, &write.target);
+            return StepResult::Continue;
+        };
+        let look_again = match error.kind {
+            ApiErrorKind::NotFound => true,
+            ApiErrorKind::Stale => self.is_outdated(snapshot, &write.target).await,
+            _ => false,
+        };
+        if look_again {
+            return StepResult::Continue;
+        }
+        let cause = if error.kind == ApiErrorKind::Stale {
+            FailureCause::Conflict
+        } else {
+            FailureCause::Other
+        };
+        // The API server is out of order: one more write, about an error that is its own, would not help. And what is attached,
+        // whose volume is only to be protected again, shows no attachError for it.
+        if error.is_transient() || (is_settled(snapshot, self.work) && !observed.forced) {
+            let failure = Failure::plain(format!("{what}: {error}"));
+            report::report_failure(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
+            return StepResult::Finish(failed_with(observed));
+        }
+        self.record_failure(snapshot, observed, Failure::plain(format!("{what}: {error}")), cause)
+            .await
+    }
+}

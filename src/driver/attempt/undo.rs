@@ -1,0 +1,296 @@
+//! A VolumeAttachment that vanished while its volume was being published.
+//!
+//! Our finalizer makes that impossible, unless somebody removes it by force or the API server goes back to an older state.
+//! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
+//! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
+//! is gone. Where no read can, it stays where it is, and people are told. What ends before that is known is kept for the
+//! driver's next engine ([`crate::driver::attempt::unfinished`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+
+use super::super::engine::DriverContext;
+use super::super::fence::CallFailure;
+use super::LIST_REST;
+use super::events::{self, Vanished};
+use super::in_flight::InFlightGuard;
+use super::unfinished::{PublishGuard, UnfinishedPublish};
+use crate::apiserver::{ApiErrorKind, Returned};
+use crate::cache::Snapshot;
+use crate::decide::patch::WriteTarget;
+use crate::decide::{DriverFacts, VolumeOnNode};
+use crate::objects::Attachment;
+use crate::telemetry::Span;
+
+const TRIES: u32 = 6;
+const TRIES_WHILE_BELIEVED: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How many of the kept ones are looked at at once.
+const AT_ONCE: usize = 10;
+
+/// A Publish whose VolumeAttachment may be gone, with what is needed to take its volume back.
+struct Undo<'a> {
+    work: &'a DriverContext,
+    publish: &'a UnfinishedPublish,
+    span: &'a Span,
+    /// Calls to the driver that were made.
+    calls: &'a AtomicU32,
+}
+
+/// Looks again at what the former engine of the driver left unfinished. The flights are taken at once, so that nobody calls for
+/// these places before.
+pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Future<Output = ()> {
+    let left = work.context.unfinished.take(&work.facts.name);
+    let begun: Vec<(UnfinishedPublish, InFlightGuard)> = left
+        .into_iter()
+        .filter_map(|publish| {
+            let name = &publish.snapshot.attachment.name;
+            // There is one for each place.
+            let flight = work.flights.begin_publish(publish.place(), name, false).ok()?;
+            Some((publish, flight))
+        })
+        .collect();
+    async move {
+        let guards: Vec<_> = begun
+            .into_iter()
+            .map(|(publish, flight)| PublishGuard::of(&work, flight, publish))
+            .collect();
+        if guards.is_empty() {
+            return;
+        }
+        while !work.context.store.is_of_one_state() {
+            tokio::time::sleep(LIST_REST).await;
+        }
+        let (span, calls) = (Span::disabled(), AtomicU32::new(0));
+        stream::iter(guards)
+            .for_each_concurrent(AT_ONCE, |guard| unpublish_if_deleted(guard, &span, &calls, false))
+            .await;
+    }
+}
+
+/// Takes the volume back from the node when the attachment is gone, or was brought back to before its claim, unless another
+/// one is claimed for the place. One that came back under the same name is not: it waits for this attempt to end, and may never get
+/// as far as its claim.
+///
+/// `is_known` says whether the API server has taken in what the call came to. If not, the attachment may have ended without
+/// a word that has come in yet.
+pub(in crate::driver) async fn unpublish_if_deleted(
+    mut guard: PublishGuard<'_>,
+    span: &Span,
+    calls: &AtomicU32,
+    is_known: bool,
+) {
+    let undo = Undo {
+        work: guard.work(),
+        publish: guard.publish(),
+        span,
+        calls,
+    };
+    if undo.is_wanted_by_another() || (is_known && undo.is_believed()) {
+        return guard.finished();
+    }
+    guard.missed();
+    let undo = Undo {
+        work: guard.work(),
+        publish: guard.publish(),
+        span,
+        calls,
+    };
+    if undo.confirm_and_take_back().await == UndoResult::Finished {
+        guard.finished();
+    }
+}
+
+/// Whether a pod may use the volume by this attachment, or its detach will ask for the place. Only one that a restore of the
+/// API server brought back to before its claim is neither: what is recorded as attached is never taken back, and what carries
+/// our finalizer is detached in its turn.
+fn may_be_in_use(known: &Attachment, facts: &DriverFacts) -> bool {
+    known.attached || known.finalizers.contains(&facts.finalizer)
+}
+
+/// Whether there is anything left to do.
+#[derive(PartialEq, Eq)]
+enum UndoResult {
+    Finished,
+    /// The Lease was lost.
+    Unfinished,
+}
+
+/// What a live read says of an attachment.
+enum LiveRead {
+    /// It is gone, or back at the state before its claim.
+    Gone,
+    Claimed,
+    /// There was no answer that says so.
+    Unknown,
+}
+
+impl Undo<'_> {
+    fn snapshot(&self) -> &Snapshot {
+        &self.publish.snapshot
+    }
+
+    fn driver(&self) -> &str {
+        &self.work.facts.name
+    }
+
+    /// Whether another attachment is claimed for the place.
+    fn is_wanted_by_another(&self) -> bool {
+        let store = &self.work.context.store;
+        store.is_claimed(&self.work.facts, self.snapshot(), self.publish.place())
+    }
+
+    fn is_claimed(&self, known: &Attachment) -> bool {
+        *known.uid == *self.snapshot().attachment.uid && may_be_in_use(known, &self.work.facts)
+    }
+
+    /// Whether the cache shows that the attachment is there.
+    fn is_believed(&self) -> bool {
+        let known = self.work.context.store.attachment(&self.snapshot().attachment.name);
+        known.is_some_and(|known| self.is_claimed(&known.attachment))
+    }
+
+    async fn confirm_and_take_back(&self) -> UndoResult {
+        let name = &*self.snapshot().attachment.name;
+        let driver = self.driver();
+        let place = self.publish.place();
+        match self.confirm().await {
+            LiveRead::Gone => return self.take_back(place).await,
+            // Or nothing says that it is gone.
+            LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}
+            LiveRead::Claimed => {
+                traced!(
+                    info,
+                    self.span,
+                    driver,
+                    VolumeAttachment = name,
+                    "the VolumeAttachment is there, though it was believed to be gone"
+                );
+                let store = &self.work.context.store;
+                store.doubt("a VolumeAttachment that was believed to be gone is there");
+            }
+            LiveRead::Unknown => {
+                traced!(
+                    error,
+                    self.span,
+                    driver,
+                    VolumeAttachment = name,
+                    volumeHandle = place.volume_id,
+                    nodeID = place.node_id,
+                    "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
+                     attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand"
+                );
+                self.tell(Vanished::Unconfirmed);
+            }
+        }
+        UndoResult::Finished
+    }
+
+    fn tell(&self, what: Vanished) {
+        events::deleted_event(self.work, self.snapshot(), self.span.traceparent(), what);
+    }
+
+    /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
+    async fn take_back(&self, place: VolumeOnNode<'_>) -> UndoResult {
+        let (name, driver) = (&*self.snapshot().attachment.name, self.driver());
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..TRIES {
+            if self.is_wanted_by_another() {
+                return UndoResult::Finished;
+            }
+            let Err(error) = self.unpublish(place).await else {
+                traced!(
+                    warn,
+                    self.span,
+                    driver,
+                    VolumeAttachment = name,
+                    volumeHandle = place.volume_id,
+                    "the VolumeAttachment was deleted while its volume was being attached; detached the volume again"
+                );
+                self.tell(Vanished::Detached);
+                return UndoResult::Finished;
+            };
+            let CallFailure::Driver(error) = error else {
+                // Whoever holds the Lease next finds no object that speaks of this volume.
+                self.tell(Vanished::LeaseLost);
+                return UndoResult::Unfinished;
+            };
+            traced!(
+                warn,
+                self.span,
+                driver, VolumeAttachment = name, volumeHandle = place.volume_id, %error,
+                next_try_seconds = pause.as_secs(), "cannot detach the volume of a deleted VolumeAttachment"
+            );
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        traced!(
+            error,
+            self.span,
+            driver,
+            VolumeAttachment = name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand"
+        );
+        self.tell(Vanished::Stays);
+        UndoResult::Finished
+    }
+
+    /// One call. Not with the attempt's own client: its connection may be the one whose loss started this.
+    async fn unpublish(&self, place: VolumeOnNode<'_>) -> Result<(), CallFailure> {
+        let client = self.work.client_for(self.snapshot());
+        let deadline = self.work.config.borrow().timeouts.unpublish;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        traced!(
+            debug,
+            self.span,
+            driver = self.driver(),
+            VolumeAttachment = &*self.snapshot().attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            timeout_seconds = deadline.as_secs_f64(),
+            "calling ControllerUnpublishVolume"
+        );
+        let secrets = self.publish.secrets.as_ref();
+        client.unpublish(place, secrets, deadline, self.span).await
+    }
+
+    /// Reads the attachment until there is an answer that counts, but not for ever; and not for long while the cache believes
+    /// that it is there.
+    async fn confirm(&self) -> LiveRead {
+        let (name, uid) = (&self.snapshot().attachment.name, &self.snapshot().attachment.uid);
+        let context = &self.work.context;
+        let target = WriteTarget::Attachment(name.clone());
+        let mut pause = FIRST_PAUSE;
+        for tried in 0..TRIES {
+            match context.requests.get(&target, self.span).await {
+                Ok(Returned::Attachment(record)) if record.name == *name => {
+                    let is_claimed = self.is_claimed(&record);
+                    return if is_claimed { LiveRead::Claimed } else { LiveRead::Gone };
+                }
+                Err(error) if error.kind == ApiErrorKind::NotFound => {
+                    context.store.mark_deleted(&target, uid);
+                    return LiveRead::Gone;
+                }
+                // The answer to another request.
+                Ok(_) => {}
+                Err(error) => traced!(
+                    warn,
+                    self.span,
+                    driver = self.driver(), VolumeAttachment = &**name, %error,
+                    next_try_seconds = pause.as_secs(), "cannot find out whether the VolumeAttachment was deleted"
+                ),
+            }
+            if tried + 1 >= TRIES_WHILE_BELIEVED && self.is_believed() {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        LiveRead::Unknown
+    }
+}

@@ -1,0 +1,219 @@
+//! The certificates for a driver's endpoint: read from their Secret, and read again whenever it changes.
+//!
+//! Exactly this one Secret is asked for now and then, its metadata only; its contents are read when there is something new. What was good
+//! last stays in use for as long as nothing good replaces it: a Secret that is deleted or spoilt by mistake must not cut off
+//! a driver that works.
+
+use futures::StreamExt;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use super::super::permissions;
+use super::handshake::HandshakeError;
+use crate::api::condition::ConditionReason;
+use crate::apiserver::{ApiError, ApiErrorKind, Requests, SecretData, SecretEvent};
+use crate::csi::ClientCertificates;
+use crate::objects::SecretReference;
+use crate::telemetry::Span;
+
+/// Pauses between two tries to read what cannot be read.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is known of the Secret.
+#[derive(Clone, Debug, Default)]
+pub(in crate::driver) struct CertificateState {
+    /// The last good certificates.
+    pub good: Option<ValidCertificates>,
+    /// Why the Secret is of no use as it is now.
+    pub trouble: Option<CertificateProblem>,
+    /// Grows with each change.
+    pub revision: u64,
+}
+
+/// Certificates that can be used.
+#[derive(Clone, Debug)]
+pub(in crate::driver) struct ValidCertificates {
+    pub certificates: ClientCertificates,
+    /// The revision they came with.
+    pub revision: u64,
+}
+
+/// Why a Secret is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::driver) struct CertificateProblem {
+    reason: ConditionReason,
+    pub message: String,
+}
+
+impl CertificateProblem {
+    /// What it means for a driver for which there are no certificates from before.
+    pub fn obstacle(&self) -> HandshakeError {
+        let (reason, message) = (self.reason, self.message.clone());
+        match reason {
+            ConditionReason::SecretUnreadable => HandshakeError::Unreachable { reason, message },
+            _ => HandshakeError::Stalled { reason, message },
+        }
+    }
+}
+
+/// Reads the Secret until it is dropped.
+pub(in crate::driver) struct CertificateWatcher {
+    known: watch::Receiver<CertificateState>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+impl CertificateWatcher {
+    /// Begins to read the Secret for the AttacherConfig of this name.
+    pub fn follow(requests: Requests, reference: SecretReference, config: Arc<str>) -> Self {
+        let (sender, known) = watch::channel(CertificateState::default());
+        let reader = CertificateReader {
+            requests,
+            reference,
+            config,
+            known: sender,
+            hasher: RandomState::new(),
+            last: None,
+        };
+        Self {
+            known,
+            _reader: AbortOnDropHandle::new(tokio::spawn(reader.run())),
+        }
+    }
+
+    /// What is known now.
+    pub fn now(&self) -> CertificateState {
+        self.known.borrow().clone()
+    }
+
+    /// Resolves when more is known than at this revision; 0 is before anything was.
+    pub async fn since(&self, revision: u64) -> CertificateState {
+        let mut known = self.known.clone();
+        let newer = known.wait_for(|known| known.revision > revision).await;
+        match newer.map(|known| known.clone()) {
+            Ok(known) => known,
+            // The reader ended by a fault of ours: what is known stays.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+struct CertificateReader {
+    requests: Requests,
+    reference: SecretReference,
+    config: Arc<str>,
+    known: watch::Sender<CertificateState>,
+    hasher: RandomState,
+    /// Hash of the contents that are in use: to keep a key for a comparison would be one copy too many.
+    last: Option<u64>,
+}
+
+impl CertificateReader {
+    async fn run(mut self) {
+        let events = self.requests.follow_secret(&self.reference);
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                // What cannot be told is read to learn why.
+                SecretEvent::State(_) | SecretEvent::Unknown => self.read().await,
+                SecretEvent::Gone => self.set_problem(ConditionReason::SecretMissing, missing(&self.reference)),
+                SecretEvent::Forbidden => self.set_problem(
+                    ConditionReason::SecretForbidden,
+                    permissions::certificates(&self.reference),
+                ),
+            }
+        }
+    }
+
+    /// Reads until there is an answer.
+    async fn read(&mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.requests.get_secret(&self.reference, &Span::disabled()).await {
+                Ok(data) => return self.apply(&data),
+                Err(error) if error.kind == ApiErrorKind::NotFound => {
+                    return self.set_problem(ConditionReason::SecretMissing, missing(&self.reference));
+                }
+                Err(error) => {
+                    let (reason, message) = unreadable(&self.reference, &error);
+                    self.set_problem(reason, message);
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn apply(&mut self, data: &SecretData) {
+        let hash = self.hasher.hash_one(data.expose());
+        let certificates = match ClientCertificates::read(data) {
+            Ok(certificates) => certificates,
+            Err(error) => {
+                let SecretReference { namespace, name } = &self.reference;
+                let message = format!("the certificates in Secret {namespace}/{name} cannot be used: {error}");
+                return self.set_problem(ConditionReason::TlsInvalid, message);
+            }
+        };
+        let renewed = self.last.replace(hash) != Some(hash);
+        self.known.send_if_modified(|known| {
+            if !renewed && known.trouble.is_none() {
+                return false;
+            }
+            known.revision += 1;
+            known.trouble = None;
+            if renewed {
+                let revision = known.revision;
+                known.good = Some(ValidCertificates { certificates, revision });
+            }
+            true
+        });
+        if renewed {
+            let SecretReference { namespace, name } = &self.reference;
+            info!(config = &*self.config, namespace, secret = name, "certificates read");
+        }
+    }
+
+    fn set_problem(&self, reason: ConditionReason, message: String) {
+        let trouble = CertificateProblem { reason, message };
+        let told = trouble.clone();
+        let changed = self.known.send_if_modified(|known| {
+            let differs = known.trouble.as_ref() != Some(&trouble);
+            if differs {
+                known.revision += 1;
+                known.trouble = Some(trouble);
+            }
+            differs
+        });
+        if changed {
+            warn!(
+                config = &*self.config,
+                reason = told.reason.as_str(),
+                "{}",
+                told.message
+            );
+        }
+    }
+}
+
+fn missing(reference: &SecretReference) -> String {
+    let SecretReference { namespace, name } = reference;
+    format!(
+        "Secret {namespace}/{name} does not exist; create it with the key ca.crt, and tls.crt and tls.key if the driver asks \
+         for a client certificate, or fix spec.tls.secretRef"
+    )
+}
+
+fn unreadable(reference: &SecretReference, error: &ApiError) -> (ConditionReason, String) {
+    if error.is_forbidden() {
+        return (ConditionReason::SecretForbidden, permissions::certificates(reference));
+    }
+    let SecretReference { namespace, name } = reference;
+    let message = format!("cannot read Secret {namespace}/{name}: {error}; retrying");
+    (ConditionReason::SecretUnreadable, message)
+}

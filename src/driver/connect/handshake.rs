@@ -1,0 +1,188 @@
+//! Finding out who answers: Probe until ready, GetPluginInfo, capabilities. Nothing is called before that, and after
+//! each reconnect it is done again, because a driver may come back as another version.
+
+use std::time::Duration;
+use tonic::Code;
+
+use super::super::state::{DriverPhase, Plugin};
+use crate::api::condition::ConditionReason;
+use crate::api::validated::{DriverConfig, is_driver_name};
+use crate::csi::{CallError, CapabilityReport, CsiClient, PluginInfo};
+use crate::decide::{cut, plain};
+use crate::telemetry::trace::Span;
+
+/// Time between two tries, as in the Go sidecar. It is short and does not grow: a dial of a missing socket costs
+/// nothing, and a driver that comes back is to be taken up at once.
+pub(in crate::driver) const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest version of a driver that is kept, in bytes.
+const MAX_VERSION_BYTES: usize = 128;
+/// How much of a name that is none is shown, in bytes.
+const MAX_SHOWN_NAME_BYTES: usize = 80;
+
+/// What a driver answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::driver) struct Handshake {
+    pub plugin: PluginInfo,
+    pub capabilities: CapabilityReport,
+}
+
+impl Handshake {
+    /// How the driver is served: the label `mode` of the metrics.
+    pub const fn mode(&self) -> &'static str {
+        if self.capabilities.bits.publish_unpublish {
+            "Attach"
+        } else {
+            "Trivial"
+        }
+    }
+
+    /// What the driver told, for its state.
+    pub fn described(&self) -> Plugin {
+        Plugin {
+            name: self.plugin.name.clone(),
+            vendor_version: self.plugin.vendor_version.clone(),
+            publishes: self.capabilities.bits.publish_unpublish,
+            capabilities: self.capabilities.names.clone(),
+        }
+    }
+}
+
+/// Why there is nobody to work with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum HandshakeError {
+    /// Tried again by itself.
+    Unreachable { reason: ConditionReason, message: String },
+    /// Only a person can mend it.
+    Stalled { reason: ConditionReason, message: String },
+}
+
+impl HandshakeError {
+    /// In one word.
+    pub fn reason(&self) -> ConditionReason {
+        let (Self::Unreachable { reason, .. } | Self::Stalled { reason, .. }) = self;
+        *reason
+    }
+
+    /// In a sentence.
+    pub fn message(&self) -> &str {
+        let (Self::Unreachable { message, .. } | Self::Stalled { message, .. }) = self;
+        message
+    }
+
+    /// How long until it is looked at again, unless something happens before.
+    pub fn pause(&self) -> Duration {
+        match self {
+            Self::Unreachable { .. } => RETRY,
+            Self::Stalled {
+                reason: ConditionReason::CapabilityLost,
+                ..
+            } => RETRY * 10,
+            // A driver of the wrong name is asked again when it restarts, or after a while.
+            Self::Stalled { .. } => RETRY * 30,
+        }
+    }
+
+    /// The phase of a driver that has it.
+    pub fn phase(&self) -> DriverPhase {
+        match self.clone() {
+            Self::Unreachable { reason, message } => DriverPhase::Unreachable { reason, message },
+            Self::Stalled { reason, message } => DriverPhase::Stalled { reason, message },
+        }
+    }
+}
+
+/// Asks a driver. These calls are in no trace: they belong to no attachment, and a driver that is away is asked each second.
+pub(in crate::driver) async fn run_handshake(
+    client: &CsiClient,
+    config: &DriverConfig,
+) -> Result<Handshake, HandshakeError> {
+    let untraced = Span::disabled();
+    match client.probe(config.timeouts.probe, &untraced).await {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(unreachable(
+                ConditionReason::DriverNotReady,
+                "Probe answered that the driver is not ready",
+            ));
+        }
+        Err(error) => return Err(failed(client, "Probe", &error)),
+    }
+    let deadline = config.timeouts.identity;
+    let plugin = client
+        .plugin_info(deadline, &untraced)
+        .await
+        .map_err(|error| failed(client, "GetPluginInfo", &error))?;
+    check_name(&plugin.name, config)?;
+    let plugin = PluginInfo {
+        vendor_version: cut(&plain(&plugin.vendor_version), MAX_VERSION_BYTES).to_owned(),
+        ..plugin
+    };
+    let capabilities = client
+        .capabilities(deadline, &untraced)
+        .await
+        .map_err(|error| failed(client, "capabilities", &error))?;
+    Ok(Handshake { plugin, capabilities })
+}
+
+/// A name goes into labels of metrics, into the name of a Lease and into the status: nothing but a name may.
+fn check_name(name: &str, config: &DriverConfig) -> Result<(), HandshakeError> {
+    if name.is_empty() {
+        return Err(unreachable(
+            ConditionReason::DriverInvalid,
+            "GetPluginInfo answered an empty name",
+        ));
+    }
+    if !is_driver_name(name) {
+        let begins = cut(name, MAX_SHOWN_NAME_BYTES);
+        return Err(HandshakeError::Stalled {
+            reason: ConditionReason::DriverInvalid,
+            message: format!(
+                "the driver at {} answered GetPluginInfo with {} bytes that are no driver name, beginning with {begins:?}; the \
+                 CSI specification asks for at most 63 letters, digits, '-' or '.', beginning and ending with a letter or \
+                 digit: fix the driver, or let spec.endpoint name another one",
+                config.endpoint,
+                name.len(),
+            ),
+        });
+    }
+    match &config.driver_name {
+        Some(wanted) if wanted != name => Err(HandshakeError::Stalled {
+            reason: ConditionReason::DriverNameMismatch,
+            message: format!(
+                "the driver at {} calls itself {name:?}, but spec.driverName is {wanted:?}; fix spec.endpoint or \
+                 spec.driverName",
+                config.endpoint
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn failed(client: &CsiClient, call: &str, error: &CallError) -> HandshakeError {
+    let reason = match (client.connection().dial_error(), error.code) {
+        (Some(dial), _) if error.transport => dial.reason(),
+        (None, _) if error.transport => ConditionReason::NoGrpc,
+        (_, Code::DeadlineExceeded) => ConditionReason::Timeout,
+        _ => ConditionReason::CallFailed,
+    };
+    let message = if error.transport && reason == ConditionReason::NoGrpc {
+        format!(
+            "{}: the listener does not speak gRPC, or closed the connection: {}",
+            client.connection().address(),
+            error.message
+        )
+    } else if error.transport {
+        error.message.clone()
+    } else {
+        format!("{}: {call} failed: {error}", client.connection().address())
+    };
+    unreachable(reason, &message)
+}
+
+fn unreachable(reason: ConditionReason, message: &str) -> HandshakeError {
+    HandshakeError::Unreachable {
+        reason,
+        message: format!("{message}; retrying every {} s", RETRY.as_secs()),
+    }
+}

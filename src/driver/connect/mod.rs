@@ -1,0 +1,304 @@
+//! The way to a driver: its endpoint and, for https, the certificates in use.
+//!
+//! When they are replaced, a second connection is made with the new ones and asked who answers, while the first goes on.
+//! Only then is work given to the second; the first is left, and ends with its last call.
+
+mod certificates;
+pub(super) mod handshake;
+#[cfg(test)]
+mod handshake_tests;
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::SharedContext;
+use super::controller_calls::ControllerCalls;
+use super::state::DriverStateSender;
+use crate::api::condition::ConditionReason;
+use crate::api::validated::{DriverConfig, Endpoint};
+use crate::csi::{CsiClient, DriverConnection, TlsTarget};
+use crate::decide::DriverFacts;
+use crate::objects::SecretReference;
+use crate::telemetry::Metrics;
+use certificates::{CertificateState, CertificateWatcher, ValidCertificates};
+use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
+
+/// Longest pause between two tries to connect with certificates that the driver does not take.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
+/// may delete, and series of metrics.
+const MOST_NAMES: usize = 3;
+
+/// A driver that answered.
+pub(super) struct ConnectedDriver {
+    pub client: CsiClient,
+    /// Its calls that move volumes.
+    pub calls: Arc<dyn ControllerCalls>,
+    pub handshake: Handshake,
+    /// Which certificates the connection was made with.
+    pub revision: u64,
+}
+
+/// Why there is nobody to work with, and what to look at for a change.
+pub(super) struct ConnectFailure {
+    pub obstacle: HandshakeError,
+    /// The client over whose connection that was found, if there is one.
+    pub client: Option<CsiClient>,
+    revision: u64,
+}
+
+/// How a driver is reached.
+pub(super) trait Connector: Send + Sync {
+    /// Connects, and asks who answers.
+    fn connect(&self) -> impl Future<Output = Result<ConnectedDriver, ConnectFailure>> + Send;
+
+    /// As [`DriverConnector::changed`].
+    fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
+
+    /// As [`DriverConnector::renewed`].
+    fn renewed(
+        &self,
+        current: &ConnectedDriver,
+        publisher: &DriverStateSender,
+    ) -> impl Future<Output = ConnectedDriver> + Send;
+}
+
+impl Connector for DriverConnector {
+    async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+        self.connect().await
+    }
+
+    async fn changed(&self, since: &ConnectFailure) {
+        self.changed(since).await;
+    }
+
+    async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+        self.renewed(current, publisher).await
+    }
+}
+
+/// How a driver is reached over the network.
+pub(super) struct DriverConnector {
+    name: Arc<str>,
+    config: watch::Receiver<Arc<DriverConfig>>,
+    metrics: Metrics,
+    keys: Option<CertificateWatcher>,
+    /// Names that the driver has had.
+    names: Mutex<Vec<String>>,
+    /// When the driver was last asked.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl DriverConnector {
+    /// The way to the driver of the AttacherConfig `name`; endpoint and certificates' Secret stay the same.
+    pub fn new(name: Arc<str>, config: watch::Receiver<Arc<DriverConfig>>, context: &SharedContext) -> Self {
+        let secret = config.borrow().tls.as_ref().map(|tls| SecretReference {
+            namespace: tls.secret.namespace.as_str().into(),
+            name: tls.secret.name.as_str().into(),
+        });
+        let keys = secret.map(|secret| CertificateWatcher::follow(context.requests.clone(), secret, name.clone()));
+        Self {
+            name,
+            config,
+            metrics: context.metrics.clone(),
+            keys,
+            names: Mutex::default(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// Connects, and asks who answers. A driver that hangs up again and again is asked once in [`RETRY`].
+    pub async fn connect(&self) -> Result<ConnectedDriver, ConnectFailure> {
+        let last = *self.asked.lock();
+        if let Some(last) = last {
+            sleep_until(last + RETRY).await;
+        }
+        let config = self.config.borrow().clone();
+        let Some(keys) = &self.keys else {
+            return self
+                .handshake(&config, DriverConnection::new(&config.endpoint), 0)
+                .await;
+        };
+        // Either the certificates or why there are none.
+        let known = keys.since(0).await;
+        match (&known.good, &known.trouble) {
+            (Some(good), _) => match secured(&config, good) {
+                Ok(connection) => {
+                    let answer = self.handshake(&config, connection, good.revision).await;
+                    // What came after these certificates is no news.
+                    let revision = known.revision;
+                    answer.map_err(|unreached| ConnectFailure { revision, ..unreached })
+                }
+                Err(obstacle) => Err(ConnectFailure::without_client(obstacle, known.revision)),
+            },
+            (None, Some(trouble)) => Err(ConnectFailure::without_client(trouble.obstacle(), known.revision)),
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    async fn handshake(
+        &self,
+        config: &DriverConfig,
+        connection: DriverConnection,
+        revision: u64,
+    ) -> Result<ConnectedDriver, ConnectFailure> {
+        let client = CsiClient::new(connection, self.metrics.clone());
+        let answer = run_handshake(&client, config).await;
+        let answer = answer.and_then(|handshake| self.take_name(config, handshake));
+        *self.asked.lock() = Some(Instant::now());
+        match answer {
+            Ok(handshake) => {
+                let client = client.with_driver_name(handshake.plugin.name.as_str().into());
+                Ok(ConnectedDriver {
+                    calls: Arc::new(client.clone()),
+                    client,
+                    handshake,
+                    revision,
+                })
+            }
+            Err(obstacle) => Err(ConnectFailure {
+                obstacle,
+                client: Some(client),
+                revision,
+            }),
+        }
+    }
+
+    /// Remembers what the driver calls itself; refused when it has had too many names.
+    fn take_name(&self, config: &DriverConfig, handshake: Handshake) -> Result<Handshake, HandshakeError> {
+        let mut names = self.names.lock();
+        let name = &handshake.plugin.name;
+        if names.contains(name) {
+            return Ok(handshake);
+        }
+        if names.len() == MOST_NAMES {
+            return Err(HandshakeError::Stalled {
+                reason: ConditionReason::DriverNameMismatch,
+                message: format!(
+                    "the driver at {} calls itself {name:?}, after it had {MOST_NAMES} other names ({}); set spec.driverName of \
+                     AttacherConfig {} to the correct name",
+                    config.endpoint,
+                    names.join(", "),
+                    self.name,
+                ),
+            });
+        }
+        names.push(name.clone());
+        drop(names);
+        Ok(handshake)
+    }
+
+    /// Resolves when there are other certificates than at that time, or another reason why there are none.
+    pub async fn changed(&self, since: &ConnectFailure) {
+        match &self.keys {
+            Some(keys) => drop(keys.since(since.revision).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
+    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    pub async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+        let Some(keys) = &self.keys else {
+            return std::future::pending().await;
+        };
+        let mut pause = RETRY;
+        loop {
+            let known = keys.now();
+            let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
+            if let Some(good) = fresh {
+                match self.connect_with(good).await {
+                    Ok(reached) => {
+                        publisher.concern(certificate_warning(&known));
+                        info!(
+                            config = &*self.name,
+                            "connected with the new certificates; closing the old connection after its last call"
+                        );
+                        return reached;
+                    }
+                    Err(obstacle) => self.refused(publisher, &obstacle),
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    _ = keys.since(known.revision) => pause = RETRY,
+                }
+            } else {
+                publisher.concern(certificate_warning(&known));
+                keys.since(known.revision).await;
+            }
+        }
+    }
+
+    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver, HandshakeError> {
+        let config = self.config.borrow().clone();
+        let connection = secured(&config, good)?;
+        let answer = self.handshake(&config, connection, good.revision).await;
+        answer.map_err(|unreached| unreached.obstacle)
+    }
+
+    fn refused(&self, publisher: &DriverStateSender, obstacle: &HandshakeError) {
+        let (HandshakeError::Unreachable { message, .. } | HandshakeError::Stalled { message, .. }) = obstacle;
+        let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
+        if publisher.concern(Some(text.clone())) {
+            warn!(config = &*self.name, "{text}");
+        }
+    }
+}
+
+impl ConnectedDriver {
+    /// What work has to know of the driver.
+    pub fn facts(&self) -> DriverFacts {
+        DriverFacts::new(&self.handshake.plugin.name, self.handshake.capabilities.bits)
+    }
+}
+
+impl ConnectFailure {
+    /// What was found over the connection in use.
+    pub fn over(client: &CsiClient, obstacle: HandshakeError) -> Self {
+        let client = Some(client.clone());
+        // Whatever is known of the certificates is no news here.
+        let revision = u64::MAX;
+        Self {
+            obstacle,
+            client,
+            revision,
+        }
+    }
+
+    fn without_client(obstacle: HandshakeError, revision: u64) -> Self {
+        Self {
+            obstacle,
+            client: None,
+            revision,
+        }
+    }
+}
+
+/// What is wrong with a Secret whose former contents are in use.
+fn certificate_warning(known: &CertificateState) -> Option<String> {
+    let trouble = known.trouble.as_ref()?;
+    Some(format!("the last valid certificates are in use: {}", trouble.message))
+}
+
+fn secured(config: &DriverConfig, good: &ValidCertificates) -> Result<DriverConnection, HandshakeError> {
+    let unusable = |message: String| HandshakeError::Stalled {
+        reason: ConditionReason::InvalidSpec,
+        message,
+    };
+    let Endpoint::Https { host, port } = &config.endpoint else {
+        return Err(unusable(format!("spec.tls cannot be used with {}", config.endpoint)));
+    };
+    let named = config.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+    let name = named.unwrap_or(host);
+    match TlsTarget::new(good.certificates.clone(), name) {
+        Some(tls) => Ok(DriverConnection::secured(host, *port, tls)),
+        None => Err(unusable(format!(
+            "{name} is not a DNS name or IP address that a certificate can contain; fix spec.tls.serverName"
+        ))),
+    }
+}

@@ -1,0 +1,155 @@
+//! What a driver's task keeps from one connection to the next: the engine at work, the candidate for the driver's Lease,
+//! and the claim to the driver.
+//!
+//! The Lease is given up with the driver that cannot be reached, so that a replica that reaches it can take over. An engine
+//! never outlives the term of the Lease in which it was started.
+
+mod acquire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::{Instant, sleep_until};
+
+use super::engine::Engine;
+use super::reservation::{Reservation, ReservationState};
+use crate::lease::{LeaderElectionHandle, Term};
+
+/// How long a driver may be away before its Lease is given up. One that restarts is mostly back by then; another replica
+/// that took over meanwhile would gain nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub(super) struct Leadership {
+    // In the order in which they must end if the task is cut off.
+    pub engine: Option<Engine>,
+    pub candidate: Option<LeaderElectionHandle>,
+    pub claim: Option<Reservation>,
+    /// The term of the Lease in which the driver is worked for; none before it is held, and without an election.
+    pub term: Option<Term>,
+    away_since: Option<Instant>,
+}
+
+impl Leadership {
+    /// The connection is lost. What runs is let go on; a candidate that does not lead must not begin to.
+    pub async fn connection_lost(&mut self) {
+        if let Some(engine) = &self.engine {
+            engine.pause();
+        }
+        self.away_since = Some(Instant::now());
+        if self.engine.is_none() {
+            self.release_lease().await;
+        }
+    }
+
+    /// The driver answers again.
+    pub fn connection_restored(&mut self) {
+        self.away_since = None;
+    }
+
+    /// Resolves when the engine must be given up: the Lease is lost, an older AttacherConfig claims the driver, or the
+    /// driver was away for too long. Never without an engine.
+    pub async fn engine_must_stop(&self) {
+        if self.engine.is_none() {
+            return std::future::pending().await;
+        }
+        let away = async {
+            match self.away_since {
+                // Without an election nobody else could work for the driver.
+                Some(since) if self.candidate.as_ref().is_some_and(LeaderElectionHandle::elects) => {
+                    sleep_until(since + PATIENCE).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.loses_term() => {}
+            () = self.reservation_lost() => {}
+            () = away => {}
+        }
+    }
+
+    /// Resolves when the Lease is not held in the noted term any more; never without an election.
+    pub async fn loses_term(&self) {
+        match (&self.candidate, &self.term) {
+            (Some(candidate), Some(term)) => candidate.loses(term).await,
+            (None, Some(_)) => {}
+            (_, None) => std::future::pending().await,
+        }
+    }
+
+    /// Whether there is an engine that was started in another term of the Lease than the noted one.
+    pub fn has_engine_of_another_term(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.term() != self.term)
+    }
+
+    /// Resolves when an older AttacherConfig claims the driver.
+    pub async fn reservation_lost(&self) {
+        match &self.claim {
+            Some(claim) => claim.refused().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the engine, whose driver has no calls, met something that may have been published.
+    pub async fn capability_missed(&self) {
+        match &self.engine {
+            Some(engine) => engine.capability_missed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether an older AttacherConfig claims the driver.
+    pub fn has_lost_reservation(&self) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| matches!(claim.state(), ReservationState::Refused(_)))
+    }
+
+    /// Lets the runs in flight end, and drops the engine; tells whose it was. What still runs when another may take the
+    /// Lease is cut off: two replicas calling at once would be worse than a call whose answer is not known.
+    pub async fn drain(&mut self) -> Option<Arc<str>> {
+        let engine = self.engine.take()?;
+        let driver = engine.facts().name.clone();
+        let (term, queue) = (engine.term(), engine.queue().clone());
+        let over = async {
+            match &term {
+                Some(term) => term.over().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = engine.drain() => {}
+            () = over => {
+                if queue.drained().now_or_never().is_none() {
+                    tracing::warn!(driver = &*driver, "the Lease expired while calls were running; the calls were cancelled");
+                }
+            }
+        }
+        Some(driver)
+    }
+
+    /// Releases the Lease and goes on watching who holds it. The claim stays, and another may be granted meanwhile.
+    pub async fn release_lease(&mut self) {
+        if let Some(candidate) = self.candidate.take()
+            && candidate.release().await
+        {
+            // One that could not release the Lease in time ends here: it must not release it later, when another candidate
+            // of this process may hold it.
+            self.candidate = Some(candidate);
+        }
+        if let Some(claim) = &self.claim {
+            claim.deactivate();
+        }
+    }
+
+    /// Releases the Lease, watches it no more, and gives up the claim.
+    pub async fn release_all(&mut self) {
+        if let Some(candidate) = self.candidate.take() {
+            candidate.release_and_stop().await;
+        }
+        self.claim = None;
+    }
+}

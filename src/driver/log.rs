@@ -1,0 +1,58 @@
+//! Lines of the log about an attachment: each names the trace that it belongs to.
+
+/// As the macro of the same level of `tracing`, with the ids of a trace context first. They are told whether the trace is
+/// sampled or not, and left out while tracing is off.
+///
+/// `$context` is anything that [`TraceFields`] can be asked of; it is only asked when the line is written.
+macro_rules! traced {
+    ($level:ident, $context:expr, $($rest:tt)+) => {
+        tracing::$level!(
+            trace_id = $crate::driver::log::TraceFields::trace_id(&$context),
+            span_id = $crate::driver::log::TraceFields::span_id(&$context),
+            trace_flags = $crate::driver::log::TraceFields::trace_flags(&$context),
+            $($rest)+
+        )
+    };
+}
+
+use crate::telemetry::{Span, SpanContext};
+
+/// What has a trace context, or has none.
+pub(super) trait TraceFields {
+    /// The context, if there is one.
+    fn context(&self) -> Option<&SpanContext>;
+
+    /// 32 hexadecimal digits.
+    fn trace_id(&self) -> Option<String> {
+        self.context().map(|context| format!("{:032x}", context.trace_id()))
+    }
+
+    /// 16 hexadecimal digits.
+    fn span_id(&self) -> Option<String> {
+        self.context().map(|context| format!("{:016x}", context.span_id()))
+    }
+
+    /// 2 hexadecimal digits.
+    fn trace_flags(&self) -> Option<String> {
+        self.context()
+            .map(|context| format!("{:02x}", context.trace_flags().to_u8()))
+    }
+}
+
+impl TraceFields for Span {
+    fn context(&self) -> Option<&SpanContext> {
+        Span::context(self)
+    }
+}
+
+impl TraceFields for &Span {
+    fn context(&self) -> Option<&SpanContext> {
+        Span::context(self)
+    }
+}
+
+impl TraceFields for Option<SpanContext> {
+    fn context(&self) -> Option<&SpanContext> {
+        self.as_ref()
+    }
+}

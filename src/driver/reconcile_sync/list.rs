@@ -1,0 +1,118 @@
+//! All pages of ListVolumes, whatever their number, and no end of them that is not one.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::fence::{CallFailure, FencedClient, LeaseLost};
+use crate::csi::CallError;
+use crate::decide::reconcile::Listing;
+use crate::telemetry::names::code_camel_case;
+
+/// More pages than any backend has, even if each has one volume.
+pub(in crate::driver) const MAX_PAGES: usize = 100_000;
+/// A page may be empty and not the last one, but so many of them in a row lead nowhere.
+pub(in crate::driver) const MAX_EMPTY_PAGES: usize = 1_000;
+
+/// Limits of a listing.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::driver) struct ListLimits {
+    /// Most entries of a page; 0 lets the driver choose.
+    pub max_entries: i32,
+    /// How long a page may take.
+    pub deadline: Duration,
+    /// How long all pages together may take.
+    pub whole: Duration,
+}
+
+/// Why a listing did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::driver) enum ListError {
+    /// A page could not be had.
+    #[error("ListVolumes: {0}")]
+    Call(CallError),
+    /// The listing was cut off because the Lease of the driver is not held any more.
+    #[error("ListVolumes: {0}")]
+    Lease(LeaseLost),
+    /// The pages go in a circle.
+    #[error("ListVolumes: the driver answered the same next_token twice")]
+    RepeatedToken,
+    /// There is no end of pages.
+    #[error("ListVolumes: no end after {0} pages")]
+    TooManyPages(usize),
+    /// There are pages, and nothing is in them.
+    #[error("ListVolumes: {0} empty pages in a row, and no end")]
+    Empty(usize),
+    /// The pages come too slowly.
+    #[error("ListVolumes: no end after {0} pages in {1} s")]
+    TooSlow(usize, u64),
+}
+
+impl From<CallFailure> for ListError {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Driver(error) => Self::Call(error),
+            CallFailure::Lease(lost) => Self::Lease(lost),
+        }
+    }
+}
+
+impl ListError {
+    /// A gRPC code as metrics spell it, or one word of our own.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Call(error) => code_camel_case(error.code),
+            Self::Lease(_) => "lease_lost",
+            Self::RepeatedToken => "token_repeated",
+            Self::TooManyPages(_) | Self::Empty(_) => "pages_without_end",
+            Self::TooSlow(..) => "pass_too_long",
+        }
+    }
+}
+
+/// How far a listing has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::driver) struct ListProgress {
+    /// Pages that were read.
+    pub pages: usize,
+    /// Volumes on them.
+    pub volumes: usize,
+}
+
+/// Asks for all pages, and tells how far it has come. The client is taken again for each page: the driver may have been
+/// connected again since the last one.
+pub(in crate::driver) async fn list(
+    client: impl Fn() -> FencedClient,
+    limits: ListLimits,
+    listing: &mut Listing,
+    progress: &mut ListProgress,
+) -> Result<(), ListError> {
+    let ends = Instant::now() + limits.whole;
+    // Tokens are the driver's choice and may be long; a hash tells as well that one was there before.
+    let (hasher, mut tokens) = (RandomState::new(), HashSet::new());
+    let (mut token, mut empty) = (String::new(), 0);
+    for pages in 0..MAX_PAGES {
+        let client = client();
+        let page = client.list_volumes(limits.max_entries, &token, limits.deadline);
+        let page = timeout_at(ends, page).await;
+        let page = page.map_err(|_| ListError::TooSlow(pages, limits.whole.as_secs()))??;
+        progress.pages += 1;
+        progress.volumes += page.volumes.len();
+        for volume in &page.volumes {
+            listing.add(&volume.handle, volume.nodes.as_deref());
+        }
+        if page.next_token.is_empty() {
+            return Ok(());
+        }
+        if !tokens.insert(hasher.hash_one(&page.next_token)) {
+            return Err(ListError::RepeatedToken);
+        }
+        empty = if page.volumes.is_empty() { empty + 1 } else { 0 };
+        if empty >= MAX_EMPTY_PAGES {
+            return Err(ListError::Empty(empty));
+        }
+        token = page.next_token;
+    }
+    Err(ListError::TooManyPages(MAX_PAGES))
+}

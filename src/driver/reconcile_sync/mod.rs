@@ -1,0 +1,361 @@
+//! Compares what is attached with what the driver lists, again and again, and has the differences put right.
+//!
+//! A pass asks for every page, holds on to what concerns our attachments only, and ends without effect when a page
+//! cannot be had: half a listing would look like volumes that are gone.
+
+pub(super) mod list;
+pub(super) mod span;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, error, info, warn};
+
+use super::attempt::events;
+use super::engine::DriverContext;
+use super::state::ReconcileSyncResult;
+use crate::api::validated::{DriverConfig, ReconcileSync};
+use crate::cache::{EnqueueCause, Snapshot, observe};
+use crate::clock;
+use crate::decide::reconcile::{
+    Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Unclaimed, UnconfirmedMismatches,
+    VolumesWithoutAttachment, expectation,
+};
+use crate::decide::{Policy, SecretState};
+use crate::objects::{AttachmentSource, InTreePlugin, VolumeSpec};
+use crate::telemetry::metrics::ReconcileSyncCounts;
+use list::{ListError, ListLimits, ListProgress, list};
+use span::ReconcileSyncSpan;
+
+/// Share of the interval that is added at random, so that drivers of one start do not stay in step.
+const JITTER: f64 = 0.1;
+/// Attachments that are looked at without a pause.
+const AT_ONCE: usize = 256;
+
+/// How many pages' time a pass may take, if its interval is not longer.
+const PASS_PAGES: u32 = 10;
+/// How many mismatches of a pass are told as events: a backend that lists nothing any more is one piece of news.
+const MOST_EVENTS: usize = 20;
+
+/// What is kept from pass to pass.
+#[derive(Default)]
+struct ReconcileSyncState {
+    /// Passes so far.
+    passes: u64,
+    suspects: UnconfirmedMismatches,
+    /// What was put right, until it is seen to be: name to UID and what was wanted.
+    repairs: HashMap<Arc<str>, (Box<str>, DesiredState)>,
+    unclaimed: LastingUnclaimed,
+    /// How many were told in the log.
+    told_unclaimed: usize,
+}
+
+/// Makes passes until dropped. For drivers that can list where their volumes are.
+pub(super) async fn run(work: Arc<DriverContext>) {
+    let mut config = work.config.clone();
+    let mut memory = ReconcileSyncState::default();
+    work.context.metrics.init_reconcile_sync(&work.facts.name);
+    loop {
+        let settings = config.borrow_and_update().reconcile_sync.clone();
+        if settings.enabled {
+            let began = Instant::now();
+            work.context
+                .metrics
+                .reconcile_sync_interval(&work.facts.name, settings.interval);
+            tokio::select! {
+                outcome = run_pass(&work, &settings, &mut memory) => report(&work, outcome, began.elapsed()),
+                // A pass may be long; it is not to go on after it was switched off.
+                () = switched_off(config.clone()) => {}
+            }
+        } else {
+            memory = ReconcileSyncState::default();
+            work.context.metrics.reset_reconcile_sync(&work.facts.name);
+            work.waits.forced.retain(|_| false);
+        }
+        let ended = Instant::now();
+        let share = 1.0 + JITTER * fastrand::f64();
+        loop {
+            let settings = config.borrow_and_update().reconcile_sync.clone();
+            let next = ended + settings.interval.mul_f64(share);
+            tokio::select! {
+                () = sleep_until(next), if settings.enabled => break,
+                // A change of the settings counts from the end of the last pass.
+                changed = config.changed() => match changed {
+                    Ok(()) => {
+                        let now = config.borrow().reconcile_sync.enabled;
+                        if now != settings.enabled {
+                            break;
+                        }
+                    }
+                    Err(_) => return,
+                },
+            }
+        }
+    }
+}
+
+/// Resolves when the settings forbid passes; never when they do not change any more.
+async fn switched_off(mut config: watch::Receiver<Arc<DriverConfig>>) {
+    if config.wait_for(|config| !config.reconcile_sync.enabled).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What a pass found that was made to its end.
+struct Found {
+    listed: ReconcileSyncCounts,
+    without_attachment: Option<VolumesWithoutAttachment>,
+}
+
+async fn run_pass(
+    work: &DriverContext,
+    settings: &ReconcileSync,
+    memory: &mut ReconcileSyncState,
+) -> Result<Found, ListError> {
+    // Looked at before the driver is asked: what is attached meanwhile is not expected in an older listing.
+    let (expectations, pending) = expectations(work).await;
+    let skipped = pending.skipped;
+    let mut trace = ReconcileSyncSpan::begin(work, memory.passes);
+    memory.passes += 1;
+    trace.set_counts(expectations.len(), skipped);
+    let mut listing = Listing::about(expectations);
+    // The handle of a migrated volume may be listed in more than one form.
+    if InTreePlugin::of_driver(&work.facts.name).is_none() {
+        let nodes = work.context.store.node_ids(&work.facts.name);
+        listing = listing.looking_for_unclaimed(pending.handles, nodes);
+    }
+    let deadline = work.config.borrow().timeouts.list_volumes;
+    let limits = ListLimits {
+        max_entries: settings.max_entries,
+        deadline,
+        whole: deadline.saturating_mul(PASS_PAGES).max(settings.interval),
+    };
+    match list(|| work.client(), limits, &mut listing, &mut trace.progress).await {
+        Ok(()) => {}
+        Err(ListError::Lease(lost)) => {
+            // The driver did not fail, and this engine ends with its term of the Lease.
+            debug!(driver = &*work.facts.name, %lost, "no comparison with ListVolumes");
+            return std::future::pending().await;
+        }
+        Err(error) => {
+            trace.failed(&error);
+            return Err(error);
+        }
+    }
+    let ListProgress { pages, volumes } = trace.progress;
+    let mut compared = listing.compare();
+    let mismatches = compared.contradicted.len();
+    let to_attach = compared
+        .contradicted
+        .iter()
+        .filter(|expected| expected.wanted == DesiredState::Published);
+    let to_attach = to_attach.count();
+    trace.compared(&compared);
+    let without_attachment = note_unclaimed(work, compared.unclaimed.split_off(0), memory);
+    apply_mismatches(work, compared, memory);
+    let listed = ReconcileSyncCounts {
+        pages,
+        volumes,
+        to_attach,
+        to_detach: mismatches - to_attach,
+        without_attachment: without_attachment.as_ref().map(|found| found.count),
+    };
+    Ok(Found {
+        listed,
+        without_attachment,
+    })
+}
+
+/// Acts on what two passes in a row contradict, and lets go of what is right again.
+fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut ReconcileSyncState) {
+    let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
+    work.waits.forced.retain(|name| names.contains(name));
+    for expected in &compared.contradicted {
+        debug!(
+            driver = &*work.facts.name,
+            VolumeAttachment = &*expected.name,
+            volumeHandle = &*expected.handle,
+            found = expected.wanted == DesiredState::Unpublished,
+            "ListVolumes contradicts the VolumeAttachment"
+        );
+    }
+    let mut events = MOST_EVENTS;
+    for expected in &compared.agreed {
+        let repaired = memory.repairs.remove(&expected.name);
+        if repaired.is_some_and(|(uid, wanted)| uid == expected.uid && wanted == expected.wanted) {
+            info!(
+                driver = &*work.facts.name,
+                VolumeAttachment = &*expected.name,
+                volumeHandle = &*expected.handle,
+                "ListVolumes agrees with the VolumeAttachment again"
+            );
+            if events > 0 {
+                events -= 1;
+                events::repaired_event(work, expected);
+            }
+        }
+    }
+    // What is gone needs no word that it is right.
+    memory.repairs.retain(|name, _| names.contains(&**name));
+    let mut events = MOST_EVENTS;
+    for expected in memory.suspects.pass(compared.contradicted) {
+        force_sync(work, &expected);
+        if events > 0 {
+            events -= 1;
+            events::mismatch_event(work, &expected);
+        }
+        memory.repairs.insert(expected.name, (expected.uid, expected.wanted));
+    }
+}
+
+/// Notes what two passes in a row found at nodes without an attachment, such as what was attached after the backup that the
+/// API server was restored from, and tells of it in the log. It is not touched: the volume may be in use.
+fn note_unclaimed(
+    work: &DriverContext,
+    found: Vec<Unclaimed>,
+    memory: &mut ReconcileSyncState,
+) -> Option<VolumesWithoutAttachment> {
+    let lasting = memory.unclaimed.pass(found)?;
+    let (driver, count) = (&*work.facts.name, lasting.count);
+    if count != memory.told_unclaimed {
+        if let Some(first) = lasting.examples.first() {
+            warn!(
+                driver,
+                volumes = count,
+                volumeHandle = &*first.handle,
+                nodeID = &*first.node_id,
+                "the driver lists volumes at nodes of this cluster that no VolumeAttachment names; one of them is shown. They \
+                 are left alone; detach by hand those that nobody uses"
+            );
+        } else {
+            info!(
+                driver,
+                "the driver lists no volumes any more at nodes of this cluster that no VolumeAttachment names"
+            );
+        }
+        memory.told_unclaimed = count;
+    }
+    Some(lasting)
+}
+
+/// Attachments of which nothing is expected.
+#[derive(Default)]
+struct PendingAttachments {
+    skipped: usize,
+    handles: Vec<Box<str>>,
+}
+
+impl PendingAttachments {
+    fn add(&mut self, snapshot: &Snapshot) {
+        self.skipped += 1;
+        let attachment = &snapshot.attachment;
+        let described = match &attachment.source {
+            AttachmentSource::Inline(spec) => VolumeSpec::csi(spec),
+            _ => snapshot.volume.as_ref().and_then(|volume| volume.spec.csi()),
+        };
+        let noted = attachment.volume_note.as_ref().map(|note| note.handle.clone());
+        self.handles
+            .extend(described.map(|source| source.handle.clone()).into_iter().chain(noted));
+    }
+}
+
+/// What the driver should list about this driver's settled attachments, and the others.
+///
+/// In parts, so that others get their turn: there may be tens of thousands.
+async fn expectations(work: &DriverContext) -> (Vec<Expectation>, PendingAttachments) {
+    let store = &work.context.store;
+    let policy = Policy::default();
+    let (mut expectations, mut pending) = (Vec::new(), PendingAttachments::default());
+    for names in store.attachments_of(&work.facts.name).chunks(AT_ONCE) {
+        for name in names {
+            let Some(snapshot) = store.attachment(name) else {
+                continue;
+            };
+            let observed = observe(&snapshot, &work.facts, &policy, SecretState::NotLoaded);
+            match expectation(&observed) {
+                Ok(Some(expected)) => expectations.push(expected),
+                Ok(None) => pending.add(&snapshot),
+                Err(reason) => {
+                    pending.add(&snapshot);
+                    let driver = &*work.facts.name;
+                    debug!(driver, VolumeAttachment = &**name, %reason, "cannot be compared with ListVolumes");
+                }
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    (expectations, pending)
+}
+
+/// Has an attachment worked on though it looks settled, until that succeeds or it is not seen to be wrong any more.
+fn force_sync(work: &DriverContext, expected: &Expectation) {
+    error!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*expected.name,
+        volumeHandle = &*expected.handle,
+        nodeID = &*expected.node_id,
+        attachedStatus = expected.wanted == DesiredState::Published,
+        found = expected.wanted == DesiredState::Unpublished,
+        "the volume is not where the VolumeAttachment says; repairing it"
+    );
+    let direction = match expected.wanted {
+        DesiredState::Published => "attach",
+        DesiredState::Unpublished => "detach",
+    };
+    work.context.metrics.reconcile_sync_forced(&work.facts.name, direction);
+    work.waits.forced.mark(&expected.name, &expected.uid);
+    work.context.store.enqueue(&expected.name, EnqueueCause::ForceSync);
+}
+
+fn report(work: &DriverContext, outcome: Result<Found, ListError>, took: Duration) {
+    let (driver, metrics) = (&*work.facts.name, &work.context.metrics);
+    let finished_at = whole_seconds(clock::now());
+    let failed_before = work.publisher.reconcile_failed();
+    let last = match outcome {
+        Ok(Found {
+            listed,
+            without_attachment,
+        }) => {
+            metrics.reconcile_sync_succeeded(driver, took, listed);
+            if failed_before {
+                info!(driver, "the comparison with ListVolumes works again");
+            }
+            ReconcileSyncResult {
+                finished_at,
+                volumes: listed.volumes,
+                mismatches: listed.to_attach + listed.to_detach,
+                without_attachment,
+                error: None,
+            }
+        }
+        Err(error) => {
+            metrics.reconcile_sync_failed(driver, took, error.code());
+            let error = error.to_string();
+            if failed_before {
+                debug!(driver, error, "cannot compare with ListVolumes");
+            } else {
+                warn!(
+                    driver,
+                    error, "cannot compare the attachments with ListVolumes; retrying"
+                );
+            }
+            ReconcileSyncResult {
+                finished_at,
+                volumes: 0,
+                mismatches: 0,
+                without_attachment: None,
+                error: Some(error),
+            }
+        }
+    };
+    work.publisher.reconcile_result(last);
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

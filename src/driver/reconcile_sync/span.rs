@@ -1,0 +1,109 @@
+//! The trace of one comparison with ListVolumes: one span, which is made when it is known what came of it.
+
+use jiff::Timestamp;
+use std::time::SystemTime;
+
+use super::super::engine::DriverContext;
+use super::list::{ListError, ListProgress};
+use crate::clock;
+use crate::decide::reconcile::{Comparison, DesiredState, Expectation};
+use crate::telemetry::names::{attr, code_upper_snake, error_type, event, span};
+use crate::telemetry::trace::SpanOptions;
+use crate::telemetry::{Span, SpanKind};
+
+/// Of so many comparisons of a driver that find nothing one has a span; the first has.
+const ONE_OF: u64 = 60;
+/// Mismatches that are told on the span: a backend that lists nothing any more is one piece of news.
+const MOST_MISMATCHES: usize = 32;
+
+/// A comparison that is under way.
+pub(in crate::driver) struct ReconcileSyncSpan<'w> {
+    work: &'w DriverContext,
+    began: Timestamp,
+    /// Whether it has a span whatever it finds.
+    sample: bool,
+    compared: usize,
+    skipped: usize,
+    /// What was listed.
+    pub progress: ListProgress,
+}
+
+impl<'w> ReconcileSyncSpan<'w> {
+    /// The comparison before which there were so many of the driver.
+    pub fn begin(work: &'w DriverContext, before: u64) -> Self {
+        Self {
+            work,
+            began: clock::now(),
+            sample: before.is_multiple_of(ONE_OF),
+            compared: 0,
+            skipped: 0,
+            progress: ListProgress::default(),
+        }
+    }
+
+    /// How many attachments are compared, and how many cannot be.
+    pub fn set_counts(&mut self, compared: usize, skipped: usize) {
+        (self.compared, self.skipped) = (compared, skipped);
+    }
+
+    /// The listing did not come to its end.
+    pub fn failed(self, error: &ListError) {
+        let mut span = self.open(0);
+        match error {
+            ListError::Call(error) => span.fail(code_upper_snake(error.code), &error.message),
+            other => span.fail(error_type::OTHER, &other.to_string()),
+        }
+    }
+
+    /// What came of it.
+    pub fn compared(self, compared: &Comparison) {
+        let wrong = &compared.contradicted;
+        if wrong.is_empty() && !self.sample {
+            return;
+        }
+        let mut span = self.open(wrong.len());
+        if span.is_recording() {
+            for expected in wrong.iter().take(MOST_MISMATCHES) {
+                self.mismatch(&mut span, expected);
+            }
+        }
+    }
+
+    fn open(&self, mismatches: usize) -> Span {
+        let mut span = self.work.tracer().open(SpanOptions {
+            start: Some(SystemTime::from(self.began)),
+            ..SpanOptions::new(span::RECONCILE_SYNC, SpanKind::Internal)
+        });
+        span.set(attr::CSI_PLUGIN_NAME, &*self.work.facts.name);
+        for (key, count) in [
+            (attr::SYNC_PAGES, self.progress.pages),
+            (attr::SYNC_VOLUMES, self.progress.volumes),
+            (attr::SYNC_ATTACHMENTS, self.compared),
+            (attr::SYNC_SKIPPED, self.skipped),
+            (attr::SYNC_MISMATCHES, mismatches),
+        ] {
+            span.set(key, count);
+        }
+        span
+    }
+
+    fn mismatch(&self, span: &mut Span, expected: &Expectation) {
+        let (wanted, found) = match expected.wanted {
+            DesiredState::Published => ("attached", "detached"),
+            DesiredState::Unpublished => ("detached", "attached"),
+        };
+        span.event(
+            event::MISMATCH,
+            &[
+                (attr::MISMATCH_VA, (&*expected.name).into()),
+                (attr::MISMATCH_EXPECTED, wanted.into()),
+                (attr::MISMATCH_ACTUAL, found.into()),
+            ],
+        );
+        let known = self.work.context.store.attachment(&expected.name);
+        let life = known.and_then(|known| self.work.lives.context_of(&known));
+        if let Some(life) = life {
+            span.link(&life);
+        }
+    }
+}

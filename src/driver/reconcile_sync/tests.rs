@@ -1,0 +1,266 @@
+//! How a listing is read: all pages, and no end of them.
+
+mod passes;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::controller_calls::ControllerCalls;
+use super::super::fence::FencedClient;
+use super::list::{ListError, ListLimits, ListProgress, MAX_EMPTY_PAGES, MAX_PAGES, list};
+use crate::apiserver::SecretData;
+use crate::csi::{CallError, VolumePage, VolumeWithNodes};
+use crate::decide::reconcile::{DesiredState, Expectation, Listing};
+use crate::decide::{PublishRequest, VolumeOnNode};
+use crate::objects::StringMap;
+use crate::telemetry::Span;
+
+const LIMITS: ListLimits = ListLimits {
+    max_entries: 7,
+    deadline: Duration::from_secs(5),
+    whole: Duration::from_mins(1),
+};
+
+type Answer = Result<VolumePage, CallError>;
+/// From the number of the page and the token that was sent to the page.
+type Pages = Box<dyn Fn(usize, &str) -> Answer + Send + Sync>;
+
+/// A driver that only lists.
+struct Lister {
+    pages: Pages,
+    asked: Mutex<Vec<(i32, String)>>,
+}
+
+impl Lister {
+    fn of(pages: Pages) -> Self {
+        Self {
+            pages,
+            asked: Mutex::default(),
+        }
+    }
+}
+
+impl ControllerCalls for Lister {
+    fn publish<'a>(
+        &'a self,
+        _: &'a PublishRequest<'_>,
+        _: Option<&'a SecretData>,
+        _: Duration,
+        _: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        unreachable!("nothing is published here")
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        _: VolumeOnNode<'a>,
+        _: Option<&'a SecretData>,
+        _: Duration,
+        _: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        unreachable!("nothing is unpublished here")
+    }
+
+    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
+        assert_eq!(deadline, LIMITS.deadline);
+        let mut asked = self.asked.lock();
+        let answer = (self.pages)(asked.len(), token);
+        asked.push((max_entries, token.to_owned()));
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+fn page(volumes: &[(&str, Option<&[&str]>)], next_token: &str) -> VolumePage {
+    let volumes = volumes.iter().map(|(handle, nodes)| VolumeWithNodes {
+        handle: (*handle).to_owned(),
+        nodes: nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect()),
+    });
+    VolumePage {
+        volumes: volumes.collect(),
+        next_token: next_token.to_owned(),
+    }
+}
+
+fn expected(handle: &str) -> Expectation {
+    Expectation {
+        name: handle.into(),
+        uid: "uid".into(),
+        handle: handle.into(),
+        node_id: "n".into(),
+        former_node_id: None,
+        wanted: DesiredState::Published,
+    }
+}
+
+/// What came of a listing, which of these volumes it contradicts, and how often the driver was asked.
+async fn listed(
+    pages: Pages,
+    handles: &[&str],
+) -> (Result<(usize, usize), ListError>, Vec<String>, Vec<(i32, String)>) {
+    let lister = Arc::new(Lister::of(pages));
+    let expectations: Vec<Expectation> = handles.iter().map(|handle| expected(handle)).collect();
+    let mut listing = Listing::about(expectations);
+    let client = lister.clone();
+    let mut progress = ListProgress::default();
+    let outcome = list(
+        move || FencedClient::new(client.clone(), None),
+        LIMITS,
+        &mut listing,
+        &mut progress,
+    )
+    .await
+    .map(|()| (progress.pages, progress.volumes));
+    let wrong = listing.compare().contradicted.into_iter();
+    let wrong = wrong.map(|expected| expected.handle.to_string()).collect();
+    let asked = lister.asked.lock().clone();
+    (outcome, wrong, asked)
+}
+
+#[tokio::test]
+async fn every_page_is_asked_for_with_the_token_of_the_one_before() {
+    let pages: Pages = Box::new(|_, token| {
+        Ok(match token {
+            "" => page(&[("a", Some(&["n"])), ("stranger", Some(&["n"]))], "1"),
+            "1" => page(&[], "2"),
+            _ => page(&[("b", Some(&["m"])), ("c", None)], ""),
+        })
+    });
+    let (outcome, wrong, asked) = listed(pages, &["a", "b", "c", "d"]).await;
+    assert_eq!(outcome.unwrap(), (asked.len(), 4));
+    assert_eq!(wrong, ["b", "d"]);
+    let tokens: Vec<&str> = asked.iter().map(|(_, token)| token.as_str()).collect();
+    assert_eq!(tokens, ["", "1", "2"]);
+    assert!(asked.iter().all(|(max_entries, _)| *max_entries == 7));
+}
+
+#[tokio::test]
+async fn a_token_that_comes_again_ends_the_listing_with_an_error() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[], if number % 3 == 0 { "x" } else { "y" })));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("same next_token twice"));
+    assert_eq!(error.code(), "token_repeated");
+    assert_eq!(asked.len(), 3);
+}
+
+#[tokio::test]
+async fn tokens_without_end_do_not_keep_us_for_ever() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[], &number.to_string())));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    assert!(outcome.unwrap_err().to_string().contains("1000 empty pages in a row"));
+    assert_eq!(asked.len(), MAX_EMPTY_PAGES);
+    let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
+    let (outcome, _, asked) = listed(pages, &["a"]).await;
+    assert!(outcome.unwrap_err().to_string().contains("no end after 100000 pages"));
+    assert_eq!(asked.len(), MAX_PAGES);
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_had_ends_the_listing() {
+    let pages: Pages = Box::new(|number, _| match number {
+        0 => Ok(page(&[("a", Some(&["n"]))], "1")),
+        _ => Err(CallError {
+            code: tonic::Code::Aborted,
+            message: "token expired".to_owned(),
+            transport: false,
+        }),
+    });
+    let (outcome, ..) = listed(pages, &["a"]).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code(), "Aborted");
+    assert_eq!(
+        error.to_string(),
+        "ListVolumes: rpc error: code = Aborted desc = token expired"
+    );
+}
+
+/// A driver may answer one volume a page, however many there are, and pages that are empty.
+#[tokio::test]
+async fn fifty_thousand_pages_of_one_volume_are_read_to_their_end() {
+    const MANY: usize = 50_000;
+    let pages: Pages = Box::new(|number, _| {
+        let token = if number + 1 < MANY {
+            number.to_string()
+        } else {
+            String::new()
+        };
+        let handle = format!("v{number}");
+        Ok(match number % 7 {
+            0 => page(&[], &token),
+            _ => page(&[(&handle, Some(&["n"]))], &token),
+        })
+    });
+    let (outcome, wrong, asked) = listed(pages, &["v0", "v1", "v49999"]).await;
+    assert_eq!(outcome.unwrap(), (asked.len(), MANY - MANY.div_ceil(7)));
+    assert_eq!((wrong, asked.len()), (vec!["v0".to_owned()], MANY));
+}
+
+/// A lister whose pages take their time.
+struct Slow(Lister);
+
+impl ControllerCalls for Slow {
+    fn publish<'a>(
+        &'a self,
+        request: &'a PublishRequest<'_>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        span: &'a Span,
+    ) -> BoxFuture<'a, Result<StringMap, CallError>> {
+        self.0.publish(request, secrets, deadline, span)
+    }
+
+    fn unpublish<'a>(
+        &'a self,
+        place: VolumeOnNode<'a>,
+        secrets: Option<&'a SecretData>,
+        deadline: Duration,
+        span: &'a Span,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        self.0.unpublish(place, secrets, deadline, span)
+    }
+
+    fn list_volumes<'a>(&'a self, max_entries: i32, token: &'a str, deadline: Duration) -> BoxFuture<'a, Answer> {
+        let page = self.0.list_volumes(max_entries, token, deadline);
+        Box::pin(async {
+            tokio::time::sleep(LIMITS.deadline.saturating_sub(Duration::from_secs(1))).await;
+            page.await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_has_a_deadline_of_its_own() {
+    let pages: Pages = Box::new(|number, _| Ok(page(&[("b", None)], &number.to_string())));
+    let slow = Arc::new(Slow(Lister::of(pages)));
+    let mut listing = Listing::about(vec![expected("a")]);
+    let client = slow.clone();
+    let outcome = list(
+        move || FencedClient::new(client.clone(), None),
+        LIMITS,
+        &mut listing,
+        &mut ListProgress::default(),
+    )
+    .await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code(), "pass_too_long");
+    assert_eq!(error.to_string(), "ListVolumes: no end after 15 pages in 60 s");
+}
+
+#[test]
+fn what_is_not_told_is_neither_wrong_nor_right() {
+    let handles = ["told", "untold", "nowhere", "elsewhere"];
+    let mut listing = Listing::about(handles.iter().map(|handle| expected(handle)).collect());
+    let many: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
+    let with_us = [many.clone(), vec!["n".to_owned()]].concat();
+    listing.add("told", Some(&with_us));
+    listing.add("untold", Some(&with_us));
+    listing.add("untold", None);
+    listing.add("elsewhere", Some(&many));
+    listing.add("stranger", Some(&many));
+    let compared = listing.compare();
+    let names = |found: &[Expectation]| -> Vec<String> { found.iter().map(|it| it.name.to_string()).collect() };
+    assert_eq!(names(&compared.agreed), ["told"]);
+    assert_eq!(names(&compared.contradicted), ["elsewhere", "nowhere"]);
+}

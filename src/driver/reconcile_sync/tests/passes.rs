@@ -1,0 +1,238 @@
+//! What comes of passes: half a listing, a listing without a volume, and none at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{Answer, Lister, Pages, page};
+use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration, ReconcileSyncMode};
+use crate::apiserver::{Requests, connect};
+use crate::cache::Store;
+use crate::csi::CallError;
+use crate::decide::{Capabilities, DriverFacts};
+use crate::driver::engine::Engine;
+use crate::driver::fence::FencedClient;
+use crate::driver::state::{DriverStateSender, ReconcileSyncResult};
+use crate::driver::{DriverState, SharedContext};
+use crate::events::EventRecorder;
+use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::telemetry::{Metrics, Tracer};
+
+const DRIVER: &str = "a.test";
+const FINALIZER: &str = "external-attacher/a-test";
+/// Between two passes, without the share that is added at random.
+const INTERVAL: Duration = Duration::from_secs(100);
+/// At least this many passes begin within so many intervals: each comes a tenth of it late at most.
+const fn passes(count: u32) -> Duration {
+    INTERVAL
+        .saturating_mul(count)
+        .saturating_mul(11)
+        .checked_div(10)
+        .unwrap()
+}
+
+/// An engine with two volumes, "a" and "b", that are attached to the node "n", and a driver that only lists. What it is made to
+/// work on again fails before the driver is called, as there is no API server.
+struct Stage {
+    lister: Arc<Lister>,
+    metrics: Metrics,
+    status: watch::Receiver<DriverState>,
+    settings: watch::Sender<Arc<DriverConfig>>,
+    spec: AttacherConfigSpec,
+    _engine: Engine,
+}
+
+impl Stage {
+    fn of(pages: Pages) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let lister = Arc::new(Lister::of(pages));
+        let metrics = Metrics::default();
+        // Nobody listens there: nothing is written in these tests.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let requests = Requests::new(connect(&nowhere).unwrap(), "nowhere", INTERVAL, metrics.clone());
+        let context = SharedContext {
+            store: Store::default(),
+            events: EventRecorder::disabled(),
+            requests,
+            metrics: metrics.clone(),
+            tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
+        };
+        for name in ["a", "b"] {
+            attach(&context.store, name);
+        }
+        context.store.apply_node(CsiNode::new("node", &[(DRIVER, "n")]));
+        let mut spec = AttacherConfigSpec::new("unix:///nowhere");
+        spec.reconcile_sync.interval = GoDuration::from_secs(100);
+        spec.timeouts.list_volumes = GoDuration::from_secs(5);
+        let (settings, seen) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
+        let capabilities = Capabilities {
+            publish_unpublish: true,
+            list_volumes: true,
+            list_volumes_published_nodes: true,
+            ..Capabilities::default()
+        };
+        let facts = DriverFacts::new(DRIVER, capabilities);
+        let (sender, status) = watch::channel(DriverState::new());
+        let client = FencedClient::new(lister.clone(), None);
+        let engine = Engine::start(
+            context,
+            seen,
+            "config".into(),
+            facts,
+            client,
+            DriverStateSender::new(sender),
+        );
+        let Ok(engine) = engine else { panic!("conflict") };
+        Self {
+            lister,
+            metrics,
+            status,
+            settings,
+            spec,
+            _engine: engine,
+        }
+    }
+
+    /// The tokens that the driver was asked with.
+    fn tokens(&self) -> Vec<String> {
+        let asked = self.lister.asked.lock();
+        asked.iter().map(|(_, token)| token.clone()).collect()
+    }
+
+    fn last(&self) -> ReconcileSyncResult {
+        self.status.borrow().last_reconcile.clone().expect("a pass has ended")
+    }
+
+    /// Attachments that were to be published or detached once more.
+    fn forced(&self) -> [u64; 2] {
+        let text = self.metrics.encode_prometheus();
+        ["attach", "detach"].map(|direction| {
+            let start = format!(
+                "csi_attacher_reconcile_sync_forced_total{{driver_name=\"{DRIVER}\",direction=\"{direction}\"}} "
+            );
+            let value = text.lines().find_map(|line| line.strip_prefix(&start));
+            value
+                .and_then(|value| value.parse().ok())
+                .expect("it is counted from the start")
+        })
+    }
+
+    fn configure(&mut self, enabled: bool) {
+        self.spec.reconcile_sync.mode = if enabled {
+            ReconcileSyncMode::Auto
+        } else {
+            ReconcileSyncMode::Disabled
+        };
+        let settings = DriverConfig::try_from(&self.spec).unwrap();
+        self.settings.send_replace(Arc::new(settings));
+    }
+}
+
+/// A volume of this name and handle, and its attachment, both as the watches bring them.
+fn attach(store: &Store, name: &str) {
+    let volume = json!({
+        "metadata": {"name": name, "uid": format!("{name}-pv"), "resourceVersion": "1", "finalizers": [FINALIZER]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": name}},
+    });
+    let attachment = json!({
+        "metadata": {
+            "name": name, "uid": format!("{name}-va"), "resourceVersion": "2", "finalizers": [FINALIZER],
+            "annotations": {"csi.alpha.kubernetes.io/node-id": "n"},
+        },
+        "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": name}},
+        "status": {"attached": true},
+    });
+    store.apply_volume(serde_json::from_value::<PersistentVolumeWire>(volume).unwrap().into());
+    store.apply_attachment(
+        serde_json::from_value::<VolumeAttachmentWire>(attachment)
+            .unwrap()
+            .into(),
+    );
+}
+
+/// Of two pages, each with one volume, the second cannot be had.
+fn half() -> Pages {
+    Box::new(|_, token| second_page(token, || Err(expired())))
+}
+
+fn second_page(token: &str, second: impl Fn() -> Answer) -> Answer {
+    match token {
+        "" => Ok(page(&[("a", Some(&["n"]))], "second")),
+        _ => second(),
+    }
+}
+
+fn expired() -> CallError {
+    CallError {
+        code: tonic::Code::Aborted,
+        message: "token expired".to_owned(),
+        transport: false,
+    }
+}
+
+/// A volume whose page cannot be had is no volume that is gone: "b" is not published again, nor told of.
+#[tokio::test(start_paused = true)]
+async fn half_a_listing_changes_nothing_however_often_it_comes() {
+    let stage = Stage::of(half());
+    sleep(passes(5)).await;
+    let tokens = stage.tokens();
+    assert!(tokens.len() >= 10, "{tokens:?}");
+    for pass in tokens.chunks(2) {
+        assert_eq!(pass, ["", "second"]);
+    }
+    assert_eq!(stage.forced(), [0, 0]);
+    let last = stage.last();
+    assert_eq!((last.volumes, last.mismatches, last.without_attachment), (0, 0, None));
+    let error = "ListVolumes: rpc error: code = Aborted desc = token expired";
+    assert_eq!(last.error.as_deref(), Some(error));
+}
+
+/// A pass that fails between two that contradict is none: the two are in a row, and only they are enough.
+#[tokio::test(start_paused = true)]
+async fn two_whole_listings_without_a_volume_are_enough() {
+    let lists = Arc::new(Mutex::new(0));
+    let begun = lists.clone();
+    let pages: Pages = Box::new(move |_, token| {
+        let number = {
+            let mut lists = lists.lock();
+            *lists += u32::from(token.is_empty());
+            *lists
+        };
+        second_page(token, || if number == 2 { Err(expired()) } else { Ok(page(&[], "")) })
+    });
+    let stage = Stage::of(pages);
+    loop {
+        sleep(INTERVAL / 10).await;
+        let lists = *begun.lock();
+        if lists == 3 {
+            break;
+        }
+        assert_eq!(stage.forced(), [0, 0], "after {lists} listings");
+    }
+    sleep(INTERVAL / 10).await;
+    assert_eq!(stage.forced(), [1, 0]);
+    let last = stage.last();
+    assert_eq!((last.volumes, last.mismatches, last.error), (1, 1, None));
+}
+
+/// Switched off, nothing is asked; switched on again, it goes on.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_while_it_is_switched_off() {
+    let mut stage = Stage::of(half());
+    sleep(passes(2)).await;
+    assert!(stage.tokens().len() >= 4);
+    stage.configure(false);
+    sleep(INTERVAL / 100).await;
+    let before = stage.tokens().len();
+    sleep(passes(1000)).await;
+    assert_eq!(stage.tokens().len(), before);
+    stage.configure(true);
+    sleep(passes(2)).await;
+    assert!(stage.tokens().len() >= before + 4, "{:?}", stage.tokens());
+}

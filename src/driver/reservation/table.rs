@@ -1,0 +1,153 @@
+//! Who may work for which driver, without effects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::api::condition::ConditionReason;
+use crate::api::names::{finalizer_name, lease_name};
+
+/// Where one that claims a driver stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReservationState {
+    /// The driver is its to work for.
+    Granted,
+    /// The driver will be, when this younger AttacherConfig has finished.
+    Waiting {
+        /// Name of the younger AttacherConfig.
+        after: Arc<str>,
+    },
+    /// An older AttacherConfig claims the driver, or one whose Lease has the same name.
+    Refused(ReservationConflict),
+}
+
+/// The older one of two that claim the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationConflict {
+    /// The driver that was claimed in vain.
+    pub driver: Arc<str>,
+    /// The driver that the older one claims.
+    pub other: Arc<str>,
+    /// Name of the older AttacherConfig.
+    pub config: Arc<str>,
+}
+
+impl ReservationConflict {
+    /// Reason for the condition Stalled.
+    pub fn reason(&self) -> ConditionReason {
+        if self.driver == self.other {
+            ConditionReason::EndpointConflict
+        } else {
+            ConditionReason::FinalizerCollision
+        }
+    }
+
+    /// What is wrong and how to mend it.
+    pub fn message(&self) -> String {
+        let Self { driver, other, config } = self;
+        if driver == other {
+            format!("driver {driver} already belongs to the older AttacherConfig {config}; delete one of the two")
+        } else {
+            let (finalizer, lease) = (finalizer_name(driver), lease_name(driver));
+            let same = if finalizer == finalizer_name(other) {
+                format!("the same finalizer {finalizer} and the same Lease")
+            } else {
+                format!("the same Lease {lease}")
+            };
+            format!(
+                "driver {driver} has {same} as driver {other} of the older AttacherConfig {config}; run one of them in an \
+                 operator of its own"
+            )
+        }
+    }
+}
+
+/// All claims. Of two for one place (the name of the driver's Lease; where finalizers have the same name, Leases have, too) that of the
+/// older AttacherConfig wins, whichever came first; a younger one that works is to finish first.
+#[derive(Debug, Default)]
+pub struct ReservationTable {
+    ages: BTreeMap<Arc<str>, Option<Timestamp>>,
+    places: BTreeMap<String, ReservedName>,
+}
+
+#[derive(Debug, Default)]
+struct ReservedName {
+    /// The driver that each AttacherConfig claims.
+    claims: BTreeMap<Arc<str>, Arc<str>>,
+    /// Who works.
+    holder: Option<Arc<str>>,
+}
+
+impl ReservationTable {
+    /// When each AttacherConfig was made. Of the same time the first by name counts as older, as in the comparison of the
+    /// specs; one that is not told of is gone, finishes, and counts as younger than all. Tells whether anything differs.
+    pub fn set_ages(&mut self, ages: BTreeMap<Arc<str>, Option<Timestamp>>) -> bool {
+        let differs = self.ages != ages;
+        self.ages = ages;
+        differs
+    }
+
+    /// An AttacherConfig claims a driver.
+    pub fn stake(&mut self, config: Arc<str>, driver: Arc<str>) {
+        let place = self.places.entry(lease_name(&driver)).or_default();
+        place.claims.insert(config, driver);
+    }
+
+    /// An AttacherConfig claims a driver no more, and does not work for it any more.
+    pub fn remove(&mut self, config: &str, driver: &str) {
+        let key = lease_name(driver);
+        let Some(place) = self.places.get_mut(&key) else { return };
+        place.claims.remove(config);
+        place.holder.take_if(|holder| **holder == *config);
+        if place.claims.is_empty() {
+            self.places.remove(&key);
+        }
+    }
+
+    /// An AttacherConfig does not work for the driver any more, but goes on claiming it.
+    pub fn step_back(&mut self, config: &str, driver: &str) {
+        if let Some(place) = self.places.get_mut(&lease_name(driver)) {
+            place.holder.take_if(|holder| **holder == *config);
+        }
+    }
+
+    /// The AttacherConfig that works for this driver itself.
+    pub fn holder(&self, driver: &str) -> Option<&Arc<str>> {
+        let place = self.places.get(&lease_name(driver))?;
+        let holder = place.holder.as_ref()?;
+        (**place.claims.get(holder)? == *driver).then_some(holder)
+    }
+
+    /// Where a claim stands.
+    pub fn verdict(&self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
+        let Some(place) = self.places.get(&lease_name(driver)) else {
+            return ReservationState::Granted;
+        };
+        let age = |config: &Arc<str>| {
+            let made = self.ages.get(config).copied().flatten();
+            (made.is_none(), made, config.clone())
+        };
+        let oldest = place.claims.iter().min_by_key(|(config, _)| age(config));
+        match (oldest, &place.holder) {
+            (Some((older, other)), _) if older != config => ReservationState::Refused(ReservationConflict {
+                driver: driver.clone(),
+                other: other.clone(),
+                config: older.clone(),
+            }),
+            (_, Some(holder)) if holder != config => ReservationState::Waiting { after: holder.clone() },
+            _ => ReservationState::Granted,
+        }
+    }
+
+    /// As [`ReservationTable::verdict`]; one whose claim is granted counts as at work from then on, until it withdraws or steps back.
+    pub fn take(&mut self, config: &Arc<str>, driver: &Arc<str>) -> ReservationState {
+        let verdict = self.verdict(config, driver);
+        if verdict == ReservationState::Granted
+            && let Some(place) = self.places.get_mut(&lease_name(driver))
+        {
+            place.holder = Some(config.clone());
+        }
+        verdict
+    }
+}

@@ -1,0 +1,197 @@
+//! Claims that come, win, lose and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::{Reservation, ReservationState, ReservationTable, Reservations};
+use crate::api::condition::ConditionReason;
+
+/// What happens, in words: `old: a.b` claims, `old take` works if it may, `old back` and `old gone` as they say.
+fn happen(table: &mut ReservationTable, drivers: &mut BTreeMap<String, Arc<str>>, step: &str) {
+    if let Some((config, driver)) = step.split_once(": ") {
+        drivers.insert(config.to_owned(), Arc::from(driver));
+        return table.stake(Arc::from(config), Arc::from(driver));
+    }
+    let (config, what) = step.split_once(' ').unwrap();
+    let (name, driver) = (Arc::from(config), drivers[config].clone());
+    match what {
+        "take" => drop(table.take(&name, &driver)),
+        "back" => table.step_back(config, &driver),
+        "gone" => table.remove(config, &drivers.remove(config).unwrap()),
+        "deleted" => drop(table.set_ages(ages(&[config]))),
+        _ => panic!("{step}"),
+    }
+}
+
+/// `old` is older than `mid`, and that than `new`.
+fn ages(without: &[&str]) -> BTreeMap<Arc<str>, Option<Timestamp>> {
+    let made = [("old", 10), ("mid", 20), ("new", 30), ("same", 30)];
+    made.into_iter()
+        .filter(|(config, _)| !without.contains(config))
+        .map(|(config, second)| (Arc::from(config), Timestamp::from_second(second).ok()))
+        .collect()
+}
+
+fn told(verdict: &ReservationState) -> String {
+    match verdict {
+        ReservationState::Granted => "granted".to_owned(),
+        ReservationState::Waiting { after } => format!("after {after}"),
+        ReservationState::Refused(rival) => format!("{} {}", rival.reason().as_str(), rival.config),
+    }
+}
+
+#[test]
+fn the_oldest_is_granted_once_the_younger_has_finished() {
+    let rows: [(&[&str], &str); 15] = [
+        (&["old: a.b"], "old granted"),
+        (&["old: a.b", "new: c.d"], "new granted, old granted"),
+        (&["old: a.b", "new: a.b"], "new EndpointConflict old, old granted"),
+        (&["old: a.b", "new: a-b"], "new FinalizerCollision old, old granted"),
+        // Names of Leases have no upper-case letters.
+        (&["old: a.b", "new: A.B"], "new FinalizerCollision old, old granted"),
+        // The younger came first: it is refused at once, and the older waits for its end.
+        (
+            &["new: a.b", "new take", "old: a.b"],
+            "new EndpointConflict old, old after new",
+        ),
+        (
+            &["new: a.b", "new take", "old: a.b", "new back", "old take"],
+            "new EndpointConflict old, old granted",
+        ),
+        // The younger comes back by itself when the older goes, and not before it has finished.
+        (
+            &["old: a.b", "new: a.b", "old take", "old back"],
+            "new EndpointConflict old, old granted",
+        ),
+        (&["old: a.b", "new: a.b", "old take", "old gone"], "new granted"),
+        // Deleted, it finishes; nobody else begins before, and it stops nobody who works.
+        (
+            &["old: a.b", "old take", "new: a.b", "old deleted"],
+            "new after old, old EndpointConflict new",
+        ),
+        (
+            &["new: a.b", "old: a.b", "old take", "new deleted"],
+            "new EndpointConflict old, old granted",
+        ),
+        (
+            &["old: a.b", "old take", "new: a.b", "old deleted", "old gone"],
+            "new granted",
+        ),
+        // Three: the second takes the place of the first.
+        (
+            &[
+                "new: a.b", "new take", "mid: a-b", "old: a.b", "new back", "old take", "old gone",
+            ],
+            "mid granted, new FinalizerCollision mid",
+        ),
+        // Of the same age by name.
+        (
+            &["same: a.b", "same take", "new: a.b"],
+            "new after same, same EndpointConflict new",
+        ),
+        // A driver with another name makes way for those that claim the old one.
+        (
+            &["old: a.b", "old take", "new: a.b", "old gone", "old: c.d"],
+            "new granted, old granted",
+        ),
+    ];
+    for (steps, wanted) in rows {
+        let (mut table, mut drivers) = (ReservationTable::default(), BTreeMap::new());
+        table.set_ages(ages(&[]));
+        for step in steps {
+            happen(&mut table, &mut drivers, step);
+        }
+        let verdicts = drivers.iter().map(|(config, driver)| {
+            let config: Arc<str> = Arc::from(config.as_str());
+            format!("{config} {}", told(&table.verdict(&config, driver)))
+        });
+        assert_eq!(verdicts.collect::<Vec<_>>().join(", "), wanted, "{steps:?}");
+    }
+}
+
+/// Whatever is done in whatever order, two never work for one place.
+#[test]
+fn two_never_work_at_once() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let (configs, names) = (["old", "mid", "new", "same"], ["a.b", "a-b", "c"]);
+    let mut granted = 0;
+    for _ in 0..300 {
+        let (mut table, mut drivers) = (ReservationTable::default(), BTreeMap::new());
+        let mut working: BTreeMap<&str, &str> = BTreeMap::new();
+        table.set_ages(ages(&[]));
+        for _ in 0..30 {
+            let config = configs[random.usize(0..configs.len())];
+            let Some(driver) = drivers.get(config).cloned() else {
+                let driver = names[random.usize(0..names.len())];
+                happen(&mut table, &mut drivers, &format!("{config}: {driver}"));
+                continue;
+            };
+            match random.u8(0..6) {
+                0 => {
+                    working.remove(config);
+                    happen(&mut table, &mut drivers, &format!("{config} gone"));
+                }
+                1 => {
+                    working.remove(config);
+                    happen(&mut table, &mut drivers, &format!("{config} back"));
+                }
+                2 => happen(&mut table, &mut drivers, &format!("{config} deleted")),
+                _ => {
+                    if table.take(&Arc::from(config), &driver) == ReservationState::Granted {
+                        granted += 1;
+                        let place = if &*driver == "c" { "c" } else { "a-b" };
+                        working.insert(config, place);
+                    }
+                }
+            }
+            for place in ["a-b", "c"] {
+                let workers: Vec<_> = working.iter().filter(|(_, at)| **at == place).collect();
+                assert!(workers.len() < 2, "{workers:?}");
+            }
+        }
+    }
+    assert!(granted > 1000, "{granted}");
+}
+
+async fn soon<T>(wait: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(1), wait).await.expect("it happens")
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_when_claims_change() {
+    let claims = Reservations::default();
+    claims.set_ages(ages(&[]));
+    let claim = |config: &str, driver: &str| -> Reservation { claims.reserve(&Arc::from(config), &Arc::from(driver)) };
+    let younger = claim("new", "a.b");
+    assert_eq!(younger.activate(), ReservationState::Granted);
+    assert!(timeout(Duration::from_secs(9), younger.refused()).await.is_err());
+    let older = claim("old", "a-b");
+    soon(younger.refused()).await;
+    let ReservationState::Refused(rival) = younger.state() else {
+        panic!("{:?}", younger.state());
+    };
+    assert_eq!(rival.reason(), ConditionReason::FinalizerCollision);
+    let message = rival.message();
+    for part in ["a.b", "a-b", "AttacherConfig old"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let waiting = older.activate();
+    assert_eq!(
+        waiting,
+        ReservationState::Waiting {
+            after: Arc::from("new")
+        }
+    );
+    let ((), ()) = soon(async { tokio::join!(older.differs_from(&waiting), async { younger.deactivate() }) }).await;
+    assert_eq!(older.activate(), ReservationState::Granted);
+    let refused = younger.activate();
+    let ((), ()) = soon(async { tokio::join!(younger.differs_from(&refused), async { drop(older) }) }).await;
+    assert_eq!(
+        (younger.activate(), &**younger.driver()),
+        (ReservationState::Granted, "a.b")
+    );
+}

@@ -1,0 +1,248 @@
+//! What a driver is at, for conditions, metrics and whoever waits.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::api::condition::ConditionReason;
+use crate::decide::reconcile::VolumesWithoutAttachment;
+
+/// The phase of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverPhase {
+    /// Not connected yet, or again not.
+    Connecting,
+    /// The driver does not answer as it should; tried again by itself.
+    Unreachable {
+        /// Reason for the condition DriverReachable.
+        reason: ConditionReason,
+        /// What is wrong and when it is tried again.
+        message: String,
+    },
+    /// Connected and identified, but the watches have not delivered everything yet.
+    Syncing,
+    /// Ready to work, but another replica holds the driver's Lease, or nobody yet.
+    Standby {
+        /// Who holds it, if known.
+        holder: Option<String>,
+    },
+    /// Ready to work when a younger AttacherConfig for the same driver has finished.
+    AwaitingReservation {
+        /// Name of the younger AttacherConfig.
+        after: Arc<str>,
+    },
+    /// At work.
+    Running,
+    /// Only a person can mend it.
+    Stalled {
+        /// Reason for the condition Stalled.
+        reason: ConditionReason,
+        /// What is wrong and how to mend it.
+        message: String,
+    },
+    /// Told to rest.
+    Suspended,
+    /// Finishing what runs.
+    Draining,
+    /// Everything is finished and the Lease is about to be released; nothing follows.
+    Stopped,
+}
+
+/// What a driver told about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugin {
+    /// Name from GetPluginInfo.
+    pub name: String,
+    /// Version from GetPluginInfo.
+    pub vendor_version: String,
+    /// Whether it has ControllerPublishVolume; a driver without is served trivially.
+    pub publishes: bool,
+    /// Its controller capabilities by name.
+    pub capabilities: Vec<String>,
+}
+
+/// The last attach or detach that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureRecord {
+    /// When.
+    pub at: Timestamp,
+    /// Of which VolumeAttachment.
+    pub attachment: String,
+    /// "attach" or "detach".
+    pub operation: &'static str,
+    /// gRPC code name, or the kind of refusal.
+    pub code: String,
+    /// What was written on the attachment.
+    pub message: String,
+    /// Trace of the attempt, when it is traced.
+    pub trace_id: Option<String>,
+}
+
+/// Secrets of volumes that the driver is not given: they may not be read, or the AttacherConfig does not list them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithheldSecrets {
+    /// Why, for the condition AttachmentsHealthy.
+    pub reason: ConditionReason,
+    /// Which one, what is missing, and how to add it; about one of them, when there are several.
+    pub message: String,
+    /// How many attachments wait for such a Secret.
+    pub attachments: usize,
+}
+
+/// The last comparison with what the driver lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReconcileSyncResult {
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// Volumes that the driver listed.
+    pub volumes: usize,
+    /// Attachments that say otherwise than the driver.
+    pub mismatches: usize,
+    /// Volumes that no VolumeAttachment names; none while it is not known.
+    pub without_attachment: Option<VolumesWithoutAttachment>,
+    /// Why it could not be made.
+    pub error: Option<String>,
+}
+
+/// State of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverState {
+    /// What it is at.
+    pub phase: DriverPhase,
+    /// What it told about itself, when it last did.
+    pub plugin: Option<Plugin>,
+    /// What will be in the way of the next connection, though the one that stands works.
+    pub concern: Option<String>,
+    /// What failed last.
+    pub last_failure: Option<FailureRecord>,
+    /// Secrets that the driver is not given, while attachments wait for them.
+    pub withheld: Option<WithheldSecrets>,
+    /// The last comparison with what the driver lists.
+    pub last_reconcile: Option<ReconcileSyncResult>,
+    /// Attempts that ended; changes whenever counts may have changed.
+    pub attempts: u64,
+    /// Claims that are being written; a change is told to nobody.
+    pub claims: usize,
+}
+
+impl Default for DriverState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DriverState {
+    /// The state of a driver that was not started yet.
+    pub fn new() -> Self {
+        Self {
+            phase: DriverPhase::Connecting,
+            plugin: None,
+            concern: None,
+            last_failure: None,
+            withheld: None,
+            last_reconcile: None,
+            attempts: 0,
+            claims: 0,
+        }
+    }
+}
+
+/// A claim that is being written.
+pub(super) struct ClaimGuard(watch::Sender<DriverState>);
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|status| {
+            status.claims = status.claims.saturating_sub(1);
+            false
+        });
+    }
+}
+
+/// Publishes the state; readers are told only of changes.
+#[derive(Clone, Debug)]
+pub(super) struct DriverStateSender(watch::Sender<DriverState>);
+
+impl DriverStateSender {
+    pub fn new(sender: watch::Sender<DriverState>) -> Self {
+        Self(sender)
+    }
+
+    pub fn phase(&self, phase: DriverPhase) {
+        self.change(|status| &mut status.phase, phase);
+    }
+
+    pub fn plugin(&self, plugin: Plugin) {
+        self.change(|status| &mut status.plugin, Some(plugin));
+    }
+
+    /// Whether it is a new one.
+    pub fn concern(&self, concern: Option<String>) -> bool {
+        self.change(|status| &mut status.concern, concern)
+    }
+
+    pub fn attempt_ended(&self) {
+        self.0
+            .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
+    }
+
+    /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
+    /// supervisor that has seen no claim in flight, or newer ones.
+    pub fn claiming(&self) -> ClaimGuard {
+        self.0.send_if_modified(|status| {
+            status.claims += 1;
+            false
+        });
+        ClaimGuard(self.0.clone())
+    }
+
+    pub fn failure(&self, failure: FailureRecord) {
+        self.change(|status| &mut status.last_failure, Some(failure));
+    }
+
+    pub fn withheld(&self, withheld: Option<WithheldSecrets>) {
+        self.change(|status| &mut status.withheld, withheld);
+    }
+
+    pub fn reconcile_result(&self, last: ReconcileSyncResult) {
+        self.change(|status| &mut status.last_reconcile, Some(last));
+    }
+
+    /// Whether the last comparison could not be made.
+    pub fn reconcile_failed(&self) -> bool {
+        let status = self.0.borrow();
+        status.last_reconcile.as_ref().is_some_and(|last| last.error.is_some())
+    }
+
+    fn change<T: PartialEq>(&self, field: impl Fn(&mut DriverState) -> &mut T, value: T) -> bool {
+        self.0.send_if_modified(|status| {
+            let field = field(status);
+            let differs = *field != value;
+            if differs {
+                *field = value;
+            }
+            differs
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_counted_while_it_is_written() {
+        let (sender, mut seen) = watch::channel(DriverState::new());
+        let publisher = DriverStateSender::new(sender);
+        let (one, other) = (publisher.claiming(), publisher.claiming());
+        assert_eq!(seen.borrow().claims, 2);
+        drop(one);
+        assert_eq!(seen.borrow().claims, 1);
+        drop(other);
+        assert_eq!(seen.borrow().claims, 0);
+        assert!(!seen.has_changed().unwrap(), "nobody is told");
+        publisher.attempt_ended();
+        assert!(seen.borrow_and_update().attempts == 1);
+    }
+}

@@ -1,9 +1,0 @@
-mod document;
-mod flags;
-mod settings;
-
-use std::ffi::OsString;
-
-fn arguments(text: &str) -> Vec<OsString> {
-    text.split_whitespace().map(OsString::from).collect()
-}

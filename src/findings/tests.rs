@@ -1,0 +1,377 @@
+//! Looks into a cache that is filled by hand, with an API server that knows CSIDrivers only.
+
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::api_server::not_found;
+use crate::cache::{ForcedAttachments, Registration, Route};
+use crate::decide::{Capabilities, DriverFacts};
+use crate::insight::FindingKind;
+use crate::objects::{CsiNode, PersistentVolumeWire, VolumeAttachmentWire};
+use crate::queue::{Backoff, Builder};
+use crate::telemetry::Tracer;
+
+const DRIVER: &str = "d.csi.test";
+const FINALIZER: &str = "external-attacher/d-csi-test";
+
+/// CSIDrivers by name: `attachRequired`.
+type CsiDrivers = Arc<Mutex<HashMap<String, bool>>>;
+
+fn client(drivers: CsiDrivers) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let known = drivers.lock().get(&name).copied();
+        let (status, body) = match known {
+            Some(required) => (
+                StatusCode::OK,
+                json!({"metadata": {"name": name, "uid": "u"}, "spec": {"attachRequired": required}}),
+            ),
+            None => (StatusCode::NOT_FOUND, not_found(request.uri().path())),
+        };
+        let response = Response::builder()
+            .status(status)
+            .body(Body::from(body.to_string().into_bytes()));
+        async move { response.map_err(std::io::Error::other) }
+    });
+    Client::new(service, "default")
+}
+
+struct Scene {
+    inspector: FindingsScanner,
+    store: Store,
+    metrics: Metrics,
+    drivers: CsiDrivers,
+    version: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let drivers = CsiDrivers::default();
+        drivers.lock().insert(DRIVER.to_owned(), true);
+        let metrics = Metrics::default();
+        let context = SharedContext {
+            store: Store::default(),
+            events: EventRecorder::disabled(),
+            requests: Requests::new(client(drivers.clone()), "none", Duration::from_secs(1), metrics.clone()),
+            metrics: metrics.clone(),
+            tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
+        };
+        let settings = ScannerSettings {
+            interval: Duration::from_secs(30),
+            stuck_after: Duration::from_mins(5),
+        };
+        Self {
+            inspector: FindingsScanner::new(&context, settings),
+            store: context.store,
+            metrics,
+            drivers,
+            version: 0,
+        }
+    }
+
+    fn lead(&self, driver: &str) -> Registration {
+        let route = Route {
+            facts: Arc::new(DriverFacts::new(driver, Capabilities::default())),
+            config: "config".into(),
+            queue: Builder::new(Backoff::default()).build(),
+            forced: ForcedAttachments::default(),
+            settled: Arc::new(|_, _| {}),
+        };
+        self.store.register(route).unwrap()
+    }
+
+    fn node(&self, name: &str) {
+        self.store
+            .apply_node(CsiNode::new(name, &[(DRIVER, "id"), ("other.csi.test", "id")]));
+    }
+
+    fn attachment(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.version += 1;
+        let mut object = json!({
+            "metadata": {
+                "name": name, "uid": format!("{name}-uid"), "resourceVersion": self.version.to_string(),
+                "creationTimestamp": at(0), "finalizers": [FINALIZER],
+            },
+            "spec": {"attacher": DRIVER, "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+            "status": {"attached": true},
+        });
+        change(&mut object);
+        let wire: VolumeAttachmentWire = serde_json::from_value(object).unwrap();
+        self.store.apply_attachment(wire.into());
+    }
+
+    fn volume(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.version += 1;
+        let mut object = json!({
+            "metadata": {"name": name, "uid": format!("{name}-uid"), "resourceVersion": self.version.to_string()},
+            "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": name}},
+        });
+        change(&mut object);
+        let wire: PersistentVolumeWire = serde_json::from_value(object).unwrap();
+        self.store.apply_volume(wire.into());
+    }
+
+    async fn pass(&mut self, now: i64) -> bool {
+        let led = self.store.drivers();
+        for name in led.keys() {
+            self.inspector.drivers.entry(name.clone()).or_default();
+        }
+        self.inspector.read_csi_drivers().await;
+        self.inspector.pass(&led, at(now)).await
+    }
+
+    fn gauge(&self, line: &str) -> String {
+        let text = self.metrics.encode_openmetrics();
+        let found = text.lines().find_map(|found| found.strip_prefix(line));
+        found.unwrap_or("none").trim().to_owned()
+    }
+
+    fn count(&self, kind: FindingKind) -> String {
+        let line = format!(
+            "csi_attacher_findings{{driver_name=\"{DRIVER}\",kind=\"{}\"}}",
+            kind.as_str()
+        );
+        self.gauge(&line)
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+#[tokio::test]
+async fn every_gauge_begins_at_zero_and_goes_with_the_driver() {
+    let mut scene = Scene::new();
+    let leads = scene.lead(DRIVER);
+    assert!(scene.pass(0).await, "nothing waits");
+    for kind in FindingKind::ALL {
+        assert_eq!(scene.count(*kind), "0");
+    }
+    assert!(scene.inspector.insights.summary(DRIVER).is_some());
+    drop(leads);
+    scene.inspector.scan(false).await;
+    assert_eq!(scene.count(FindingKind::NodeGone), "none");
+    assert!(scene.inspector.insights.summary(DRIVER).is_none());
+}
+
+#[tokio::test]
+async fn what_is_around_an_attachment_is_seen() {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    scene.node("n");
+    scene.node("m");
+    scene.volume("pv", |_| {});
+    scene.attachment("one", |_| {});
+    scene.attachment("lost", |it| {
+        it["spec"]["source"]["persistentVolumeName"] = json!("nowhere");
+    });
+    scene.attachment("else", |it| it["spec"]["nodeName"] = json!("gone"));
+    scene.attachment("other", |it| it["spec"]["attacher"] = json!("other.csi.test"));
+    for now in [1000, 2000] {
+        assert!(!scene.pass(now).await);
+    }
+    // "one" and "else" have the same volume.
+    for (kind, count) in [
+        (FindingKind::AttachedTwice, "2"),
+        (FindingKind::VolumeGone, "1"),
+        (FindingKind::NodeGone, "1"),
+        (FindingKind::DriverNotOnNode, "0"),
+        (FindingKind::AttachStuck, "0"),
+    ] {
+        assert_eq!(scene.count(kind), count, "{kind:?}");
+    }
+    scene.store.mark_deleted(
+        &crate::decide::patch::WriteTarget::Attachment("else".into()),
+        "else-uid",
+    );
+    scene.store.mark_deleted(
+        &crate::decide::patch::WriteTarget::Attachment("lost".into()),
+        "lost-uid",
+    );
+    assert!(scene.pass(2001).await, "all is well again");
+    assert_eq!(
+        (
+            scene.count(FindingKind::AttachedTwice),
+            scene.count(FindingKind::NodeGone)
+        ),
+        ("0".into(), "0".into())
+    );
+}
+
+#[tokio::test]
+async fn of_two_attachments_of_an_in_line_volume_the_older_is_left_over() {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    scene.node("n");
+    scene.node("m");
+    let inline = |handle: &str| {
+        json!({"inlineVolumeSpec": {
+            "accessModes": ["ReadWriteOnce"], "csi": {"driver": DRIVER, "volumeHandle": handle},
+        }})
+    };
+    scene.attachment("old", |it| it["spec"]["source"] = inline("h"));
+    scene.attachment("alone", |it| it["spec"]["source"] = inline("other"));
+    scene.attachment("new", |it| {
+        it["spec"]["source"] = inline("h");
+        it["spec"]["nodeName"] = json!("m");
+        it["metadata"]["creationTimestamp"] = json!(at(500));
+    });
+    for now in [1000, 2000] {
+        scene.pass(now).await;
+    }
+    assert_eq!(scene.count(FindingKind::InlineLeftOver), "1");
+    let summary = scene.inspector.insights.summary(DRIVER).unwrap();
+    let example = summary.example(FindingKind::InlineLeftOver).unwrap();
+    assert!(
+        example.contains("VolumeAttachment old") && example.contains("node m"),
+        "{example}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_csidriver_is_read_now_and_then() {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    scene.node("n");
+    scene.volume("pv", |_| {});
+    scene.attachment("va", |_| {});
+    scene.drivers.lock().clear();
+    for now in [0, 1000] {
+        assert!(!scene.pass(now).await);
+    }
+    assert_eq!(
+        (
+            scene.count(FindingKind::CSIDriverMissing),
+            scene.count(FindingKind::LeftOver)
+        ),
+        ("1".into(), "0".into())
+    );
+    // It is made, but wrongly; it is looked for again after a minute or so.
+    scene.drivers.lock().insert(DRIVER.to_owned(), false);
+    scene.pass(1001).await;
+    assert_eq!(
+        scene.count(FindingKind::CSIDriverMissing),
+        "1",
+        "it is not read in each pass"
+    );
+    tokio::time::advance(Duration::from_secs(70)).await;
+    for now in [1002, 2002] {
+        scene.pass(now).await;
+    }
+    assert_eq!(scene.count(FindingKind::CSIDriverMissing), "0");
+    assert_eq!(
+        (
+            scene.count(FindingKind::AttachNotRequired),
+            scene.count(FindingKind::LeftOver)
+        ),
+        ("1".into(), "1".into())
+    );
+    scene.drivers.lock().insert(DRIVER.to_owned(), true);
+    tokio::time::advance(Duration::from_secs(70)).await;
+    assert!(scene.pass(2003).await);
+    assert_eq!(
+        (
+            scene.count(FindingKind::AttachNotRequired),
+            scene.count(FindingKind::LeftOver)
+        ),
+        ("0".into(), "0".into())
+    );
+}
+
+#[tokio::test]
+async fn what_waits_for_a_driver_without_an_attacherconfig_is_counted() {
+    let mut scene = Scene::new();
+    let attachments = "csi_attacher_unserved{resource=\"volumeattachments\"}";
+    let volumes = "csi_attacher_unserved{resource=\"persistentvolumes\"}";
+    let other = |it: &mut Value| {
+        it["spec"]["attacher"] = json!("other.csi.test");
+        it["metadata"]["finalizers"] = json!(["external-attacher/other-csi-test"]);
+    };
+    // A sidecar serves this one.
+    scene.attachment("served", other);
+    scene.attachment("waits", |it| {
+        other(it);
+        it["status"]["attached"] = json!(false);
+    });
+    scene.attachment("leaves", |it| {
+        other(it);
+        it["metadata"]["deletionTimestamp"] = json!(at(100));
+    });
+    scene.attachment("standby", |it| it["status"]["attached"] = json!(false));
+    for (name, finalizer) in [
+        ("kept", "external-attacher/other-csi-test"),
+        ("own", FINALIZER),
+        ("foreign", "kubernetes.io/pv-protection"),
+    ] {
+        scene.volume(name, |it| {
+            it["metadata"]["deletionTimestamp"] = json!(at(100));
+            it["metadata"]["finalizers"] = json!([finalizer]);
+        });
+    }
+    scene.pass(1000).await;
+    assert_eq!(
+        scene.gauge(attachments),
+        "none",
+        "in place of a sidecar nobody asks about other drivers"
+    );
+    // Led by another replica, or not connected yet.
+    let configured = ConfiguredDriver {
+        driver: DRIVER.to_owned(),
+        name: "config".to_owned(),
+        uid: "uid".to_owned(),
+    };
+    scene.inspector.insights.configured(vec![configured]);
+    for (now, waiting, kept) in [(200, "0", "0"), (301, "1", "0"), (401, "2", "0"), (501, "2", "1")] {
+        assert!(!scene.pass(now).await);
+        assert_eq!(
+            (&*scene.gauge(attachments), &*scene.gauge(volumes)),
+            (waiting, kept),
+            "at {now}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_cluster_is_not_looked_at_again() {
+    let mut scene = Scene::new();
+    let _leads = scene.lead(DRIVER);
+    scene.node("n");
+    scene.volume("pv", |_| {});
+    scene.attachment("va", |_| {});
+    scene.inspector.scan(true).await;
+    let quiet = scene.inspector.quiet_at;
+    assert_eq!(quiet, Some((scene.store.generation(), 0)));
+    // What a look finds is put aside here, to see whether there is another one.
+    let withdrawn = || scene.inspector.insights.summary(DRIVER).is_none();
+    scene.inspector.insights.withdraw(DRIVER);
+    assert!(withdrawn());
+    scene.inspector.scan(false).await;
+    assert!(scene.inspector.insights.summary(DRIVER).is_none(), "nothing changed");
+    scene.inspector.insights.configured(vec![]);
+    scene.inspector.scan(false).await;
+    assert!(
+        scene.inspector.insights.summary(DRIVER).is_some(),
+        "an AttacherConfig may have gone"
+    );
+    scene.inspector.insights.withdraw(DRIVER);
+    scene.inspector.insights.configured(vec![]);
+    scene.inspector.scan(false).await;
+    assert!(
+        scene.inspector.insights.summary(DRIVER).is_none(),
+        "again nothing changed"
+    );
+    scene.attachment("more", |it| it["spec"]["nodeName"] = json!("gone"));
+    scene.inspector.scan(false).await;
+    assert!(scene.inspector.insights.summary(DRIVER).is_some());
+    assert_eq!(scene.inspector.quiet_at, None, "the finding waits for its time");
+}

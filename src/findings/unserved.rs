@@ -1,0 +1,130 @@
+//! Objects that wait for an attacher that nobody runs here: their driver has no AttacherConfig.
+//!
+//! A sidecar may serve such a driver, and then its objects wait no longer than others. So only those count that have
+//! waited too long.
+
+use jiff::Timestamp;
+use std::collections::{BTreeSet, HashSet};
+use tracing::{info, warn};
+
+use super::ConfiguredDriver;
+use crate::api::names::{FINALIZER_PREFIX, finalizer_name};
+use crate::insight::{FindingHistory, FindingKind, FindingState, FindingThresholds, age, is_pending};
+use crate::objects::{Attachment, Volume};
+use crate::telemetry::Metrics;
+
+/// How many names a log line tells.
+const NAMED: usize = 5;
+
+/// What is kept from look to look.
+#[derive(Debug, Default)]
+pub(super) struct UnservedTracker {
+    /// PersistentVolumes do not say since when they are being deleted.
+    ledger: FindingHistory,
+    told: BTreeSet<String>,
+}
+
+/// A look that is under way.
+pub(super) struct UnservedScan<'u> {
+    unserved: &'u mut UnservedTracker,
+    drivers: HashSet<&'u str>,
+    finalizers: HashSet<String>,
+    rules: FindingThresholds,
+    now: Timestamp,
+    /// Drivers, or finalizers where no more is known of them.
+    names: BTreeSet<String>,
+    attachments: usize,
+    volumes: usize,
+    waiting: bool,
+}
+
+impl UnservedTracker {
+    pub fn begin<'u>(
+        &'u mut self,
+        configs: &'u [ConfiguredDriver],
+        rules: FindingThresholds,
+        now: Timestamp,
+    ) -> UnservedScan<'u> {
+        self.ledger.begin();
+        UnservedScan {
+            unserved: self,
+            drivers: configs.iter().map(|config| &*config.driver).collect(),
+            finalizers: configs.iter().map(|config| finalizer_name(&config.driver)).collect(),
+            rules,
+            now,
+            names: BTreeSet::new(),
+            attachments: 0,
+            volumes: 0,
+            waiting: false,
+        }
+    }
+}
+
+impl UnservedScan<'_> {
+    /// Looks at an attachment whose driver is not worked for by this process.
+    pub fn attachment(&mut self, attachment: &Attachment) {
+        if self.drivers.contains(&*attachment.attacher) {
+            return;
+        }
+        // The common case, a sidecar's attachment that is settled, costs no allocation.
+        if attachment.attached && attachment.deleting.is_none() {
+            return;
+        }
+        if !is_pending(attachment, &finalizer_name(&attachment.attacher)) {
+            return;
+        }
+        self.waiting = true;
+        let since = attachment.deleting.or(attachment.created);
+        if since.is_some_and(|since| age(since, self.now) > self.rules.stuck_after) {
+            self.attachments += 1;
+            self.name(&attachment.attacher);
+        }
+    }
+
+    /// Looks at a PersistentVolume that is being deleted and that no attachment names.
+    pub fn volume(&mut self, volume: &Volume) {
+        let ours = |entry: &&str| entry.starts_with(FINALIZER_PREFIX) && !self.finalizers.contains(*entry);
+        let Some(held) = volume.finalizers.iter().find(ours) else {
+            return;
+        };
+        self.waiting = true;
+        let patience = self.rules.stuck_after;
+        let standing = self
+            .unserved
+            .ledger
+            .observe(FindingKind::LeftOver, &volume.uid, self.now, patience);
+        if standing != FindingState::Pending {
+            self.volumes += 1;
+            self.name(held);
+        }
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.names.len() < NAMED {
+            self.names.insert(name.to_owned());
+        }
+    }
+
+    /// Tells what was found; true when the same look later would find the same.
+    pub fn end(self, metrics: &Metrics) -> bool {
+        metrics.unserved("volumeattachments", self.attachments);
+        metrics.unserved("persistentvolumes", self.volumes);
+        self.unserved.ledger.end();
+        if self.unserved.told != self.names {
+            let drivers = self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            if self.names.is_empty() {
+                info!("no object waits any more for a driver without AttacherConfig");
+            } else {
+                warn!(
+                    drivers,
+                    volumeattachments = self.attachments,
+                    persistentvolumes = self.volumes,
+                    "objects have been waiting for an attacher, and their drivers have no AttacherConfig; make one, or \
+                     start the sidecar that serves them"
+                );
+            }
+            self.unserved.told = self.names;
+        }
+        !self.waiting
+    }
+}

@@ -1,0 +1,113 @@
+//! Named checks of readiness, which components set.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// State of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Name of the check, such as `watch/volumeattachments`.
+    pub name: String,
+    /// Why it fails; `None` when it passes.
+    pub failure: Option<String>,
+}
+
+/// The checks of the process. A clone is one reference count.
+#[derive(Clone, Default)]
+pub struct Health(Arc<HealthInner>);
+
+#[derive(Default)]
+struct HealthInner {
+    /// Why each readiness check fails, by name.
+    readiness: RwLock<BTreeMap<String, Option<String>>>,
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Health")
+            .field("readiness", &*self.0.readiness.read())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sets one readiness check. Dropping the handle leaves the check as it was last set; a check goes away only by
+/// [`CheckHandle::remove`].
+#[derive(Clone, Debug)]
+pub struct CheckHandle {
+    name: String,
+    health: Health,
+}
+
+impl Health {
+    /// No checks. A process without readiness checks is not ready.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a readiness check, which fails until it is set ready. A name that exists already gives another handle
+    /// of the same check and leaves its state.
+    pub fn check(&self, name: impl Into<String>) -> CheckHandle {
+        let name = name.into();
+        self.0
+            .readiness
+            .write()
+            .entry(name.clone())
+            .or_insert_with(|| Some("not ready yet".to_owned()));
+        CheckHandle {
+            name,
+            health: self.clone(),
+        }
+    }
+
+    /// State of the readiness checks, by name. Without a check, one failing report says so.
+    pub fn readiness(&self) -> Vec<CheckReport> {
+        let checks = self.0.readiness.read();
+        if checks.is_empty() {
+            let failure = Some("no component has registered yet".to_owned());
+            return vec![CheckReport {
+                name: "startup".to_owned(),
+                failure,
+            }];
+        }
+        checks
+            .iter()
+            .map(|(name, failure)| CheckReport {
+                name: name.clone(),
+                failure: failure.clone(),
+            })
+            .collect()
+    }
+
+    /// Whether all readiness checks pass.
+    pub fn is_ready(&self) -> bool {
+        self.readiness().iter().all(|report| report.failure.is_none())
+    }
+}
+
+impl CheckHandle {
+    /// Sets whether the check passes.
+    pub fn set_ready(&self, ready: bool) {
+        self.set(if ready { None } else { Some("not ready".to_owned()) });
+    }
+
+    /// Makes the check fail with a reason fit for an unauthenticated reader.
+    pub fn set_failing(&self, reason: impl Into<String>) {
+        self.set(Some(reason.into()));
+    }
+
+    /// Removes the check, as for a driver that is no longer configured.
+    pub fn remove(self) {
+        self.health.0.readiness.write().remove(&self.name);
+    }
+
+    /// A handle left over after the removal must not bring the check back.
+    fn set(&self, failure: Option<String>) {
+        if let Some(state) = self.health.0.readiness.write().get_mut(&self.name) {
+            *state = failure;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The operator in the place of the sidecar kubernetes-csi/external-attacher: one driver, configured by the sidecar's own
+//! flags, without AttacherConfig objects and without their CustomResourceDefinition.
+//!
+//! [`read`] turns arguments into settings and does nothing else. What a flag means is what it means for the sidecar,
+//! where it means anything here; docs/DROP-IN.md tells of each.
+
+mod flags;
+mod settings;
+mod table;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+
+pub use flags::{AlphaLogOption, FlagError};
+pub use settings::{DropIn, SettingsError};
+
+use flags::{Flags, ParsedFlags};
+use table::{Flag, FlagOwner};
+
+/// What the arguments ask for.
+#[derive(Debug)]
+pub enum DropInCommand {
+    /// The text of `--help`.
+    Help(String),
+    /// `--version`.
+    Version,
+    /// To serve a driver.
+    Serve(Box<DropIn>),
+}
+
+/// Why the arguments cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// They are not in the form of flags: usage is shown and the exit code is 2.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// Their values do not go together.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// Whether these arguments (without the program's name) are meant for this mode: when one of them is a flag that only
+/// the sidecar has, or a flag of several letters behind a single dash, as only Go programs read them.
+pub fn is_drop_in(arguments: &[OsString]) -> bool {
+    let words = arguments.iter().map(|argument| argument.to_string_lossy());
+    words.take_while(|word| word != "--").any(|word| {
+        let Some(rest) = word.strip_prefix('-') else {
+            return false;
+        };
+        let (name, single) = match rest.strip_prefix('-') {
+            Some(name) => (name, false),
+            None => (rest, true),
+        };
+        let name = name.split('=').next().unwrap_or_default();
+        match Flag::named(name) {
+            Some(flag) => flag.owner == FlagOwner::Sidecar || (single && name.len() > 1),
+            None => single && name.len() > 1,
+        }
+    })
+}
+
+/// Reads the arguments, without the program's name.
+pub fn read(arguments: &[OsString]) -> Result<DropInCommand, ReadError> {
+    match flags::parse(arguments)? {
+        ParsedFlags::Help => Ok(DropInCommand::Help(usage())),
+        ParsedFlags::Flags(flags) => {
+            settings::log_options(&flags)?;
+            if flags.version {
+                return Ok(DropInCommand::Version);
+            }
+            Ok(DropInCommand::Serve(Box::new(settings::into_settings(*flags)?)))
+        }
+    }
+}
+
+/// All flags, in the manner of Go programs.
+pub fn usage() -> String {
+    let defaults = Flags::default();
+    let mut text =
+        String::from("Usage of csi-attacher-operator in drop-in mode (instead of the external-attacher sidecar):\n");
+    for flag in table::sorted() {
+        text.push_str(&flag.usage(&defaults));
+    }
+    text
+}

@@ -1,0 +1,301 @@
+//! From flags to settings: what each flag of the sidecar means here, and which values do not go together.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::flags::{AlphaLogOption, Flags};
+use super::table::Flag;
+use crate::api::validated::{
+    BackoffSettings, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, PublishSecrets,
+    ReconcileSync, SpecProblem, Timeouts, Tracing,
+};
+use crate::api::{DeletionPolicy, OrphanPolicy};
+use crate::apiserver::RateLimit;
+use crate::app::{Cluster, LeaderElectionOptions, ProcessOptions};
+use crate::cli::{Format, parse_address};
+use crate::findings;
+use crate::lease::{LeaseTimings, LeaseTimingsError};
+use crate::telemetry::logs::LogOptions;
+
+/// Deadline of the calls that ask what the driver is and can do. The sidecar's is a second, which a driver that shares
+/// its CPU with others may miss.
+const IDENTITY_DEADLINE: Duration = Duration::from_secs(10);
+/// The sidecar's Kubernetes client takes these for 0.
+const USUAL_QPS: f32 = 5.0;
+const USUAL_BURST: u32 = 10;
+
+/// The settings of an operator that serves one driver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DropIn {
+    /// What concerns the process.
+    pub process: ProcessOptions,
+    /// What concerns the driver.
+    pub driver: DriverConfig,
+    /// How the driver's Lease is competed for, if at all.
+    pub election: Option<LeaderElectionOptions>,
+    /// What the log should say about the arguments.
+    pub warnings: Vec<String>,
+}
+
+/// Why values do not go together, or cannot be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SettingsError {
+    /// The socket's address has another form.
+    #[error("--csi-address {address:?}: expected an absolute path or unix:///path: {problem}")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        problem: SpecProblem,
+    },
+    /// Alpha options of the log were given; the text is that of the sidecar.
+    #[error("LoggingConfiguration is invalid: {}", forbidden(.0))]
+    Logging(Vec<AlphaLogOption>),
+    /// A number or duration that must be greater than zero is not.
+    #[error("--{0} must be greater than zero")]
+    Zero(&'static str),
+    /// A page cannot have fewer than no entries.
+    #[error("--max-entries must not be negative")]
+    MaxEntries,
+    /// The limit is no number.
+    #[error("--kube-api-qps must be a number")]
+    Qps,
+    /// Both addresses of the metrics were given.
+    #[error("only one of --metrics-address and --http-endpoint can be set")]
+    TwoAddresses,
+    /// An address to listen on has another form.
+    #[error("--{flag} {address:?}: {reason}")]
+    Listen {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The times of the election do not fit together.
+    #[error("--leader-election-lease-duration, -renew-deadline, -retry-period: {0}")]
+    LeaderElection(#[from] LeaseTimingsError),
+}
+
+fn forbidden(options: &[AlphaLogOption]) -> String {
+    let one =
+        |option: &AlphaLogOption| format!("{}: Forbidden: Feature LoggingAlphaOptions is disabled", option.path());
+    let all: Vec<String> = options.iter().map(one).collect();
+    match all.as_slice() {
+        [one] => one.clone(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+/// Refuses options of the log that the sidecar refuses, which it looks at before all else.
+pub(super) fn log_options(flags: &Flags) -> Result<(), SettingsError> {
+    if flags.alpha_log_options.is_empty() {
+        return Ok(());
+    }
+    Err(SettingsError::Logging(
+        flags.alpha_log_options.iter().copied().collect(),
+    ))
+}
+
+/// Checks values and gives them their meaning.
+pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
+    Ok(DropIn {
+        driver: driver(&flags)?,
+        election: election(&flags)?,
+        warnings: remarks(&flags),
+        process: process(flags)?,
+    })
+}
+
+/// The flags of the election are [`LeaderElectionOptions`]; there is no AttacherConfig that could have its own.
+fn elected_by_the_process() -> LeaderElection {
+    LeaderElection {
+        enabled: false,
+        namespace: String::new(),
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    }
+}
+
+fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
+    let timeout = not_zero("timeout", flags.timeout)?;
+    let max = not_zero("retry-interval-max", flags.retry_interval_max)?;
+    let initial = not_zero("retry-interval-start", flags.retry_interval_start)?.min(max);
+    let interval = not_zero("reconcile-sync", flags.reconcile_sync)?;
+    if flags.max_entries < 0 {
+        return Err(SettingsError::MaxEntries);
+    }
+    // One pool for both directions in the sidecar; here each has its own, so that neither starves the other.
+    let workers = usize::try_from(flags.worker_threads).ok().and_then(NonZeroUsize::new);
+    let workers = workers.ok_or(SettingsError::Zero("worker-threads"))?;
+    Ok(DriverConfig {
+        driver_name: None,
+        endpoint: endpoint(&flags.csi_address)?,
+        suspend: false,
+        timeouts: Timeouts {
+            publish: timeout,
+            unpublish: timeout,
+            list_volumes: timeout,
+            probe: timeout,
+            identity: IDENTITY_DEADLINE,
+        },
+        backoff: BackoffSettings {
+            initial,
+            max,
+            factor: 2.0,
+            jitter: 0.0,
+        },
+        concurrency: Concurrency {
+            attach: Some(workers),
+            detach: Some(workers),
+            per_node: None,
+            calls_per_second: None,
+        },
+        reconcile_sync: ReconcileSync {
+            enabled: true,
+            interval,
+            max_entries: flags.max_entries,
+        },
+        default_fs_type: flags.default_fs_type.clone(),
+        // No error of the driver means detached, as for the sidecar.
+        orphan_policy: OrphanPolicy::Retry,
+        tls: None,
+        // The sidecar reads what its ServiceAccount may read, which is that of one driver.
+        publish_secrets: PublishSecrets::Any,
+        // The limit of --kube-api-qps is one of the process.
+        kubernetes_api: None,
+        leader_election: elected_by_the_process(),
+        deletion_policy: DeletionPolicy::Orphan,
+        tracing: Tracing::default(),
+        log_level: None,
+        capability_lost: CapabilityLost::Tolerate,
+        leaving: false,
+    })
+}
+
+fn election(flags: &Flags) -> Result<Option<LeaderElectionOptions>, SettingsError> {
+    if !flags.leader_election {
+        return Ok(None);
+    }
+    let timing = LeaseTimings::new(flags.lease_duration, flags.renew_deadline, flags.retry_period)?;
+    Ok(Some(LeaderElectionOptions {
+        namespace: flags.leader_election_namespace.clone(),
+        labels: flags.leader_election_labels.clone(),
+        timing,
+        // The sidecar has this path only on the address that is not deprecated.
+        health: !flags.http_endpoint.is_empty(),
+    }))
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, SettingsError> {
+    let url = if Path::new(address).is_absolute() {
+        format!("unix://{address}")
+    } else {
+        address.to_owned()
+    };
+    let failed = |problem| SettingsError::Address {
+        address: address.to_owned(),
+        problem,
+    };
+    match url.parse().map_err(failed)? {
+        endpoint @ Endpoint::Unix(_) => Ok(endpoint),
+        Endpoint::Http { .. } | Endpoint::Https { .. } => Err(failed(SpecProblem::UnixPath)),
+    }
+}
+
+fn not_zero(flag: &'static str, value: Duration) -> Result<Duration, SettingsError> {
+    if value.is_zero() {
+        return Err(SettingsError::Zero(flag));
+    }
+    Ok(value)
+}
+
+fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
+    let (flag, address) = match (flags.http_endpoint.as_str(), flags.metrics_address.as_str()) {
+        (http, "") => ("http-endpoint", http),
+        ("", metrics) => ("metrics-address", metrics),
+        _ => return Err(SettingsError::TwoAddresses),
+    };
+    let http_endpoint = if address.is_empty() {
+        None
+    } else {
+        let parsed = parse_address(address).map_err(|reason| SettingsError::Listen {
+            flag,
+            address: address.to_owned(),
+            reason,
+        })?;
+        Some(parsed)
+    };
+    let kube_api_limit = limit(&flags)?;
+    Ok(ProcessOptions {
+        cluster: flags.kubeconfig.map_or(Cluster::Pod, Cluster::Kubeconfig),
+        http_endpoint,
+        metrics_path: flags.metrics_path,
+        // Nor has it this one.
+        secure_metrics: None,
+        log: LogOptions {
+            format: flags.log_format.unwrap_or(Format::Text).into(),
+            level: flags.log_level.unwrap_or_else(|| level(flags.verbosity).to_owned()),
+        },
+        // The sidecar has no such flag; the environment is read as ever.
+        kube_api_timeout: flags.kube_api_timeout,
+        kube_api_limit,
+        shutdown_grace_period: flags.shutdown_grace_period,
+        inspection: findings::ScannerSettings::default(),
+        identity: flags.identity,
+    })
+}
+
+/// The level that shows about as much as klog does at this verbosity.
+fn level(verbosity: i32) -> &'static str {
+    match verbosity {
+        ..=1 => "info",
+        2..=5 => "debug",
+        _ => "trace",
+    }
+}
+
+/// A limit only when one is asked for: API Priority and Fairness shares the API server between its clients since
+/// Kubernetes 1.29, and the sidecar's 5 requests per second allow hardly two attaches per second.
+fn limit(flags: &Flags) -> Result<Option<RateLimit>, SettingsError> {
+    let qps = flags.kube_api_qps;
+    if !flags.given.contains("kube-api-qps") || qps < 0.0 {
+        return Ok(None);
+    }
+    if !qps.is_finite() {
+        return Err(SettingsError::Qps);
+    }
+    let burst = u32::try_from(flags.kube_api_burst).ok().filter(|burst| *burst > 0);
+    Ok(Some(RateLimit {
+        per_second: f64::from(if qps > 0.0 { qps } else { USUAL_QPS }),
+        burst: burst.unwrap_or(USUAL_BURST),
+    }))
+}
+
+fn remarks(flags: &Flags) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let given = flags.given.iter().filter_map(|name| Flag::named(name));
+    let idle: Vec<String> = given
+        .filter(|flag| !flag.has_effect)
+        .map(|flag| format!("--{}", flag.name))
+        .collect();
+    if !idle.is_empty() {
+        remarks.push(format!("accepted, but without effect here: {}", idle.join(", ")));
+    }
+    if flags.given.contains("kube-api-burst") && !flags.given.contains("kube-api-qps") {
+        remarks.push("--kube-api-burst is without effect here unless --kube-api-qps is given".to_owned());
+    }
+    if !flags.rest.is_empty() {
+        // A boolean with a value behind a space ends the flags; for the sidecar too, but it keeps silent about it.
+        remarks.push(format!(
+            "arguments that are no flags are ignored: {}",
+            flags.rest.join(" ")
+        ));
+    }
+    remarks
+}

@@ -1,0 +1,78 @@
+//! The AttacherConfigs as metrics show them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::{ConditionReason, ConditionType};
+use crate::telemetry::Metrics;
+
+/// Counts what the supervisor does.
+pub(super) struct SupervisorMetrics {
+    metrics: Metrics,
+    /// The drivers whose AttacherConfig's generation is shown.
+    shown: BTreeSet<String>,
+    /// The reasons of the condition Ready that are shown.
+    reasons: BTreeSet<ConditionReason>,
+}
+
+impl SupervisorMetrics {
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            shown: BTreeSet::new(),
+            reasons: BTreeSet::new(),
+        }
+    }
+
+    /// A status was written over this one.
+    pub fn wrote(&self, before: &AttacherConfigStatus, wanted: &AttacherConfigStatus) {
+        let known = stalled(before).is_some() && before.observed_generation == wanted.observed_generation;
+        if let Some(reason) = stalled(wanted)
+            && !(known && stalled(before) == Some(reason))
+        {
+            self.metrics.config_refused(reason);
+        }
+    }
+
+    /// Shows how many AttacherConfigs are ready, or why they are not. Counted from what is written on the objects, which is
+    /// the same for all replicas.
+    pub fn ready<'a>(&mut self, statuses: impl Iterator<Item = &'a AttacherConfigStatus>) {
+        let mut counts: BTreeMap<ConditionReason, usize> = self.reasons.iter().map(|reason| (*reason, 0)).collect();
+        for reason in statuses.filter_map(|status| reason_of(status, ConditionType::Ready)) {
+            *counts.entry(reason).or_default() += 1;
+        }
+        for (reason, count) in &counts {
+            self.metrics.configs(*reason, *count);
+        }
+        self.reasons = counts.into_keys().collect();
+    }
+
+    /// Shows the generations in use, by driver. What is not among them any more is gone.
+    pub fn in_use(&mut self, generations: BTreeMap<String, i64>) {
+        for driver in self.shown.iter().filter(|driver| !generations.contains_key(*driver)) {
+            self.metrics.forget_config(driver);
+        }
+        for (driver, generation) in &generations {
+            self.metrics.config_observed(driver, *generation);
+        }
+        self.shown = generations.into_keys().collect();
+    }
+}
+
+/// Why a status says that only a person can help, if it does.
+fn stalled(status: &AttacherConfigStatus) -> Option<ConditionReason> {
+    let is_stalled = |found: &Condition| found.type_ == ConditionType::Stalled.as_str() && found.status == "True";
+    let stalled = status.conditions.iter().any(is_stalled);
+    reason_of(status, ConditionType::Stalled).filter(|_| stalled)
+}
+
+/// The reason of a condition, if it is there and the reason is one of ours.
+fn reason_of(status: &AttacherConfigStatus, kind: ConditionType) -> Option<ConditionReason> {
+    let found = status.conditions.iter().find(|found| found.type_ == kind.as_str())?;
+    ConditionReason::ALL
+        .iter()
+        .copied()
+        .find(|reason| reason.as_str() == found.reason)
+}

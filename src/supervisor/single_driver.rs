@@ -1,0 +1,64 @@
+//! One driver whose settings come from the command line: no objects are watched and no status is written.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::drivers::Drivers;
+use super::election::LeaderElectionMode;
+use crate::api::DriverConfig;
+use crate::driver::{DriverPhase, SharedContext};
+use crate::health::CheckHandle;
+use crate::lease::LeaderElectionConfig;
+
+/// What stands in logs where the name of an AttacherConfig would.
+const NAME: &str = "command-line";
+/// How often the driver is looked at for readiness and gauges.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Serves one driver until `stop`, then lets it finish. `check` passes while it is worked for, or could be at once if the
+/// Lease were ours.
+pub async fn run_single_driver(
+    context: SharedContext,
+    config: Arc<DriverConfig>,
+    campaign: Option<LeaderElectionConfig>,
+    check: CheckHandle,
+    stop: CancellationToken,
+) {
+    let mut drivers =
+        Drivers::new(context).with_leader_election(campaign.map_or(LeaderElectionMode::None, |campaign| {
+            LeaderElectionMode::Same(Box::new(campaign))
+        }));
+    drivers.start(NAME, config);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            name = drivers.ended(), if !drivers.is_empty() => drivers.after_end(&name),
+            _ = look.tick() => {
+                drivers.restart_due();
+                drivers.update_gauges();
+                show(drivers.phase(NAME).as_ref(), &check);
+            }
+        }
+    }
+    drivers.stop_all();
+    while !drivers.is_empty() {
+        drivers.ended().await;
+    }
+    info!("the driver finished");
+}
+
+/// Where there is no status of an object, readiness is what tells of the driver.
+fn show(phase: Option<&DriverPhase>, check: &CheckHandle) {
+    match phase {
+        Some(DriverPhase::Running | DriverPhase::Standby { .. }) => check.set_ready(true),
+        Some(DriverPhase::Unreachable { reason, .. } | DriverPhase::Stalled { reason, .. }) => {
+            check.set_failing(format!("cannot serve the driver: {}", reason.as_str()));
+        }
+        _ => check.set_failing("not connected to the driver yet"),
+    }
+}

@@ -1,0 +1,97 @@
+//! Who writes the status of an AttacherConfig when there are several replicas: the one that leads the driver. The others are
+//! silent while it does. When nobody is known to lead, each says what it has to say once, and then leaves the word to
+//! others: two replicas that see different things must not write over each other for ever. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::AttacherConfigStatus;
+use crate::lease::LeaderState;
+
+/// How long nobody must be known to lead after somebody did, or nothing be known at all: longer than a hand-over takes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who leads a driver, as far as one replica knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DriverLeader {
+    /// This replica, or there is no election.
+    Ours,
+    /// Another replica, which writes the status.
+    Other,
+    /// Nobody, or somebody who writes no status.
+    Nobody,
+    /// It is not known yet.
+    Unknown,
+}
+
+impl From<&LeaderState> for DriverLeader {
+    fn from(standing: &LeaderState) -> Self {
+        match standing {
+            LeaderState::Leading(_) => Self::Ours,
+            LeaderState::Unknown => Self::Unknown,
+            LeaderState::Observing { holder: Some(holder) } | LeaderState::Waiting { holder: Some(holder) }
+                if holder.reports =>
+            {
+                Self::Other
+            }
+            LeaderState::Observing { .. } | LeaderState::Waiting { .. } | LeaderState::Lost { .. } => Self::Nobody,
+        }
+    }
+}
+
+/// What a replica has to say, and whether it is in a state that is better not spoken of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatusProposal<'a> {
+    /// The status without what depends on the one before it.
+    pub content: &'a AttacherConfigStatus,
+    /// It waits for the Lease, which is nothing to tell while it may have it at any moment.
+    pub waits: bool,
+    /// It ends, which only one that led has to tell.
+    pub ends: bool,
+}
+
+/// What is remembered of one AttacherConfig.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatusAuthor {
+    /// When another replica was last known to lead.
+    succeeded: Option<Instant>,
+    /// Since when it is not known who leads.
+    unknown: Option<Instant>,
+    /// Since when this replica waits for the Lease.
+    waiting: Option<Instant>,
+    /// Whether this replica was the last that is known to have led.
+    led: bool,
+    /// What was said last while nobody led.
+    last_written: Option<AttacherConfigStatus>,
+}
+
+impl StatusAuthor {
+    /// Whether this replica may write its status now.
+    pub fn may_write(&mut self, lead: DriverLeader, word: StatusProposal<'_>, now: Instant) -> bool {
+        self.waiting = word.waits.then(|| self.waiting.unwrap_or(now));
+        self.unknown = (lead == DriverLeader::Unknown).then(|| self.unknown.unwrap_or(now));
+        match lead {
+            DriverLeader::Ours => {
+                (self.led, self.last_written, self.succeeded) = (true, None, None);
+                return !word.waits;
+            }
+            DriverLeader::Other => {
+                (self.led, self.last_written, self.succeeded) = (false, None, Some(now));
+                return false;
+            }
+            DriverLeader::Nobody | DriverLeader::Unknown => {}
+        }
+        let rested = |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= PATIENCE);
+        (!word.ends || self.led)
+            && rested(self.waiting)
+            && rested(self.unknown)
+            && rested(self.succeeded)
+            && self.last_written.as_ref() != Some(word.content)
+    }
+
+    /// What was to be said was written, or found to be there already.
+    pub fn set_written(&mut self, essence: AttacherConfigStatus) {
+        self.last_written = Some(essence);
+    }
+}

@@ -1,0 +1,77 @@
+//! What of a status is told as an event on its AttacherConfig, for people who look at events first. Pure.
+//!
+//! Told is what lasts: that a driver works, rests, does not answer, or that only a person can mend something; not what passes
+//! by itself in a moment.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::AttacherConfigStatus;
+use crate::api::condition::{self, ConditionType};
+use crate::api::status::WithoutAttachment;
+use crate::events::EventReason;
+
+/// The event of a change of the status, if it is worth one: its reason, its cause and its words. One at most, and the worst.
+pub(super) fn event_for_change(
+    before: &AttacherConfigStatus,
+    now: &AttacherConfigStatus,
+) -> Option<(EventReason, Box<str>, String)> {
+    // What is told, by condition, status and, where not every reason is meant, reason.
+    let states = [
+        (ConditionType::Stalled, "True", None, EventReason::Stalled),
+        (
+            ConditionType::DriverReachable,
+            "False",
+            None,
+            EventReason::DriverUnreachable,
+        ),
+        (
+            ConditionType::Ready,
+            "False",
+            Some(condition::ConditionReason::Suspended),
+            EventReason::Suspended,
+        ),
+        (ConditionType::Ready, "True", None, EventReason::Ready),
+    ];
+    for (kind, status, cause, reason) in states {
+        let is_meant = |condition: &&Condition| {
+            condition.status == status && cause.is_none_or(|cause| condition.reason == cause.as_str())
+        };
+        let state = |of: &AttacherConfigStatus| {
+            let found = of.conditions.iter().find(|condition| condition.type_ == kind.as_str());
+            found.filter(is_meant).cloned()
+        };
+        let Some(current) = state(now) else { continue };
+        let told = state(before).is_some_and(|known| known.reason == current.reason);
+        let note = format!("{}: {}", current.reason, current.message);
+        return (!told).then(|| (reason, current.reason.into(), note));
+    }
+    None
+}
+
+/// The event of volumes that no VolumeAttachment names: told when there are more of them than before.
+pub(super) fn without_attachment(
+    before: &AttacherConfigStatus,
+    now: &AttacherConfigStatus,
+) -> Option<(EventReason, Box<str>, String)> {
+    let of = |status: &'_ AttacherConfigStatus| -> Option<WithoutAttachment> {
+        status.last_reconcile_sync.as_ref()?.without_attachment.clone()
+    };
+    let found = of(now)?;
+    if of(before).is_some_and(|known| known.count >= found.count) {
+        return None;
+    }
+    let first = found.examples.first().map(|listed| {
+        let (handle, node_id) = (&listed.volume_handle, &listed.node_id);
+        format!(", such as volume {handle} at the node with ID {node_id}")
+    });
+    let volumes = match found.count {
+        1 => "1 volume".to_owned(),
+        count => format!("{count} volumes"),
+    };
+    let note = format!(
+        "the driver lists {volumes} at nodes of this cluster without a VolumeAttachment{}; what nobody uses is to be detached by \
+         hand: the operator leaves it alone",
+        first.unwrap_or_default()
+    );
+    Some((EventReason::VolumesWithoutAttachment, Box::default(), note))
+}

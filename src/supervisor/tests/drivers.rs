@@ -1,0 +1,188 @@
+//! Driver tasks that start, change, fail and end. The endpoints do not exist, so that nothing is connected; the clock is
+//! paused.
+
+use kube::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, advance, timeout};
+
+use crate::api::{AttacherConfigSpec, AttacherConfigStatus, DriverConfig};
+use crate::apiserver::Requests;
+use crate::cache::Store;
+use crate::driver::SharedContext;
+use crate::events::EventRecorder;
+use crate::supervisor::drivers::Drivers;
+use crate::telemetry::{Metrics, Tracer};
+
+/// No request is sent here; one that is fails.
+fn unused_client() -> Client {
+    let service = tower::service_fn(|_request: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("there is no API server"))
+    });
+    Client::new(service, "default")
+}
+
+fn drivers() -> Drivers {
+    drivers_over(Store::default())
+}
+
+/// Drivers of a cluster that is known.
+pub(super) fn drivers_over(store: Store) -> Drivers {
+    let metrics = Metrics::default();
+    Drivers::new(SharedContext {
+        store,
+        events: EventRecorder::disabled(),
+        requests: Requests::new(unused_client(), "none", Duration::from_secs(1), metrics.clone()),
+        metrics,
+        tracer: Tracer::disabled(),
+        logs: crate::telemetry::DriverLogs::default(),
+        unfinished: crate::driver::UnfinishedPublishes::default(),
+    })
+}
+
+pub(super) fn config(path: &str) -> Arc<DriverConfig> {
+    let spec = AttacherConfigSpec::new(format!("unix:///does-not-exist/{path}"));
+    Arc::new(DriverConfig::try_from(&spec).unwrap())
+}
+
+/// The reason of a condition.
+fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
+    let (status, _) = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default(), None);
+    let condition = status.conditions.into_iter().find(|condition| condition.type_ == kind);
+    condition.unwrap().reason
+}
+
+async fn until_reason(drivers: &Drivers, name: &str, wanted: &str) {
+    let look = async {
+        while reason(drivers, name, "DriverReachable") != wanted {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), look).await.expect(wanted);
+}
+
+async fn end(drivers: &mut Drivers) {
+    let name = timeout(Duration::from_secs(10), drivers.ended())
+        .await
+        .expect("a task ends");
+    drivers.after_end(&name);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_starts_shows_what_is_wrong_and_stops() {
+    let mut drivers = drivers();
+    assert!(drivers.is_empty());
+    assert_eq!(reason(&drivers, "one", "Ready"), "Connecting", "not started yet");
+    drivers.start("one", config("a"));
+    assert_eq!(drivers.configs()["one"], config("a"));
+    until_reason(&drivers, "one", "SocketMissing").await;
+    drivers.stop("one");
+    assert!(
+        drivers.configs().is_empty(),
+        "what is told to stop is none to compare with"
+    );
+    end(&mut drivers).await;
+    assert!(drivers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_settings_reach_the_task_that_runs() {
+    let mut drivers = drivers();
+    drivers.start("one", config("a"));
+    until_reason(&drivers, "one", "SocketMissing").await;
+    let mut suspended = (*config("a")).clone();
+    suspended.suspend = true;
+    drivers.reload("one", Arc::new(suspended.clone()));
+    until_reason(&drivers, "one", "Suspended").await;
+    assert_eq!(*drivers.configs()["one"], suspended);
+    drivers.reload("one", config("a"));
+    until_reason(&drivers, "one", "SocketMissing").await;
+    drivers.reload("nobody", config("a"));
+    drivers.restart("nobody", config("a"));
+    drivers.stop("nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_waits_for_the_end_and_takes_the_latest_wish() {
+    let mut drivers = drivers();
+    drivers.start("one", config("a"));
+    drivers.restart("one", config("b"));
+    assert_eq!(drivers.configs()["one"], config("b"), "compared with what it will be");
+    drivers.reload("one", config("c"));
+    assert_eq!(drivers.configs()["one"], config("c"));
+    end(&mut drivers).await;
+    until_reason(&drivers, "one", "SocketMissing").await;
+    assert_eq!(drivers.configs()["one"], config("c"));
+    // Deleted and made again while the old one finishes; and deleted again.
+    drivers.stop("one");
+    drivers.start("one", config("d"));
+    end(&mut drivers).await;
+    assert_eq!(drivers.configs()["one"], config("d"));
+    drivers.restart("one", config("e"));
+    drivers.stop("one");
+    end(&mut drivers).await;
+    assert!(drivers.is_empty() && drivers.configs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_fails_is_started_again_after_a_growing_pause() {
+    let mut drivers = drivers();
+    drivers.start("one", config("a"));
+    drivers.start("two", config("b"));
+    until_reason(&drivers, "two", "SocketMissing").await;
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        drivers.abort_for_test("one");
+        end(&mut drivers).await;
+        assert_eq!(reason(&drivers, "one", "DriverReachable"), "Restarting");
+        let since = Instant::now();
+        while reason(&drivers, "one", "DriverReachable") == "Restarting" {
+            advance(Duration::from_millis(500)).await;
+            drivers.restart_due();
+        }
+        pauses.push(since.elapsed().as_secs());
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(
+        reason(&drivers, "two", "DriverReachable"),
+        "SocketMissing",
+        "the other did not notice"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_with_a_change_that_needs_a_start_or_with_a_stop() {
+    let mut drivers = drivers();
+    for name in ["restarted", "stopped", "reloaded"] {
+        drivers.start(name, config(name));
+        drivers.abort_for_test(name);
+        end(&mut drivers).await;
+    }
+    assert_eq!(drivers.configs().len(), 3, "they are wished for still");
+    drivers.restart("restarted", config("b"));
+    until_reason(&drivers, "restarted", "SocketMissing").await;
+    drivers.stop("stopped");
+    let mut suspended = (*config("reloaded")).clone();
+    suspended.suspend = true;
+    drivers.reload("reloaded", Arc::new(suspended));
+    advance(Duration::from_secs(2)).await;
+    drivers.restart_due();
+    until_reason(&drivers, "reloaded", "Suspended").await;
+    assert_eq!(drivers.configs().keys().collect::<Vec<_>>(), ["reloaded", "restarted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_stop_together() {
+    let mut drivers = drivers();
+    for name in ["a", "b", "c"] {
+        drivers.start(name, config(name));
+    }
+    drivers.abort_for_test("a");
+    end(&mut drivers).await;
+    drivers.stop_all();
+    for _ in 0..2 {
+        end(&mut drivers).await;
+    }
+    assert!(drivers.is_empty());
+    assert!(drivers.configs().is_empty());
+}

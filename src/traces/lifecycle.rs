@@ -1,0 +1,244 @@
+//! One life: an attach or a detach from when it was asked for until it is done, or nobody wants it any more.
+
+use jiff::Timestamp;
+use std::time::{Duration, SystemTime};
+
+use super::ids::{active_detaches, known_epoch, root_of};
+use super::start::LifecycleStart;
+use super::{incoming, root_span, wall};
+use crate::api::validated::Tracing;
+use crate::cache::{AttacherKey, Snapshot};
+use crate::decide::DriverFacts;
+use crate::objects::{Attachment, Operation};
+use crate::queue::Run;
+use crate::telemetry::lifecycle::EPOCHS;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::names::span;
+use crate::telemetry::trace::{Span, SpanOptions, Tracer};
+use crate::telemetry::{SpanContext, SpanKind, TraceIdentity};
+
+pub(super) const DELETED: &str = "the VolumeAttachment was deleted before its volume was attached";
+pub(super) const VANISHED: &str = "the VolumeAttachment was deleted before the driver confirmed the detach";
+pub(super) const ABANDONED: &str = "the AttacherConfig of the driver was removed";
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptResult {
+    /// What was to be done is done and on record.
+    Succeeded,
+    /// It failed, with this `error.type`.
+    Failed(&'static str),
+    /// There was nothing to do, or something else comes first.
+    NoChange,
+}
+
+/// How a life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LifecycleOutcome {
+    Succeeded,
+    /// For this reason.
+    Aborted(&'static str),
+    /// It goes on in the next epoch.
+    Continued,
+}
+
+impl LifecycleOutcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Aborted(_) => "aborted",
+            Self::Continued => "continued",
+        }
+    }
+}
+
+/// What is asked of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublishParameters {
+    pub read_only: bool,
+    pub access_mode: &'static str,
+    /// None for a volume without a filesystem.
+    pub fs_type: Option<Box<str>>,
+}
+
+/// One life.
+#[allow(clippy::struct_excessive_bools, reason = "each says something else of it")]
+pub(crate) struct Lifecycle {
+    pub operation: Operation,
+    /// What is known of the attachment.
+    pub subject: Snapshot,
+    /// The ids of its trace and root.
+    pub own: TraceIdentity,
+    pub epoch: u32,
+    /// What the root is linked to.
+    pub links: Vec<SpanContext>,
+    pub sampled: bool,
+    pub started: Timestamp,
+    /// What `started` was taken from, as an attribute tells it.
+    pub source: &'static str,
+    /// How late it was seen.
+    pub lag: Duration,
+    /// Since when this process knows the epoch.
+    since: Timestamp,
+    /// Attempts of this epoch.
+    pub attempts: u32,
+    /// The attempt before.
+    pub previous: Option<SpanContext>,
+    /// `error.type` of the last failure.
+    pub failure: Option<&'static str>,
+    pub plan: Option<PublishParameters>,
+    /// The driver said that the volume is detached.
+    pub confirmed: bool,
+    /// An attempt runs.
+    pub running: bool,
+    /// The root was exported.
+    pub closed: bool,
+}
+
+impl Lifecycle {
+    /// A life that is seen for the first time. Whether it is sampled is for the caller to say.
+    pub fn new(
+        tracer: &Tracer,
+        metrics: &Metrics,
+        run: &Run<AttacherKey>,
+        snapshot: &Snapshot,
+        facts: &DriverFacts,
+        tracing: &Tracing,
+    ) -> Self {
+        let operation = snapshot.operation();
+        let attachment = &*snapshot.attachment;
+        let epoch = known_epoch(attachment, operation);
+        let start = LifecycleStart::of(attachment, operation, run, facts, epoch);
+        let mut links = incoming::contexts(snapshot, tracing, metrics);
+        match operation {
+            Operation::Attach => links.extend(active_detaches(tracer, snapshot)),
+            Operation::Detach => links.push(root_of(tracer, attachment, Operation::Attach)),
+        }
+        Self {
+            operation,
+            subject: root_span::without_neighbours(snapshot),
+            own: TraceIdentity::derive(operation.as_str(), &attachment.uid, epoch),
+            epoch,
+            links,
+            sampled: false,
+            started: start.at,
+            source: start.source,
+            lag: start.lag,
+            since: start.seen,
+            attempts: 0,
+            previous: None,
+            failure: None,
+            plan: None,
+            confirmed: false,
+            running: false,
+            closed: false,
+        }
+    }
+
+    /// Whether it is the life of what is to be done now.
+    pub fn is_for(&self, snapshot: &Snapshot) -> bool {
+        let same = *self.subject.attachment.uid == *snapshot.attachment.uid;
+        same && !self.closed && self.operation == snapshot.operation()
+    }
+
+    /// The context of the root.
+    pub fn root_context(&self) -> SpanContext {
+        self.own.context(self.sampled)
+    }
+
+    /// Whether the trace of this epoch is as large or as old as it may be.
+    pub fn must_roll_over(&self, tracing: &Tracing, now: Timestamp) -> bool {
+        let age = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
+        self.attempts > 0
+            && self.epoch + 1 < EPOCHS
+            && (self.attempts >= tracing.max_attempts.get() || age > tracing.max_age)
+    }
+
+    /// Ends the epoch and begins the next one; both are linked with each other. Answers the new root.
+    pub fn roll_over(
+        &mut self,
+        tracer: &Tracer,
+        facts: &DriverFacts,
+        links: &[SpanContext],
+        now: Timestamp,
+    ) -> SpanContext {
+        let former = self.root_context();
+        let mut next = Self {
+            epoch: self.epoch + 1,
+            own: TraceIdentity::derive(self.operation.as_str(), &self.subject.attachment.uid, self.epoch + 1),
+            subject: self.subject.clone(),
+            links: vec![former],
+            previous: self.previous.clone(),
+            plan: self.plan.clone(),
+            started: now,
+            source: root_span::OBSERVED,
+            lag: Duration::ZERO,
+            since: now,
+            attempts: 0,
+            ..*self
+        };
+        next.sampled = tracer.samples(next.own.trace_id);
+        let continued = next.root_context();
+        let links: Vec<SpanContext> = links.iter().cloned().chain([continued.clone()]).collect();
+        self.export(tracer, facts, LifecycleOutcome::Continued, &links, now);
+        *self = next;
+        continued
+    }
+
+    /// Opens the span of an attempt. It begins when the key was handed out, before anything was looked at.
+    pub fn attempt(&mut self, tracer: &Tracer, run: &Run<AttacherKey>) -> Span {
+        let root = self.root_context();
+        let links: Vec<SpanContext> = self.previous.iter().cloned().collect();
+        let span = tracer.open(SpanOptions {
+            start: Some(SystemTime::from(wall(run.started()).max(self.started))),
+            parent: Some(&root),
+            links: &links,
+            sampled: Some(self.sampled),
+            ..SpanOptions::new(attempt_name(self.operation), SpanKind::Consumer)
+        });
+        self.previous = span.context().cloned().or_else(|| self.previous.take());
+        self.attempts = self.attempts.saturating_add(1);
+        self.running = true;
+        span
+    }
+
+    /// Takes in how the attempt that ran ended.
+    pub fn record_attempt(&mut self, ended: AttemptResult) {
+        self.running = false;
+        if let AttemptResult::Failed(kind) = ended {
+            self.failure = Some(kind);
+        }
+    }
+
+    /// Whether the life is over, as the attachment is now; none is one that is gone.
+    pub fn outcome_after(&self, attachment: Option<&Attachment>, facts: &DriverFacts) -> Option<LifecycleOutcome> {
+        let was_attached = self.subject.attachment.attached;
+        match (self.operation, attachment) {
+            (Operation::Attach, None) if was_attached => Some(LifecycleOutcome::Succeeded),
+            (Operation::Attach, None) => Some(LifecycleOutcome::Aborted(DELETED)),
+            (Operation::Attach, Some(now)) if now.attached => Some(LifecycleOutcome::Succeeded),
+            (Operation::Attach, Some(now)) => now.deleting.map(|_| LifecycleOutcome::Aborted(DELETED)),
+            (Operation::Detach, Some(now)) if now.finalizers.contains(&facts.finalizer) => None,
+            (Operation::Detach, _) if self.confirmed => Some(LifecycleOutcome::Succeeded),
+            (Operation::Detach, _) => Some(LifecycleOutcome::Aborted(VANISHED)),
+        }
+    }
+}
+
+pub(super) fn attempt_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Attach => span::ATTACH_ATTEMPT,
+        Operation::Detach => span::DETACH_ATTEMPT,
+    }
+}
+
+/// The span of an attempt at what was settled already: the life is over, so that it stands for itself and points to that.
+pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapshot: &Snapshot) -> Span {
+    let operation = snapshot.operation();
+    let life = root_of(tracer, &snapshot.attachment, operation);
+    tracer.open(SpanOptions {
+        start: Some(SystemTime::from(wall(run.started()))),
+        links: &[life],
+        ..SpanOptions::new(attempt_name(operation), SpanKind::Consumer)
+    })
+}

@@ -1,0 +1,323 @@
+//! The traces of what is pending: one for the life of an attach and one for that of a detach, however many attempts,
+//! restarts and replicas it takes.
+//!
+//! The ids of a trace and its root follow from the UID of the VolumeAttachment, so that nothing here has to outlive the
+//! process. Attempts are exported as they end; the root once, when the life ends, and by whoever sees it end. It is not
+//! exported at the end of the process or at a hand-over: the next one goes on with the same trace. What is kept in
+//! memory is only about attachments that are worked on, and nothing at all while tracing is off. It must not decide
+//! anything about attachments.
+
+pub(crate) mod attributes;
+mod ids;
+mod incoming;
+mod lifecycle;
+mod recent;
+mod root_span;
+mod start;
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::watch;
+
+use crate::api::validated::DriverConfig;
+use crate::cache::{AttacherKey, NoAttemptReason, Snapshot};
+use crate::clock;
+use crate::decide::DriverFacts;
+use crate::objects::{Attachment, Operation, Volume};
+use crate::queue::Run;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::{Span, Tracer};
+use crate::telemetry::{Redaction, SpanContext};
+pub(crate) use lifecycle::{AttemptResult, PublishParameters};
+use lifecycle::{Lifecycle, LifecycleOutcome};
+use recent::RecentContexts;
+
+/// Lives that are remembered at the same time; of those beyond, each attempt stands for itself in the same trace.
+const MOST: usize = 100_000;
+
+/// A life that is being worked on.
+pub(crate) type SharedLifecycle = Arc<Mutex<Lifecycle>>;
+
+/// The lives of one driver's attachments. Clones share them.
+#[derive(Clone)]
+pub(crate) struct LifecycleTraces(Arc<LifecycleTracesInner>);
+
+struct LifecycleTracesInner {
+    facts: Arc<DriverFacts>,
+    tracer: Tracer,
+    metrics: Metrics,
+    config: watch::Receiver<Arc<DriverConfig>>,
+    /// By the name of the attachment.
+    pending: Mutex<HashMap<Arc<str>, SharedLifecycle>>,
+    /// How many there are, to be read without the lock.
+    count: AtomicUsize,
+    /// The last detach of each volume.
+    detached: Mutex<RecentContexts>,
+}
+
+/// What an attempt begins with.
+pub(crate) struct AttemptTrace {
+    pub span: Span,
+    pub life: Option<SharedLifecycle>,
+    /// That the trace is another one than before, and this is its root; to be noted on the attachment.
+    pub rolled: Option<SpanContext>,
+}
+
+impl AttemptTrace {
+    fn untraced() -> Self {
+        Self {
+            span: Span::disabled(),
+            life: None,
+            rolled: None,
+        }
+    }
+}
+
+impl LifecycleTraces {
+    pub fn new(
+        facts: Arc<DriverFacts>,
+        tracer: Tracer,
+        metrics: Metrics,
+        config: watch::Receiver<Arc<DriverConfig>>,
+    ) -> Self {
+        Self(Arc::new(LifecycleTracesInner {
+            facts,
+            tracer,
+            metrics,
+            config,
+            pending: Mutex::default(),
+            count: AtomicUsize::new(0),
+            detached: Mutex::default(),
+        }))
+    }
+
+    /// The tracer with the driver's settings, as they are now.
+    pub fn tracer(&self) -> Tracer {
+        let config = self.0.config.borrow();
+        let redact = config.tracing.redact;
+        self.0
+            .tracer
+            .sampling(config.tracing.samples_per_million)
+            .redacting(Redaction::new(redact.volume_id, redact.names))
+    }
+
+    /// The same for spans about one attachment, whose names are not found in texts either where they are not to be shown.
+    fn tracer_about(&self, snapshot: &Snapshot) -> Tracer {
+        let tracer = self.tracer();
+        let known = tracer
+            .redaction()
+            .map(|redaction| root_span::redaction_for(redaction, snapshot));
+        match known {
+            Some(redaction) => tracer.redacting(Some(redaction)),
+            None => tracer,
+        }
+    }
+
+    /// The same for spans about a PersistentVolume.
+    pub fn tracer_of(&self, volume: &Volume) -> Tracer {
+        let tracer = self.tracer();
+        let known = tracer.redaction().map(|redaction| {
+            let handle = volume.spec.csi().map(|source| &*source.handle);
+            redaction.knowing(handle, root_span::names_of(volume))
+        });
+        match known {
+            Some(redaction) => tracer.redacting(Some(redaction)),
+            None => tracer,
+        }
+    }
+
+    /// Opens the span of an attempt, which is a part of a life unless it repairs what was settled (`repairs`).
+    pub fn start_attempt(&self, run: &Run<AttacherKey>, snapshot: &Snapshot, repairs: bool) -> AttemptTrace {
+        let tracer = self.tracer_about(snapshot);
+        let settings = self.0.config.borrow().clone();
+        if !tracer.is_enabled() {
+            return AttemptTrace::untraced();
+        }
+        if repairs {
+            let span = lifecycle::start_repair_span(&tracer, run, snapshot);
+            return AttemptTrace {
+                span,
+                ..AttemptTrace::untraced()
+            };
+        }
+        let handle = self.get_or_create(&tracer, run, snapshot, &settings);
+        let (span, rolled) = {
+            let mut life = handle.lock();
+            let now = clock::now();
+            let rolled = life.must_roll_over(&settings.tracing, now).then(|| {
+                let links = self.attach_links(&life);
+                life.roll_over(&tracer, &self.0.facts, &links, now)
+            });
+            (life.attempt(&tracer, run), rolled)
+        };
+        if snapshot.operation() == Operation::Detach {
+            self.remember_detach(snapshot, &handle);
+        }
+        AttemptTrace {
+            span,
+            life: Some(handle),
+            rolled,
+        }
+    }
+
+    /// The life that is known, or a new one. One of another object or direction under the same name ends.
+    fn get_or_create(
+        &self,
+        tracer: &Tracer,
+        run: &Run<AttacherKey>,
+        snapshot: &Snapshot,
+        settings: &DriverConfig,
+    ) -> SharedLifecycle {
+        let attachment = &snapshot.attachment;
+        let known = self.0.pending.lock().get(&attachment.name).cloned();
+        if let Some(known) = known {
+            let mut life = known.lock();
+            if life.is_for(snapshot) {
+                life.subject = root_span::without_neighbours(snapshot);
+                drop(life);
+                return known;
+            }
+            let same = *life.subject.attachment.uid == *attachment.uid;
+            let outcome = life.outcome_after(same.then_some(attachment), &self.0.facts);
+            drop(life);
+            self.end_lifecycle(&known, outcome.unwrap_or(LifecycleOutcome::Aborted(lifecycle::DELETED)));
+        }
+        let mut life = Lifecycle::new(tracer, &self.0.metrics, run, snapshot, &self.0.facts, &settings.tracing);
+        life.links.extend(self.attach_links(&life));
+        life.sampled = tracer.samples(life.own.trace_id);
+        let handle = Arc::new(Mutex::new(life));
+        let mut pending = self.0.pending.lock();
+        if pending.len() < MOST {
+            pending.insert(attachment.name.clone(), handle.clone());
+            self.0.count.store(pending.len(), Ordering::Relaxed);
+        }
+        handle
+    }
+
+    /// What an attach follows on: the last detach of its volume.
+    fn attach_links(&self, life: &Lifecycle) -> Vec<SpanContext> {
+        let handle = life.subject.volume_handle();
+        let of_attach = handle.filter(|_| life.operation == Operation::Attach);
+        of_attach
+            .and_then(|handle| self.last_detach(handle))
+            .into_iter()
+            .collect()
+    }
+
+    fn remember_detach(&self, snapshot: &Snapshot, handle: &SharedLifecycle) {
+        if let Some(volume) = snapshot.volume_handle() {
+            let context = handle.lock().root_context();
+            self.0.detached.lock().put(volume, context);
+        }
+    }
+
+    /// The trace of the last detach of a volume, if it is not too long ago.
+    pub fn last_detach(&self, volume: &str) -> Option<SpanContext> {
+        self.0.detached.lock().get(volume)
+    }
+
+    /// Takes in how an attempt ended, whose span has ended before. `known` asks what is known of the attachment by now.
+    pub fn end_attempt(
+        &self,
+        handle: &SharedLifecycle,
+        ended: AttemptResult,
+        known: impl FnOnce() -> Option<Snapshot>,
+    ) {
+        handle.lock().record_attempt(ended);
+        // Only now is asked what is known: who tells of a change from here on finds a life that nobody is at.
+        let known = known();
+        let outcome = {
+            let mut life = handle.lock();
+            let same = known.filter(|known| *known.attachment.uid == *life.subject.attachment.uid);
+            if let Some(known) = &same {
+                life.subject = root_span::without_neighbours(known);
+            }
+            match ended {
+                AttemptResult::Succeeded => Some(LifecycleOutcome::Succeeded),
+                AttemptResult::Failed(_) | AttemptResult::NoChange => {
+                    let attachment = same.as_ref().map(|known| &*known.attachment);
+                    life.outcome_after(attachment, &self.0.facts)
+                }
+            }
+        };
+        if let Some(outcome) = outcome {
+            self.end_lifecycle(handle, outcome);
+        }
+    }
+
+    /// Takes in that an attachment needs no attempt any more.
+    pub fn end_settled(&self, attachment: &Attachment, rest: NoAttemptReason) {
+        if self.0.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let known = self.0.pending.lock().get(&attachment.name).cloned();
+        let Some(handle) = known else { return };
+        let outcome = {
+            let life = handle.lock();
+            if life.running || *life.subject.attachment.uid != *attachment.uid {
+                // The attempt that runs looks by itself.
+                return;
+            }
+            life.outcome_after((rest == NoAttemptReason::Settled).then_some(attachment), &self.0.facts)
+        };
+        if let Some(outcome) = outcome {
+            self.end_lifecycle(&handle, outcome);
+        }
+    }
+
+    /// Ends all lives: nobody will work on them any more.
+    pub fn end_all(&self) {
+        let all: Vec<SharedLifecycle> = self.0.pending.lock().values().cloned().collect();
+        for handle in all {
+            self.end_lifecycle(&handle, LifecycleOutcome::Aborted(lifecycle::ABANDONED));
+        }
+    }
+
+    fn end_lifecycle(&self, handle: &SharedLifecycle, outcome: LifecycleOutcome) {
+        let name = {
+            let mut life = handle.lock();
+            if !std::mem::replace(&mut life.closed, true) {
+                let tracer = self.tracer_about(&life.subject);
+                let links = self.attach_links(&life);
+                life.export(&tracer, &self.0.facts, outcome, &links, clock::now());
+            }
+            life.subject.attachment.name.clone()
+        };
+        let mut pending = self.0.pending.lock();
+        if pending.get(&name).is_some_and(|known| Arc::ptr_eq(known, handle)) {
+            pending.remove(&name);
+            self.0.count.store(pending.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// What a line about an attachment names while no attempt is made: the root of its life.
+    pub fn context_of(&self, snapshot: &Snapshot) -> Option<SpanContext> {
+        let tracer = self.tracer();
+        if !tracer.is_enabled() {
+            return None;
+        }
+        let known = self.0.pending.lock().get(&snapshot.attachment.name).cloned();
+        if let Some(known) = known {
+            let life = known.lock();
+            if life.is_for(snapshot) {
+                return Some(life.root_context());
+            }
+        }
+        Some(ids::root_of(&tracer, &snapshot.attachment, snapshot.operation()))
+    }
+
+    /// How many lives are remembered.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.pending.lock().len()
+    }
+}
+
+/// When something happened that this process remembers as an instant.
+fn wall(instant: tokio::time::Instant) -> jiff::Timestamp {
+    let now = clock::now();
+    let ago = jiff::SignedDuration::try_from(instant.elapsed()).unwrap_or_default();
+    now.checked_sub(ago).unwrap_or(now)
+}

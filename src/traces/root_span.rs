@@ -1,0 +1,130 @@
+//! The root of a trace: what it tells.
+
+use jiff::Timestamp;
+use std::time::SystemTime;
+
+use super::attributes;
+use super::lifecycle::{Lifecycle, LifecycleOutcome};
+use crate::cache::Snapshot;
+use crate::decide::{DriverFacts, Neighbours};
+use crate::objects::{AttachmentSource, Operation, Volume, VolumeSource};
+use crate::telemetry::names::{attr, error_type, span};
+use crate::telemetry::trace::{Span, SpanOptions, Tracer};
+use crate::telemetry::{Redaction, SpanContext, SpanKind};
+
+/// The start is the object's own time stamp.
+pub(super) const CREATION: &str = "creation";
+/// The start is when the object was seen.
+pub(super) const OBSERVED: &str = "observed";
+
+/// A snapshot without what is about other attachments.
+pub(super) fn without_neighbours(snapshot: &Snapshot) -> Snapshot {
+    Snapshot {
+        attachment: snapshot.attachment.clone(),
+        volume: snapshot.volume.clone(),
+        node: snapshot.node.clone(),
+        neighbours: Neighbours::default(),
+    }
+}
+
+impl Lifecycle {
+    /// Exports the root of the epoch, if its trace is sampled.
+    pub(super) fn export(
+        &self,
+        tracer: &Tracer,
+        facts: &DriverFacts,
+        outcome: LifecycleOutcome,
+        links: &[SpanContext],
+        end: Timestamp,
+    ) {
+        if !self.sampled {
+            return;
+        }
+        let mut all: Vec<SpanContext> = self.links.clone();
+        all.extend(links.iter().filter(|link| !self.links.contains(link)).cloned());
+        let name = match self.operation {
+            Operation::Attach => span::ATTACH,
+            Operation::Detach => span::DETACH,
+        };
+        let mut span = tracer.open(SpanOptions {
+            start: Some(SystemTime::from(self.started)),
+            identity: Some(self.own),
+            links: &all,
+            sampled: Some(true),
+            ..SpanOptions::new(name, SpanKind::Internal)
+        });
+        self.describe(&mut span, facts, outcome);
+        span.end_at(SystemTime::from(end.max(self.started)));
+    }
+
+    fn describe(&self, span: &mut Span, facts: &DriverFacts, outcome: LifecycleOutcome) {
+        span.set(attr::OPERATION, self.operation.as_str());
+        attributes::describe(span, &facts.name, &self.subject);
+        span.set(attr::OUTCOME, outcome.as_str());
+        span.set(attr::ATTEMPTS, self.attempts);
+        span.set(attr::EPOCH, self.epoch);
+        span.set(attr::OBSERVE_LAG, self.lag);
+        span.set(attr::START_SOURCE, self.source);
+        let registered = self.subject.node.as_ref().and_then(|node| node.node_id(&facts.name));
+        if let Some(node_id) = self.subject.attachment.node_id.as_deref().or(registered) {
+            span.set(attr::CSI_NODE_ID, node_id);
+        }
+        if let Some(plan) = &self.plan {
+            span.set(attr::READ_ONLY, plan.read_only);
+            span.set(attr::ACCESS_MODE, plan.access_mode);
+            if let Some(fs_type) = plan.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty()) {
+                span.set(attr::VOLUME_FS_TYPE, fs_type);
+            }
+        }
+        let kind = self.failure.unwrap_or(error_type::OTHER);
+        match outcome {
+            LifecycleOutcome::Succeeded => {}
+            LifecycleOutcome::Aborted(why) => span.fail(kind, why),
+            LifecycleOutcome::Continued => span.fail(kind, "not complete yet; continues in the linked trace"),
+        }
+    }
+}
+
+/// The redaction for spans about one attachment.
+pub(super) fn redaction_for(redaction: &Redaction, snapshot: &Snapshot) -> Redaction {
+    let attachment = &snapshot.attachment;
+    let volume = snapshot.volume.as_deref();
+    let mut names: Vec<&str> = vec![&attachment.name, &attachment.node];
+    names.extend(attachment.volume_name().map(|name| &**name));
+    names.extend(attachment.node_id.as_deref());
+    names.extend(
+        snapshot
+            .node
+            .as_ref()
+            .and_then(|node| node.node_id(&attachment.attacher)),
+    );
+    names.extend(volume.into_iter().flat_map(names_of));
+    let source = match (&attachment.source, volume) {
+        (AttachmentSource::Inline(spec), _) => Some(&spec.source),
+        (_, volume) => volume.map(|volume| &volume.spec.source),
+    };
+    if let Some(VolumeSource::Csi(source)) = source {
+        names.extend(
+            source
+                .publish_secret
+                .iter()
+                .flat_map(|secret| [&*secret.namespace, &*secret.name]),
+        );
+    }
+    if let Some(note) = &attachment.volume_note {
+        names.extend(
+            note.secret
+                .iter()
+                .flat_map(|secret| [&*secret.namespace, &*secret.name]),
+        );
+        names.extend(note.former.iter().map(|place| &*place.node_id));
+    }
+    redaction.knowing(snapshot.volume_handle(), names)
+}
+
+pub(super) fn names_of(volume: &Volume) -> impl Iterator<Item = &str> {
+    let claim = volume.claim.as_ref();
+    let claim = claim.into_iter().flat_map(|claim| [&*claim.namespace, &*claim.name]);
+    let class = volume.storage_class.as_deref();
+    std::iter::once(&*volume.name).chain(claim).chain(class)
+}

@@ -1,0 +1,257 @@
+//! What Argo CD, Flux, kustomize and kubectl would apply, in their order, on a real API server.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{CHART, CRD, Helm, RELEASE, cluster, configs, names};
+use crate::support::prometheus::of_repository;
+use crate::support::{Error, Kubectl, Result};
+
+const OPERATOR: &str = "csi-attacher-operator";
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
+}
+
+fn yaml(path: &str) -> Vec<Value> {
+    let text = fs::read_to_string(of_repository(path))
+        .map_err(|error| (path, error))
+        .unwrap();
+    documents(&text)
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let documents = serde_yaml::Deserializer::from_str(text).map(|one| serde::Deserialize::deserialize(one).unwrap());
+    documents.filter(|one: &Value| !one.is_null()).collect()
+}
+
+/// Renders the chart of this folder with values from a manifest.
+async fn rendered(helm: &Helm, folder: &str, namespace: &str, values: &Value, more: &[&str]) -> Result<String> {
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    fs::write(file.path(), values.to_string()).map_err(failed)?;
+    let (chart, values) = (
+        of_repository(folder).display().to_string(),
+        file.path().display().to_string(),
+    );
+    let arguments = [&["template", RELEASE, &chart, "--values", &values], more].concat();
+    let (done, said) = helm.run_in(namespace, &arguments).await?;
+    if done { Ok(said) } else { Err(Error::Other(said)) }
+}
+
+/// Applies one object, which is this text: numbers are as kubectl reads them.
+async fn apply(kubectl: &Kubectl, object: &Value, text: &str) -> Result<()> {
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let file = folder.path().join("object.yaml");
+    fs::write(&file, text).map_err(failed)?;
+    let file = file.display().to_string();
+    let flags = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--validate=strict",
+        "-f",
+        &file,
+    ];
+    kubectl.run(&flags).await?;
+    if object["kind"] == "CustomResourceDefinition" {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        kubectl
+            .run(&["wait", "--for=condition=Established", &format!("crd/{name}")])
+            .await?;
+        super::found(kubectl, name).await?;
+    }
+    Ok(())
+}
+
+/// The order in which Argo CD applies kinds within a wave (gitops-engine, pkg/sync/sync_tasks.go); others come behind, by name.
+const ARGO: [&str; 15] = [
+    "Namespace",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "Deployment",
+];
+
+/// What a sync applies, in order: without Helm's tests, for which Argo CD has no phase.
+fn argo_order(text: &str) -> Vec<(Value, String)> {
+    let whole = format!("\n{text}");
+    let parts = whole.split("\n---\n").filter(|part| !documents(part).is_empty());
+    let mut objects: Vec<(Value, String)> = parts.map(|part| (documents(part).remove(0), part.to_owned())).collect();
+    objects.retain(|(object, _)| object["metadata"]["annotations"]["helm.sh/hook"] != "test");
+    for (object, _) in &objects {
+        let annotations = &object["metadata"]["annotations"];
+        assert!(annotations["helm.sh/hook"].is_null(), "a hook: {object}");
+        assert!(
+            annotations["argocd.argoproj.io/sync-wave"].is_null(),
+            "a wave: {object}"
+        );
+    }
+    let place = |object: &Value| {
+        ARGO.iter()
+            .position(|kind| object["kind"] == *kind)
+            .unwrap_or(ARGO.len())
+    };
+    objects.sort_by_key(|(object, _)| {
+        (
+            place(object),
+            object["kind"].to_string(),
+            object["metadata"]["name"].to_string(),
+        )
+    });
+    objects
+}
+
+#[tokio::test]
+async fn argo_cd_applies_the_crd_before_the_attacherconfigs() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let application = yaml("config/argocd/application.yaml").remove(0);
+    let source = &application["spec"]["source"];
+    let folder = source["path"].as_str().unwrap();
+    let namespace = application["spec"]["destination"]["namespace"].as_str().unwrap();
+    assert_eq!((folder, source["helm"]["releaseName"].as_str()), (CHART, Some(RELEASE)));
+    let values = &source["helm"]["valuesObject"];
+    // As its repo-server renders: no cluster, with the CRD, and with what the cluster has as API versions.
+    let first = rendered(&helm, folder, namespace, values, &["--include-crds"]).await?;
+    let known = [
+        "--include-crds",
+        "--api-versions=attacher.csi.dev/v1alpha1/AttacherConfig",
+    ];
+    let later = rendered(&helm, folder, namespace, values, &known).await?;
+    assert_eq!(first, later, "a second sync would see something else");
+
+    let objects = argo_order(&first);
+    let at = |kind: &str| objects.iter().position(|(object, _)| object["kind"] == kind).unwrap();
+    assert!(at("CustomResourceDefinition") < at("AttacherConfig"));
+    let mut seen: Vec<String> = objects
+        .iter()
+        .map(|(object, _)| {
+            format!(
+                "{} {} {}",
+                object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+            )
+        })
+        .collect();
+    for (object, text) in &objects {
+        apply(&kubectl, object, text).await?;
+    }
+    assert_eq!(names(&configs(&kubectl).await?), ["example"]);
+    // Of two objects of one name Argo CD would keep the last only.
+    seen.sort();
+    let all = seen.len();
+    seen.dedup();
+    assert_eq!(seen.len(), all, "{seen:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn flux_installs_and_upgrades_the_crd() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let release = yaml("config/flux/helmrelease.yaml").remove(1);
+    let spec = &release["spec"];
+    for action in ["install", "upgrade"] {
+        assert_eq!(spec[action]["crds"], "CreateReplace", "{action}");
+    }
+    let folder = spec["chart"]["spec"]["chart"].as_str().unwrap();
+    let namespace = spec["targetNamespace"].as_str().unwrap();
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    fs::write(file.path(), spec["values"].to_string()).map_err(failed)?;
+    let values = file.path().display().to_string();
+    let chart = of_repository(folder).display().to_string();
+
+    // source-controller packs what is a file, and leaves out links.
+    let links = walk(&of_repository(folder))?
+        .into_iter()
+        .filter(|path| path.is_symlink())
+        .count();
+    assert_eq!(links, 0);
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/timeouts/properties/listVolumes";
+    for action in ["install", "upgrade"] {
+        // helm-controller first makes or replaces what is in crds/, then runs the action without it.
+        for crd in walk(&of_repository(folder).join("crds"))? {
+            let text = fs::read_to_string(crd).map_err(failed)?;
+            for object in documents(&text) {
+                apply(&kubectl, &object, &text).await?;
+            }
+        }
+        let arguments = [action, RELEASE, &chart, "--values", &values, "--skip-crds"];
+        let (done, said) = helm.run_in(namespace, &arguments).await?;
+        assert!(done, "{action}: {said}");
+        assert_eq!(names(&configs(&kubectl).await?), ["example"]);
+        // The upgrade finds an older CRD.
+        let remove = format!(r#"[{{"op": "remove", "path": "{schema}"}}]"#);
+        kubectl
+            .run(&["patch", "crd", CRD, "--type=json", "-p", &remove])
+            .await?;
+    }
+    Ok(())
+}
+
+/// All files and links below a folder.
+fn walk(folder: &std::path::Path) -> Result<Vec<std::path::PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(walk(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[tokio::test]
+async fn kustomize_needs_no_helm() -> Result<()> {
+    let (_cluster, kubectl, _helm) = cluster(&[]).await?;
+    let base = of_repository("config/default").display().to_string();
+    let flags = ["apply", "--server-side", "--validate=strict", "-k", &base];
+    let said = kubectl.run(&flags).await?;
+    for object in [
+        "namespace/csi-attacher-operator",
+        CRD,
+        "deployment.apps/csi-attacher-operator",
+    ] {
+        assert!(said.contains(object), "{object}: {said}");
+    }
+    let built = kubectl.run(&["kustomize", &base]).await?;
+    assert!(!built.contains("Helm") && !built.contains("helm.sh"), "{built}");
+    Ok(())
+}
+
+/// The first run installs the CRD and cannot know its kind yet; the second has everything. Both are one command.
+#[tokio::test]
+async fn kubectl_applies_what_helm_renders() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[OPERATOR]).await?;
+    let values = &yaml("config/argocd/application.yaml")[0]["spec"]["source"]["helm"]["valuesObject"];
+    let text = rendered(&helm, CHART, OPERATOR, values, &["--include-crds", "--no-hooks"]).await?;
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    fs::write(file.path(), &text).map_err(failed)?;
+    let file = file.path().display().to_string();
+    let flags = ["apply", "--server-side", "-f", &file];
+    let said = kubectl.refused(&flags, "").await?;
+    assert!(
+        said.contains(r#"no matches for kind "AttacherConfig""#) && said.contains("ensure CRDs are installed first"),
+        "{said}"
+    );
+    kubectl
+        .run(&["wait", "--for=condition=Established", &format!("crd/{CRD}")])
+        .await?;
+    super::found(&kubectl, CRD).await?;
+    kubectl.run(&flags).await?;
+    assert_eq!(names(&configs(&kubectl).await?), ["example"]);
+    kubectl
+        .run(&["get", "deployment", "--namespace", OPERATOR, OPERATOR])
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! From an earlier chart, whose CRD was a template and whose AttacherConfigs were hooks in the first revision: no AttacherConfig is
+//! lost. And from a CRD that is too old for the chart.
+
+use super::{CRD, Helm, RELEASE, cluster, configs, names, uninstall};
+use crate::support::prometheus::of_repository;
+use crate::support::{Error, Kubectl, Result};
+
+/// The chart as it was packed at the commit 1fa75ae.
+const EARLIER: &str = "tests/chart/earlier/csi-attacher-operator-1fa75ae.tgz";
+const CHART: &str = super::CHART;
+const CRDS: &str = "charts/csi-attacher-operator-crds";
+/// Two drivers by settings that both charts have.
+const BULK: &str = "--set=attacherConfigs.bulk.endpoint=unix:///csi/bulk/csi.sock";
+const FAST: &str = "--set=attacherConfigs.fast.endpoint=unix:///csi/fast/csi.sock";
+
+impl Helm {
+    /// `install` or `upgrade` of the release with this chart.
+    async fn with(&self, verb: &str, chart: &str, settings: &[&str]) -> Result<(bool, String)> {
+        let chart = of_repository(chart).display().to_string();
+        self.run(&[&[verb, RELEASE, &chart], settings].concat()).await
+    }
+
+    async fn must(&self, verb: &str, chart: &str, settings: &[&str]) -> Result<String> {
+        let (done, said) = self.with(verb, chart, settings).await?;
+        if done {
+            Ok(said)
+        } else {
+            Err(Error::Other(format!("helm {verb} {chart}: {said}")))
+        }
+    }
+
+    /// What the chart advises when the CRD is too old.
+    async fn upgrade_crd(&self, settings: &[&str]) -> Result<()> {
+        let chart = of_repository(CRDS).display().to_string();
+        let release = [RELEASE, "-crds"].concat();
+        let command = ["upgrade", "--install", &release, &chart, "--take-ownership"];
+        let (done, said) = self.run(&[&command, settings].concat()).await?;
+        if done { Ok(()) } else { Err(Error::Other(said)) }
+    }
+}
+
+/// Refused with the advice, done with it.
+async fn upgrade_as_advised(helm: &Helm, settings: &[&str]) -> Result<String> {
+    let (upgraded, said) = helm.with("upgrade", CHART, settings).await?;
+    assert!(!upgraded, "{said}");
+    assert!(said.contains("is too old for this chart: it does not have "), "{said}");
+    assert!(said.contains("charts/csi-attacher-operator-crds"), "{said}");
+    helm.upgrade_crd(&[]).await?;
+    helm.must("upgrade", CHART, settings).await
+}
+
+#[tokio::test]
+async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", EARLIER, &[BULK, FAST]).await?;
+    let before = configs(&kubectl).await?;
+    assert_eq!(names(&before), ["bulk", "fast"]);
+
+    upgrade_as_advised(&helm, &[BULK, FAST]).await?;
+    assert_eq!(configs(&kubectl).await?, before, "they were made anew");
+    helm.must("upgrade", CHART, &[BULK, FAST]).await?;
+    assert_eq!(configs(&kubectl).await?, before, "they were made anew");
+
+    // They are the release's now: what the values do not have any more goes, and the rest with the release.
+    helm.must("upgrade", CHART, &[FAST]).await?;
+    assert_eq!(names(&configs(&kubectl).await?), ["fast"]);
+    uninstall(&helm, &kubectl).await?;
+    kubectl.run(&["get", "crd", CRD]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upgrade_from_objects_of_the_release_loses_none_either() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", EARLIER, &[BULK]).await?;
+    helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
+    let before = configs(&kubectl).await?;
+
+    upgrade_as_advised(&helm, &[BULK, FAST]).await?;
+    assert_eq!(configs(&kubectl).await?, before, "they were made anew");
+    helm.must("upgrade", CHART, &[BULK, FAST]).await?;
+    assert_eq!(configs(&kubectl).await?, before, "they were made anew");
+    uninstall(&helm, &kubectl).await
+}
+
+/// Back to the earlier chart, by its own rules: to a revision with objects nothing is touched; to the first one, whose hooks make the
+/// objects, they are made anew.
+#[tokio::test]
+async fn a_rollback_to_the_earlier_chart_has_its_attacherconfigs() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", EARLIER, &[BULK]).await?;
+    helm.must("upgrade", EARLIER, &[BULK, FAST]).await?;
+    let before = configs(&kubectl).await?;
+    upgrade_as_advised(&helm, &[BULK, FAST]).await?;
+    for (revision, expected) in [("2", &["bulk", "fast"][..]), ("1", &["bulk"])] {
+        let (back, said) = helm.run(&["rollback", RELEASE, revision]).await?;
+        assert!(back, "{revision}: {said}");
+        let found = configs(&kubectl).await?;
+        assert_eq!(names(&found), expected, "{revision}");
+        assert_eq!(found == before, revision == "2", "{revision}");
+    }
+    Ok(())
+}
+
+/// A hook's object that the values do not have any more is of no revision: it stays, and the notes say so.
+#[tokio::test]
+async fn an_attacherconfig_that_is_left_over_is_named() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", EARLIER, &[BULK, FAST]).await?;
+    let said = upgrade_as_advised(&helm, &[FAST]).await?;
+    assert_eq!(names(&configs(&kubectl).await?), ["bulk", "fast"]);
+    assert!(said.contains("kubectl delete attacherconfig bulk"), "{said}");
+    assert!(!said.contains("attacherconfig fast\n"), "{said}");
+    Ok(())
+}
+
+/// With crds.keep=false Helm would delete the CRD, which is not in the chart any more, and every AttacherConfig with it.
+#[tokio::test]
+async fn a_crd_that_was_not_to_be_kept_is_not_deleted() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", EARLIER, &[BULK, "--set=crds.keep=false"]).await?;
+    let before = configs(&kubectl).await?;
+    let crds = of_repository("crds").display().to_string();
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", &crds];
+    kubectl.run(&apply).await?;
+
+    let (upgraded, said) = helm.with("upgrade", CHART, &[BULK]).await?;
+    let advice = format!("kubectl annotate crd {CRD} helm.sh/resource-policy=keep");
+    assert!(!upgraded && said.contains(&advice), "{said}");
+    let words: Vec<&str> = advice.split(' ').skip(1).collect();
+    kubectl.run(&words).await?;
+    helm.must("upgrade", CHART, &[BULK]).await?;
+    assert_eq!(configs(&kubectl).await?, before);
+    Ok(())
+}
+
+/// Only what the chart needs and the cluster does not have makes a CRD too old; a newer one is fine.
+#[tokio::test]
+async fn a_crd_that_is_too_old_is_refused_and_a_newer_one_is_not() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", CHART, &[BULK]).await?;
+    let before = configs(&kubectl).await?;
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let add = format!(r#"[{{"op": "add", "path": "{schema}/later", "value": {{"type": "string"}}}}]"#);
+    patch(&kubectl, &add).await?;
+    helm.must("upgrade", CHART, &[BULK]).await?;
+
+    let remove = format!(r#"[{{"op": "remove", "path": "{schema}/timeouts/properties/listVolumes"}}]"#);
+    patch(&kubectl, &remove).await?;
+    for verb in ["upgrade", "template"] {
+        let settings: &[&str] = if verb == "template" {
+            &[BULK, "--dry-run=server"]
+        } else {
+            &[BULK]
+        };
+        let (done, said) = helm.with(verb, CHART, settings).await?;
+        assert!(!done, "{verb}");
+        assert!(
+            said.contains("it does not have spec.timeouts.listVolumes. First "),
+            "{said}"
+        );
+    }
+    assert_eq!(configs(&kubectl).await?, before);
+    // Somebody else than Helm has changed it last.
+    helm.upgrade_crd(&["--force-conflicts"]).await?;
+    helm.must("upgrade", CHART, &[BULK]).await?;
+    assert_eq!(configs(&kubectl).await?, before);
+    Ok(())
+}
+
+async fn patch(kubectl: &Kubectl, patch: &str) -> Result<()> {
+    kubectl.run(&["patch", "crd", CRD, "--type=json", "-p", patch]).await?;
+    Ok(())
+}
+
+/// Without the CRD an upgrade fails before it changes anything, and says what to do.
+#[tokio::test]
+async fn a_missing_crd_is_named() -> Result<()> {
+    let (_cluster, kubectl, helm) = cluster(&[]).await?;
+    helm.must("install", CHART, &["--skip-crds"]).await?;
+    let (upgraded, said) = helm.with("upgrade", CHART, &[BULK]).await?;
+    assert!(
+        !upgraded && said.contains(&format!("the CRD {CRD} is missing")),
+        "{said}"
+    );
+    helm.upgrade_crd(&[]).await?;
+    helm.must("upgrade", CHART, &[BULK]).await?;
+    assert_eq!(names(&configs(&kubectl).await?), ["bulk"]);
+    Ok(())
+}
