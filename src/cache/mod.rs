@@ -211,7 +211,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::answered_attachment`], for a PersistentVolume.
+    /// As [`Store::apply_attachment_response`], for a PersistentVolume.
     pub fn apply_volume_response(&self, record: Volume) {
         let change = self.inner.index.write().answered_volume(record);
         self.dispatch_change(change);

@@ -147,7 +147,7 @@ pub enum Trigger {
     Retry,
     /// A [`Queue::wake`] or [`Queue::wake_all`].
     Wake,
-    /// The last run asked for it with [`RunResult::Requeue`] or [`RunResult::After`].
+    /// The last run asked for it with [`RunResult::Requeue`] or [`RunResult::RequeueAfter`].
     Again,
 }
 

@@ -156,7 +156,7 @@ pub struct HeldKey<K> {
     pub until: Instant,
     /// Its failures in a row.
     pub failures: u32,
-    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::RunResult::After`].
+    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::RunResult::RequeueAfter`].
     pub trigger: Trigger,
     /// Since when it is unsettled.
     pub pending_since: Instant,

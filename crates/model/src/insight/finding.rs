@@ -134,7 +134,7 @@ pub fn is_pending(attachment: &Attachment, finalizer: &str) -> bool {
     }
 }
 
-/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`FindingKind::patience`].
+/// What is wrong with one VolumeAttachment, as far as one look can tell; see [`FindingKind::min_age`].
 pub fn findings(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds) -> FindingKinds {
     let mut kinds = FindingKinds::default();
     if is_stuck(looked, now, rules) {
