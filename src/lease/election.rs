@@ -142,6 +142,16 @@ impl ElectionState {
         known.record.holder == self.identity && self.mine.as_ref().is_none_or(by_us)
     }
 
+    /// Whether the known record is ours, and says that we have not worked under it yet: a former life of ours made the Lease,
+    /// and who held the one before it may still work.
+    pub fn is_unused(&self) -> bool {
+        #[cfg(test)]
+        if crate::driver::has_flaw(crate::driver::Flaw::MadeIsOurs) {
+            return false;
+        }
+        self.is_ours() && self.known.as_ref().is_some_and(|known| known.record.is_unused())
+    }
+
     /// Whether another process of our name holds the Lease.
     pub fn is_of_namesake(&self) -> bool {
         self.holder() == Some(&self.identity) && !self.is_ours()

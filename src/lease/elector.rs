@@ -168,9 +168,6 @@ impl LeaderElector {
     fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
         let made = self.made.map(|made| (made, self.former_holder.clone()));
         let change = self.campaign.place_change(&self.name, made);
-        // It may, until the place was looked at.
-        let unknown = self.made.is_some() && change.is_some();
-        self.former_holder.store(unknown, Ordering::Relaxed);
         let display = self.display.clone();
         let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
         async move {

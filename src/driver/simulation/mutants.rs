@@ -52,6 +52,8 @@ pub enum Flaw {
     Hasty,
     /// A Lease that is gone counts as over at once.
     GoneIsOver,
+    /// Who made a Lease and did not work under it counts it as its own when it comes back.
+    MadeIsOurs,
     /// A watch that broke is gone on with.
     Resuming,
 }

@@ -1,8 +1,10 @@
 //! Reading and writing the Lease, each within a deadline.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ObjectMeta, PostParams};
-use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::LeaderElector;
@@ -50,8 +52,31 @@ impl LeaderElector {
         }
     }
 
+    /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
+    /// ourselves, and have not worked under since, says nothing about that.
+    fn look_for_former_holder(&mut self) {
+        let takes = if self.known.is_some() {
+            self.election.is_ours() && (self.made.is_some() || self.election.is_unused())
+        } else {
+            self.election.knows_nobody()
+        };
+        // One that is there was given up by its last holder, or has run out.
+        self.made = takes.then(|| self.made.filter(|_| self.known.is_some()).unwrap_or_else(Instant::now));
+        let is_recorded = self.campaign.place_change(&self.name, None).is_some();
+        // It may, until the place was looked at.
+        self.former_holder.store(self.made.is_some() && is_recorded, Ordering::Relaxed);
+    }
+
     /// Writes the Lease, or creates it; answers when the request was begun.
-    pub(super) async fn write(&mut self, record: LeaderElectionRecord) -> Result<Moment, String> {
+    pub(super) async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, String> {
+        // A term that goes on has found out.
+        let is_taken = !record.holder.is_empty() && !self.term.as_ref().is_some_and(Term::may_start);
+        if is_taken {
+            self.look_for_former_holder();
+        }
+        if self.former_holder.load(Ordering::Relaxed) {
+            record = record.unused();
+        }
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
@@ -66,15 +91,8 @@ impl LeaderElector {
         self.write_unconfirmed = true;
         self.election.attempts(&record);
         let stored = if self.known.is_some() {
-            // It was there, and whoever held it has given it up or had its time. One that names us may be what we made.
-            if !self.election.is_ours() {
-                self.made = None;
-            }
             self.bounded(self.api.replace(&self.name, &params, &lease)).await?
         } else {
-            if self.election.knows_nobody() {
-                self.made = Some(Instant::now());
-            }
             let name = Some(self.name.clone());
             lease.metadata = ObjectMeta { name, ..lease.metadata };
             self.bounded(self.api.create(&params, &lease)).await?

@@ -110,6 +110,58 @@ async fn who_made_a_lease_and_did_not_work_yet_waits_at_a_new_place_too() {
     }
 }
 
+/// Another place and back, or a process that dies and starts again under its name.
+#[derive(Clone, Copy, Debug)]
+enum Absence {
+    ChangeOfPlace,
+    Restart,
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_made_a_lease_and_did_not_work_yet_waits_when_it_comes_back_to_it() {
+    for absence in [Absence::ChangeOfPlace, Absence::Restart] {
+        for waited in [Duration::from_millis(10), seconds(7)] {
+            let (server, mut a, mut b) = two(X).await;
+            b.end().await;
+            server.0.lock().leases.remove("x");
+            let mut c = Replica::new(&server, "c");
+            c.start(X);
+            sleep(waited).await;
+            match absence {
+                Absence::ChangeOfPlace => {
+                    server.configure(&spec(Y));
+                    c.end().await;
+                    c.start(Y);
+                    sleep(Duration::from_millis(10)).await;
+                    server.configure(&spec(X));
+                    c.end().await;
+                }
+                Absence::Restart => {
+                    c.kill();
+                    c = Replica::new(&server, "c");
+                }
+            }
+            let came_back = Instant::now();
+            c.start(X);
+            sleep(Duration::from_millis(10)).await;
+            assert_eq!(server.holder_in("x").as_deref(), Some("c"));
+            assert!(!c.works(), "{absence:?} after {waited:?}: who held the former Lease may work");
+            c.comes_to_work().await;
+            let took = came_back.elapsed();
+            assert!(took >= seconds(15) && took <= seconds(16), "{absence:?} after {waited:?}: {took:?}");
+            a.kill();
+            // It has worked under it since: from its next renewal on it need not wait again.
+            sleep(seconds(3)).await;
+            c.kill();
+            c = Replica::new(&server, "c");
+            let came_back = Instant::now();
+            c.start(X);
+            c.comes_to_work().await;
+            assert!(came_back.elapsed() <= seconds(1), "{:?}", came_back.elapsed());
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn several_former_leases_that_are_gone_are_waited_for_at_the_same_time() {
     let (server, mut a, mut b) = two(X).await;
