@@ -268,7 +268,7 @@ fn of_processes() -> Vec<Regression> {
 
 /// Leases that somebody deletes while a driver is worked for.
 fn of_leases() -> Vec<Regression> {
-    use Event::{Attach, Detach, LeaseGoes, LeaseMoves, StandStill};
+    use Event::{Attach, Crash, Detach, LeaseGoes, LeaseMoves, StandStill};
     let frozen = Scenario {
         faultless: false,
         nodes: 2,
@@ -307,6 +307,26 @@ fn of_leases() -> Vec<Regression> {
                 )
             },
             Some(with(Flaw::GoneIsOver)),
+        ),
+        regression(
+            "a replica that came back to a Lease that it had made worked beside who held the deleted one (seed 1086170)",
+            Scenario {
+                seed: 1_086_170,
+                faultless: false,
+                nodes: 5,
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (26, Attach(0, 1)),
+                        (1_064, Crash),
+                        (2_961, LeaseGoes(0)),
+                        (8, LeaseMoves(1)),
+                        (2_197, LeaseMoves(0)),
+                    ],
+                )
+            },
+            Some(with(Flaw::MadeIsOurs)),
         ),
     ]
 }
