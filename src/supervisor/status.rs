@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::attachment_conditions::{consistent, healthy};
 use super::deletion::Remaining;
 use super::plan::ConfigProblem;
 use super::saturation::Saturation;
@@ -17,7 +18,7 @@ use crate::cache::Counts;
 use crate::decide::cut;
 use crate::decide::reconcile::Unclaimed;
 use crate::driver::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
-use crate::insight::{FindingKind, FindingsSummary, StuckAttachment};
+use crate::insight::{FindingsSummary, StuckAttachment};
 use crate::objects::Attachment;
 
 /// Everything that a status is made from.
@@ -47,12 +48,11 @@ const LONGEST_SHOWN: usize = 256;
 /// The status; `known` is the one before, whose transition times are kept where nothing changed.
 pub(super) fn status(facts: &StatusInput<'_>, known: &AttacherConfigStatus, now: Timestamp) -> AttacherConfigStatus {
     let plugin = facts.driver.and_then(|driver| driver.plugin.as_ref());
-    let running = facts.driver.is_some_and(|driver| driver.phase == DriverPhase::Running);
     AttacherConfigStatus {
         observed_generation: facts.generation,
         conditions: condition::merge(&known.conditions, &conditions(facts), facts.generation, now),
         driver: plugin.map(describe).or_else(|| known.driver.clone()),
-        holder: running.then(|| facts.holder.to_owned()),
+        holder: facts.driver.and_then(|driver| holder(driver, facts.holder)),
         // Not ours to say: it is written by who leads, before the work begins.
         leader_election: known.leader_election.clone(),
         attachments: plugin.map(|_| attachments(facts)),
@@ -85,6 +85,15 @@ pub(super) fn is_urgent(known: &AttacherConfigStatus, wanted: &AttacherConfigSta
         || !known.conditions.iter().map(key).eq(wanted.conditions.iter().map(key))
 }
 
+/// Who serves the driver.
+fn holder(driver: &DriverState, this_replica: &str) -> Option<String> {
+    match &driver.phase {
+        DriverPhase::Running => Some(this_replica.to_owned()),
+        DriverPhase::Standby { holder } => holder.clone(),
+        _ => None,
+    }
+}
+
 fn describe(plugin: &Plugin) -> PluginStatus {
     PluginStatus {
         name: plugin.name.clone(),
@@ -103,7 +112,7 @@ fn attachments(facts: &StatusInput<'_>) -> AttachmentsStatus {
         let since = record.deleting.or(record.created)?;
         Some(OldestPending {
             name: record.name.to_string(),
-            since: truncate_to_seconds(since),
+            pending_since_time: truncate_to_seconds(since),
         })
     });
     AttachmentsStatus::new(
@@ -127,7 +136,7 @@ fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileS
         }),
     };
     LastReconcileSync {
-        finished_at: truncate_to_seconds(last.finished_at),
+        completion_time: truncate_to_seconds(last.finished_at),
         volumes: count(last.volumes),
         mismatches: count(last.mismatches),
         without_attachment,
@@ -145,7 +154,7 @@ fn listed_volume(listed: &Unclaimed) -> ListedVolume {
 fn last_failure(driver: &DriverState) -> Option<LastFailure> {
     let failure = driver.last_failure.as_ref()?;
     Some(LastFailure {
-        at: truncate_to_seconds(failure.at),
+        time: truncate_to_seconds(failure.at),
         volume_attachment: failure.attachment.clone(),
         operation: failure.operation.to_owned(),
         code: failure.code.clone(),
@@ -276,17 +285,21 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
             )
         }
         DriverPhase::Standby { holder } => {
-            let text = match holder {
-                Some(holder) => format!("{holder} holds the driver's Lease; this replica is ready to take over"),
-                None => "the driver's Lease has no known holder; trying to acquire it".to_owned(),
+            let reason = ConditionReason::Standby;
+            let Some(holder) = holder else {
+                let text = "the driver's Lease has no known holder; trying to acquire it";
+                return busy(reason, text, connected);
             };
-            busy(ConditionReason::Standby, &text, connected)
+            // A state that lasts: kstatus would wait for the end of what is Reconciling, or not Ready.
+            let text = format!("{holder} holds the driver's Lease; this replica is ready to take over");
+            four((True, reason, &text), done, free, connected)
         }
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
             busy(ConditionReason::Draining, &text, connected)
         }
         DriverPhase::Stopped => at_rest(
+            False,
             ConditionReason::Stopped,
             "the replica that served the driver has stopped",
         ),
@@ -308,92 +321,18 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
             };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
-        DriverPhase::Suspended => at_rest(ConditionReason::Suspended, "spec.suspend is true"),
+        DriverPhase::Suspended => at_rest(True, ConditionReason::Suspended, "spec.suspend is true"),
     }
 }
 
-/// Nothing is done, as it should be.
-fn at_rest(reason: ConditionReason, text: &str) -> Vec<ConditionUpdate> {
+/// Nothing is done. It is `ready` if that is what the spec asks for.
+fn at_rest(ready: ConditionStatus, reason: ConditionReason, text: &str) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, Unknown};
     let free = (False, ConditionReason::NotStalled, "");
     four(
-        (False, reason, text),
+        (ready, reason, text),
         (False, ConditionReason::UpToDate, text),
         free,
         (Unknown, reason, text),
     )
-}
-
-fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
-    let kind = ConditionType::AttachmentsHealthy;
-    // It says what to do, which is better than that something is stuck for want of it.
-    if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
-        let waiting = match withheld.attachments {
-            1 => "1 attachment waits for it".to_owned(),
-            count => format!("{count} attachments wait for Secrets that the driver may not receive"),
-        };
-        let message = format!("{}; {waiting}", withheld.message);
-        return ConditionUpdate::new(kind, false, withheld.reason, message);
-    }
-    if let Some(stuck) = facts.stuck {
-        let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
-        let count = count(FindingKind::AttachStuck) + count(FindingKind::DetachStuck);
-        let message = match count {
-            0 | 1 => stuck.words.clone(),
-            count => format!("{count} are stuck; the oldest: {}", stuck.words),
-        };
-        return ConditionUpdate::new(kind, false, ConditionReason::AttachmentsStuck, message);
-    }
-    if facts.failing == 0 {
-        return ConditionUpdate::new(
-            kind,
-            true,
-            ConditionReason::NoFailures,
-            "no attach or detach keeps failing",
-        );
-    }
-    let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
-    let last = last.map(|failure| {
-        format!(
-            "; the last one: {} of {}: {}",
-            failure.operation, failure.attachment, failure.message
-        )
-    });
-    let message = format!(
-        "{} failed and will be retried{}",
-        facts.failing,
-        last.unwrap_or_default()
-    );
-    ConditionUpdate::new(kind, false, ConditionReason::AttachmentsFailing, message)
-}
-
-/// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
-fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
-    let kind = ConditionType::AttachmentsConsistent;
-    let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
-    let Some(worst) = kinds.peek() else {
-        let text = "attachments agree with their volumes, nodes and the CSIDriver";
-        return ConditionUpdate::new(kind, true, ConditionReason::Consistent, text);
-    };
-    let reason = match worst {
-        FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
-        FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
-        FindingKind::VolumeGone => ConditionReason::VolumeGone,
-        FindingKind::NodeGone => ConditionReason::NodeGone,
-        FindingKind::DriverNotOnNode => ConditionReason::DriverNotOnNode,
-        FindingKind::InlineLeftOver => ConditionReason::InlineLeftOver,
-        FindingKind::LeftOver => ConditionReason::LeftOver,
-        FindingKind::AttachNotRequired => ConditionReason::AttachNotRequired,
-        FindingKind::CSIDriverMissing => ConditionReason::CSIDriverMissing,
-    };
-    let texts: Vec<String> = kinds
-        .map(|kind| {
-            let example = insight.example(kind).unwrap_or_default();
-            match insight.count(kind) {
-                1 => example.to_owned(),
-                count => format!("{count} as this one: {example}"),
-            }
-        })
-        .collect();
-    ConditionUpdate::new(kind, false, reason, texts.join("; "))
 }

@@ -26,11 +26,16 @@ pub(super) fn event_for_change(
         ),
         (
             ConditionType::Ready,
-            "False",
+            "True",
             Some(condition::ConditionReason::Suspended),
             EventReason::Suspended,
         ),
-        (ConditionType::Ready, "True", None, EventReason::Ready),
+        (
+            ConditionType::Ready,
+            "True",
+            Some(condition::ConditionReason::Running),
+            EventReason::Ready,
+        ),
     ];
     for (kind, status, cause, reason) in states {
         let is_meant = |condition: &&Condition| {

@@ -72,6 +72,28 @@ pub const fn code_camel_case(code: Code) -> &'static str {
     }
 }
 
+/// What is missing for a call, or else stands in its way, as status, log and metrics name it, beside the names of
+/// [`code_camel_case`]. Spans have it as an [`error_type`].
+pub const fn cause_camel_case(cause: &str) -> &'static str {
+    // A constant function cannot compare strings.
+    match cause.as_bytes() {
+        b"pv_not_found" => "VolumeMissing",
+        b"pv_deleting" => "VolumeDeleting",
+        b"csinode_missing" => "CSINodeMissing",
+        b"secret_missing" => "SecretMissing",
+        b"secret_forbidden" => "SecretForbidden",
+        b"secret_not_allowed" => "SecretNotAllowed",
+        b"volume_shared" => "VolumeShared",
+        b"capability_lost" => "CapabilityLost",
+        b"config_deleting" => "ConfigDeleting",
+        b"conflict" => "Conflict",
+        b"invalid_spec" => "InvalidSpec",
+        b"driver_unavailable" => "DriverUnavailable",
+        b"shutdown" => "Shutdown",
+        _ => "Other",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

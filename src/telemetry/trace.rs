@@ -97,9 +97,9 @@ impl Tracer {
 
     /// The same tracer, of whose roots so many of a million are sampled; none leaves it to the sampler of the process.
     #[must_use]
-    pub fn sampling(&self, samples_per_million: Option<u32>) -> Self {
+    pub fn sampling(&self, sampling_rate_per_million: Option<u32>) -> Self {
         Self {
-            share: samples_per_million.map(SamplingRatio),
+            share: sampling_rate_per_million.map(SamplingRatio),
             ..self.clone()
         }
     }

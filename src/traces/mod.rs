@@ -99,7 +99,7 @@ impl LifecycleTraces {
         let redact = config.tracing.redact;
         self.0
             .tracer
-            .sampling(config.tracing.samples_per_million)
+            .sampling(config.tracing.sampling_rate_per_million)
             .redacting(Redaction::new(redact.volume_id, redact.names))
     }
 

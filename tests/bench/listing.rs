@@ -64,7 +64,7 @@ pub async fn measure() -> Result<Report> {
     apply_config(&bench.client, CONFIG, spec.clone()).await?;
     let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let operator = Operator::start_with(&kubeconfig, crate::operator_run::options())?;
-    wait_condition(&bench.client, CONFIG, "Ready", "True", None).await?;
+    wait_condition(&bench.client, CONFIG, "Ready", "True", Some("Running")).await?;
     progress("attaching");
     bench.create_volumes("listing", DRIVER, attached).await?;
     requests::send_all(&bench.client, Bench::attachments("listing", DRIVER, attached)).await?;

@@ -131,7 +131,7 @@ impl Scene {
         let operator = Operator::start_with(&kubeconfig, options())?;
         operator.wait_ready().await?;
         for short in ["tenth", "wide"] {
-            wait_condition(&bench.client, short, "Ready", "True", None).await?;
+            wait_condition(&bench.client, short, "Ready", "True", Some("Running")).await?;
         }
         let load = Load {
             count,
@@ -180,7 +180,7 @@ impl Scene {
         if serves {
             return Ok(());
         }
-        wait_condition(&self.bench.client, "wide", "Ready", "False", Some("Suspended"))
+        wait_condition(&self.bench.client, "wide", "Ready", "True", Some("Suspended"))
             .await
             .map(drop)
     }

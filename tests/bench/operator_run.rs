@@ -169,7 +169,7 @@ impl Run {
             _folder: folder,
         };
         run.resume(bench).await?;
-        wait_condition(&bench.client, CONFIG, "Ready", "True", None).await?;
+        wait_condition(&bench.client, CONFIG, "Ready", "True", Some("Running")).await?;
         Ok(run)
     }
 
@@ -293,7 +293,7 @@ impl Run {
         let mut spec = self.spec.clone();
         spec["suspend"] = json!(true);
         apply_config(&bench.client, CONFIG, spec).await?;
-        wait_condition(&bench.client, CONFIG, "Ready", "False", Some("Suspended")).await?;
+        wait_condition(&bench.client, CONFIG, "Ready", "True", Some("Suspended")).await?;
         Ok(())
     }
 

@@ -260,7 +260,7 @@ const CHANGES: [&str; 13] = [
     r#"{"concurrency": {"detach": 1}}"#,
     r#"{"concurrency": {"perNode": 1}}"#,
     r#"{"concurrency": {"callsPerSecond": 10}}"#,
-    r#"{"kubernetesApi": {"qps": 20, "burst": 5}}"#,
+    r#"{"kubernetesAPI": {"qps": 20, "burst": 5}}"#,
     r#"{"timeouts": {"publish": "50ms"}}"#,
     r#"{"timeouts": {"unpublish": "50ms"}}"#,
     r#"{"leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s"}}"#,

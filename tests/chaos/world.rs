@@ -185,7 +185,7 @@ impl World {
             apply_config(&self.client, &driver.config, driver.spec.clone()).await?;
         }
         for driver in &self.drivers {
-            wait_condition(&self.client, &driver.config, "Ready", "True", None).await?;
+            wait_condition(&self.client, &driver.config, "Ready", "True", Some("Running")).await?;
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Cluster {
         let is_traced = collector.is_some();
         let tracing = collector.map(|collector| Tracing {
             collector,
-            samples_per_million: 0,
+            sampling_rate_per_million: 0,
         });
         let options = Options {
             controller_manager: true,

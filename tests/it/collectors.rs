@@ -77,10 +77,10 @@ pub fn sends_to(endpoint: &str, protocol: &str) -> OperatorOptions {
         .variable("OTEL_BSP_SCHEDULE_DELAY", "20")
 }
 
-async fn sample(driver: &Driver<'_>, samples_per_million: u32) -> Result<()> {
-    let settings = json!({"tracing": {"samplesPerMillion": samples_per_million}});
+async fn sample(driver: &Driver<'_>, sampling_rate_per_million: u32) -> Result<()> {
+    let settings = json!({"tracing": {"samplingRatePerMillion": sampling_rate_per_million}});
     driver.configure(&settings).await?;
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 #[tokio::test]
@@ -112,7 +112,8 @@ async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Resu
     let other = |error: kube::Error| Error::Other(error.to_string());
     let receiver = OtlpReceiver::http().await;
     let driver = world.unconfigured_driver("former", |builder| builder).await?;
-    let tracing = json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplesPerMillion": 1_000_000});
+    let tracing =
+        json!({"endpoint": receiver.endpoint(), "protocol": "http/json", "samplingRatePerMillion": 1_000_000});
     let spec = world.spec(
         &driver.short,
         &json!({"timeouts": {"publish": "7s"}, "tracing": tracing}),
@@ -127,10 +128,13 @@ async fn an_attacherconfig_that_names_a_collector_is_served_without_it() -> Resu
         (&json!(null), &json!(null))
     );
     assert_eq!(
-        (&stored["tracing"]["samplesPerMillion"], &stored["timeouts"]["publish"]),
+        (
+            &stored["tracing"]["samplingRatePerMillion"],
+            &stored["timeouts"]["publish"]
+        ),
         (&json!(1_000_000), &json!("7s"))
     );
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("former-1").await?;
     assert!(receiver.requests().is_empty());
     Ok(())

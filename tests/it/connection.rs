@@ -74,7 +74,7 @@ async fn another_endpoint_drains_and_moves_that_driver_alone() -> Result<()> {
         let stored = world.fixtures.wait_for_attached(name).await?;
         assert_eq!(stored.status.and_then(|status| status.attach_error), None, "{name}");
     }
-    wait_condition(&world.client, "move", "Ready", "True", None).await?;
+    wait_condition(&world.client, "move", "Ready", "True", Some("Running")).await?;
     assert!(driver.calls_for("move-next").is_empty());
     assert_eq!(
         beside.mock.calls_of(Method::GetPluginInfo).len(),

@@ -50,7 +50,7 @@ impl World {
         node_is_seen(&self.fixtures, &driver.node()).await?;
         let backoff = json!({ "initial": "100ms", "max": "500ms" });
         driver.configure(&json!({ "backoff": backoff })).await?;
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
         Ok(driver)
     }
 }

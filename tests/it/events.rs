@@ -163,7 +163,7 @@ async fn what_a_config_came_to_is_told_on_it() -> Result<()> {
     let gone = event(&world, config, "heard", "DriverUnreachable", "").await?;
     assert_eq!(gone.type_.as_deref(), Some("Warning"));
     driver.start_again().await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver
         .configure(&json!({ "driverName": "somebody.else.csi.test" }))
         .await?;

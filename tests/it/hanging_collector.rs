@@ -30,7 +30,7 @@ fn patient(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {
 /// shows that nothing waited for it. What it costs all the same, `make overhead` measures.
 async fn round(driver: &Driver<'_>, name: &str, receiver: &OtlpReceiver, protocol: &str) -> Result<()> {
     let mut operator = driver.world.operator(patient(receiver, protocol)).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach(&format!("{name}-first")).await?;
     receiver.wait_for_request(LIMIT).await;
     let names: Vec<String> = (0..VOLUMES).map(|index| format!("{name}-{index}")).collect();

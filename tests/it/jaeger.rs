@@ -173,7 +173,7 @@ async fn start() -> Result<(ControlPlane, Jaeger)> {
         audit: true,
         tracing: Some(Tracing {
             collector: jaeger.otlp_grpc(),
-            samples_per_million: 1_000_000,
+            sampling_rate_per_million: 1_000_000,
         }),
         ..Options::default()
     };

@@ -169,7 +169,7 @@ async fn driver<'w>(
         .await?;
     world.fixtures.csi_driver(name, true).await?;
     driver.configure(&settings).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     Ok(driver)
 }
 

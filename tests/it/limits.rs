@@ -178,7 +178,7 @@ async fn hanging_detaches_hold_up_no_attach(world: &World) -> Result<()> {
 
 async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &Operator) -> Result<()> {
     let limited = world
-        .driver("slowapi", json!({"kubernetesApi": {"qps": 5, "burst": 1}}))
+        .driver("slowapi", json!({"kubernetesAPI": {"qps": 5, "burst": 1}}))
         .await?;
     let free = world.driver("fastapi", json!({})).await?;
     // All at once: on a slow machine, one after the other would never reach the limit.
@@ -214,7 +214,7 @@ async fn requests_wait_for_the_limit_of_their_driver(world: &World, operator: &O
     assert!(count(&metrics, &free) < 0.5, "the other driver has no limit\n{metrics}");
 
     limited.configure(&json!({})).await?;
-    limited.wait("Ready", "True", None).await?;
+    limited.wait("Ready", "True", Some("Running")).await?;
     let before = count(&operator.metrics().await?, &limited);
     limited.attach("slowapi-8").await?;
     let after = count(&operator.metrics().await?, &limited);

@@ -83,19 +83,19 @@ async fn log_level_and_samples_change_for_one_driver_while_it_works() -> Result<
     let steps = [
         (
             "debug",
-            json!({"logLevel": "debug", "tracing": {"samplesPerMillion": 0}}),
+            json!({"logLevel": "debug", "tracing": {"samplingRatePerMillion": 0}}),
             (true, true, false),
         ),
         (
             "error",
-            json!({"logLevel": "error", "tracing": {"samplesPerMillion": 1_000_000}}),
+            json!({"logLevel": "error", "tracing": {"samplingRatePerMillion": 1_000_000}}),
             (false, false, true),
         ),
         ("back", json!({}), usual),
     ];
     for (round, settings, expected) in steps {
         one.configure(&settings).await?;
-        one.wait("Ready", "True", None).await?;
+        one.wait("Ready", "True", Some("Running")).await?;
         attach_both(round, [(&one, expected), (&other, usual)], &operator, &receiver).await?;
     }
     assert_eq!(operator.pid()?, pid, "without a restart");

@@ -55,7 +55,7 @@ async fn a_real_prometheus_reads_a_running_operator() -> Result<()> {
 async fn counters_begin_at_zero(prometheus: &Prometheus) -> Result<()> {
     let zeros = [
         format!(
-            "csi_attacher_attempt_failures_total{{driver_name=\"{}\",reason=\"INTERNAL\"}}",
+            "csi_attacher_attempt_failures_total{{driver_name=\"{}\",reason=\"Internal\"}}",
             scene::DRIVER
         ),
         format!(

@@ -113,7 +113,7 @@ async fn a_volume_that_was_detached_by_hand_is_attached_again() -> Result<()> {
     )
     .await?;
     let seen = status(&driver, |sync| sync["mismatches"] == 0 && sync["volumes"] == 3).await?;
-    assert!(seen["error"].is_null() && seen["finishedAt"].is_string(), "{seen}");
+    assert!(seen["error"].is_null() && seen["completionTime"].is_string(), "{seen}");
     // Once, and recorded, and its neighbour was left alone.
     let methods = |name: &str| -> Vec<Method> { driver.calls_for(name).into_iter().map(|call| call.method).collect() };
     assert_eq!(methods("resync-1"), [Method::ControllerPublishVolume; 2]);
@@ -240,7 +240,7 @@ async fn switched_off_nothing_is_asked_until_it_is_switched_on() -> Result<()> {
     pages(&driver, 3).await?;
     let off = json!({ "reconcileSync": { "mode": "Disabled" }, "leaderElection": election });
     driver.configure(&off).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     // A pass that ran has been given up by then.
     driver.attach_one_more("reoff-2").await?;
     let asked = || driver.mock.calls_of(Method::ListVolumes).len();

@@ -95,7 +95,7 @@ async fn apply(kubectl: &Kubectl, driver: &Driver<'_>, settings: &Value) -> Resu
         .apply(&manifest(&driver.short, &driver.world.spec(&driver.short, settings)))
         .await?;
     assert!(said.contains("configured") || said.contains("created"), "{said}");
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 /// As [`apply`], under load; the number of the next call, when no attempt runs any more that began with other settings: it
@@ -199,7 +199,7 @@ async fn hot_changes(kubectl: &Kubectl, operator: &Operator, load: &Load<'_>) ->
         within("another listing", listed).await?;
     }
 
-    settings["kubernetesApi"] = json!({"qps": 200, "burst": 5});
+    settings["kubernetesAPI"] = json!({"qps": 200, "burst": 5});
     apply(kubectl, driver, &settings).await?;
     load.turns_over().await?;
     let series = format!("driver_name=\"{}\"", driver.name);
@@ -236,7 +236,7 @@ async fn bad_changes(kubectl: &Kubectl, load: &Load<'_>, bystander: &Driver<'_>)
         have_deadline(&calls_from(&driver.mock, PUBLISH, first), 11_000),
         "the last good settings"
     );
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     apply(kubectl, driver, &hot()).await
 }
 
@@ -263,7 +263,7 @@ async fn move_endpoint(kubectl: &Kubectl, load: &Load<'_>) -> Result<MockHandle>
         moved.wait_for_call(|call| call.method == PUBLISH),
     )
     .await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     load.turns_over().await?;
     let last = calls_from(&driver.mock, PUBLISH, 0)
         .into_iter()

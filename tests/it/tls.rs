@@ -174,7 +174,7 @@ async fn each_fault_of_the_secret_is_told_and_mends_itself() -> Result<()> {
 
     entries[2].1 = good;
     put_secret(&world, "tls-mend", &entries).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.wait("Stalled", "False", None).await?;
     world.fixtures.wait_for_attached("tls-mend-va").await.map(drop)
 }
@@ -187,7 +187,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
     grant(&world.cluster, "tls-renew").await?;
     put_secret(&world, "tls-renew", &material(&old)?).await?;
     configure(&driver, SERVER).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
 
     // It runs over the first connection while the certificates change, which is seen after 5 s, and some more on a busy machine.
     let slow = Rule::on(Method::ControllerPublishVolume).times(1);
@@ -209,7 +209,7 @@ async fn renewed_certificates_are_taken_over_without_losing_a_call() -> Result<(
         calls.iter().map(|call| call.outcome).collect::<Vec<_>>(),
         [CallResult::Answered]
     );
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     within("the end of the old connection", driver.mock.wait_for_connections(1)).await?;
 
     // Only the new ones are good for another connection.
@@ -227,7 +227,7 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     let good = material(&authority)?;
     put_secret(&world, "tls-keep", &good).await?;
     configure(&driver, SERVER).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
 
     world
         .fixtures
@@ -243,7 +243,7 @@ async fn the_last_good_certificates_stay_in_use() -> Result<()> {
     let refused = ["new certificates do not work", "no CA in ca.crt has signed"];
     told(&driver, "DriverReachable", "True", "Connected", &refused).await?;
     driver.attach("tls-keep-refused").await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
 
     put_secret(&world, "tls-keep", &good).await?;
     asked(&driver, 3).await?;
@@ -283,7 +283,7 @@ async fn what_tls_fails_over_is_told_and_another_server_name_mends_it() -> Resul
     reach(&[&place, "rejected the client certificate of the operator"]).await?;
     told(&driver, "Ready", "False", "DriverUnreachable", &[]).await?;
     put_secret(&world, "tls-fail", &material(&authority)?).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("tls-fail-va").await.map(drop)
 }
 
@@ -293,6 +293,6 @@ async fn plain_http_on_the_loopback_interface_works() -> Result<()> {
     let driver = driver(&world, "plain-http", None).await?;
     let spec: Value = json!({ "endpoint": format!("http://localhost:{}", port(&driver)) });
     apply_config(&world.client, &driver.short, spec).await?;
-    wait_condition(&world.client, &driver.short, "Ready", "True", None).await?;
+    wait_condition(&world.client, &driver.short, "Ready", "True", Some("Running")).await?;
     driver.attach("plain-http-va").await.map(drop)
 }

@@ -144,9 +144,11 @@ pub(in crate::driver) fn report_failure(
 ) {
     let operation = snapshot.map_or(Operation::Attach, Snapshot::operation);
     let code = failure.code.map(tonic::Code::from);
+    // Spans have the names of the semantic conventions, all else has those of the message on the attachment.
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
+    let reason = code.map_or(names::cause_camel_case(cause.as_str()), names::code_camel_case);
     let metrics = &attempt.work.context.metrics;
-    metrics.attempt_failed(&attempt.work.facts.name, operation.as_str(), kind);
+    metrics.attempt_failed(&attempt.work.facts.name, operation.as_str(), reason);
     let delay = attempt.run.retry_delay();
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(kind, description(failure));
@@ -166,7 +168,7 @@ pub(in crate::driver) fn report_failure(
         node = snapshot.map(|snapshot| &*snapshot.attachment.node),
         nodeID = snapshot.and_then(|snapshot| snapshot.node_id(&attempt.work.facts.name)),
         attempt = attempt.run.attempt(),
-        code = kind,
+        code = reason,
         error = failure.message,
         next_try_seconds = delay.as_secs_f64(),
         "{} failed",
@@ -176,7 +178,7 @@ pub(in crate::driver) fn report_failure(
         at: whole_seconds(clock::now()),
         attachment: name.to_owned(),
         operation: operation.as_str(),
-        code: code.map_or(kind, names::code_camel_case).to_owned(),
+        code: reason.to_owned(),
         message: failure.message.clone(),
         trace_id,
     });

@@ -64,7 +64,8 @@ impl LeaderElector {
         self.made = takes.then(|| self.made.filter(|_| self.known.is_some()).unwrap_or_else(Instant::now));
         let is_recorded = self.campaign.place_change(&self.name, None).is_some();
         // It may, until the place was looked at.
-        self.former_holder.store(self.made.is_some() && is_recorded, Ordering::Relaxed);
+        self.former_holder
+            .store(self.made.is_some() && is_recorded, Ordering::Relaxed);
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.

@@ -145,10 +145,16 @@ async fn who_made_a_lease_and_did_not_work_yet_waits_when_it_comes_back_to_it() 
             c.start(X);
             sleep(Duration::from_millis(10)).await;
             assert_eq!(server.holder_in("x").as_deref(), Some("c"));
-            assert!(!c.works(), "{absence:?} after {waited:?}: who held the former Lease may work");
+            assert!(
+                !c.works(),
+                "{absence:?} after {waited:?}: who held the former Lease may work"
+            );
             c.comes_to_work().await;
             let took = came_back.elapsed();
-            assert!(took >= seconds(15) && took <= seconds(16), "{absence:?} after {waited:?}: {took:?}");
+            assert!(
+                took >= seconds(15) && took <= seconds(16),
+                "{absence:?} after {waited:?}: {took:?}"
+            );
             a.kill();
             // It has worked under it since: from its next renewal on it need not wait again.
             sleep(seconds(3)).await;

@@ -314,9 +314,9 @@ fn changes_are_told_apart() {
         assert!(row(hot).contains("| hot |"), "{}", row(hot));
     }
     assert!(
-        row("backoff.factor").contains("from 1 to 10"),
+        row("backoff.factorPercent").contains("from 100 to 1000"),
         "{}",
-        row("backoff.factor")
+        row("backoff.factorPercent")
     );
     assert!(
         row("orphanPolicy").contains("| `Retry` | one of `Retry`,"),

@@ -4,6 +4,7 @@ mod deletion;
 mod drivers;
 mod fields;
 mod findings;
+mod kstatus;
 mod leaving;
 mod plan;
 mod saturation;

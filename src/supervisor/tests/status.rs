@@ -67,7 +67,7 @@ pub(super) fn four(status: &AttacherConfigStatus) -> [String; 4] {
     })
 }
 
-fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
+pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
     let message = "what is wrong".to_owned();
     if stalled {
         DriverPhase::Stalled { reason, message }
@@ -97,8 +97,18 @@ fn each_phase_has_its_conditions() {
             ["False Draining", "True Draining", free, "True Connected"],
         ),
         (
+            DriverPhase::Standby { holder: None },
+            ["False Standby", "True Standby", free, "True Connected"],
+        ),
+        (
+            DriverPhase::Standby {
+                holder: Some("sidecar-0".to_owned()),
+            },
+            ["True Standby", "False UpToDate", free, "True Connected"],
+        ),
+        (
             DriverPhase::Suspended,
-            ["False Suspended", "False UpToDate", free, "Unknown Suspended"],
+            ["True Suspended", "False UpToDate", free, "Unknown Suspended"],
         ),
         (
             failed(ConditionReason::SocketMissing, false),
@@ -124,7 +134,12 @@ fn each_phase_has_its_conditions() {
         let status = fresh(&facts(Some(&driver)));
         assert_eq!(four(&status), wanted.map(str::to_owned), "{phase:?}");
         assert_eq!(condition(&status, "AttachmentsHealthy").status, "True");
-        assert_eq!(status.holder.is_some(), phase == DriverPhase::Running, "{phase:?}");
+        let serving = match &phase {
+            DriverPhase::Running => Some("pod-1"),
+            DriverPhase::Standby { holder } => holder.as_deref(),
+            _ => None,
+        };
+        assert_eq!(status.holder.as_deref(), serving, "{phase:?}");
         check_kstatus(&status);
     }
 }
@@ -251,7 +266,7 @@ fn attachments_that_keep_failing_are_counted_and_the_last_one_is_named() {
     let counts = status.attachments.unwrap();
     assert_eq!((counts.attached, counts.pending, counts.failing), (4, 3, 3));
     assert_eq!(
-        counts.oldest_pending.unwrap().since.0,
+        counts.oldest_pending.unwrap().pending_since_time.0,
         "2026-01-01T00:00:01Z".parse().unwrap()
     );
 }

@@ -22,6 +22,12 @@ fn stalled(reason: condition::ConditionReason) -> DriverPhase {
     DriverPhase::Stalled { reason, message }
 }
 
+fn standby() -> DriverPhase {
+    DriverPhase::Standby {
+        holder: Some("sidecar-0".to_owned()),
+    }
+}
+
 #[test]
 fn what_lasts_is_told_once() {
     use condition::ConditionReason::{DriverNameMismatch, SecretForbidden, SocketMissing, Timeout};
@@ -78,6 +84,12 @@ fn what_lasts_is_told_once() {
         ),
         (of(DriverPhase::Suspended), of(DriverPhase::Suspended), None),
         (of(DriverPhase::Running), of(DriverPhase::Stopped), None),
+        (AttacherConfigStatus::default(), of(standby()), None),
+        (
+            of(standby()),
+            of(DriverPhase::Running),
+            told(EventReason::Ready, "Running: attaching and detaching volumes"),
+        ),
     ];
     for (number, (before, now, expected)) in rows.into_iter().enumerate() {
         assert_eq!(event_for_change(&before, &now), expected, "row {number}");

@@ -29,7 +29,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 pub use super::exemplar::{ExemplarFilter, SpanIds};
-use super::names::{code_camel_case, code_upper_snake, error_type};
+use super::names::{cause_camel_case, code_camel_case, error_type};
 use super::span_counts::SpanCounters;
 use crate::events::EventReason;
 use crate::objects::InTreePlugin;
@@ -52,13 +52,17 @@ pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=ut
 
 /// Values of the label `operation`.
 const OPERATIONS: [&str; 2] = ["attach", "detach"];
-/// Values of the label `reason` of attempts that failed, beside gRPC codes.
-const CAUSES: [&str; 10] = [
+/// What makes attempts fail beside gRPC codes, as spans name it.
+const CAUSES: [&str; 14] = [
     error_type::PV_NOT_FOUND,
     error_type::PV_DELETING,
     error_type::CSINODE_MISSING,
     error_type::SECRET_MISSING,
     error_type::SECRET_FORBIDDEN,
+    error_type::SECRET_NOT_ALLOWED,
+    error_type::VOLUME_SHARED,
+    error_type::CAPABILITY_LOST,
+    error_type::CONFIG_DELETING,
     error_type::CONFLICT,
     error_type::INVALID_SPEC,
     error_type::DRIVER_UNAVAILABLE,
@@ -190,8 +194,8 @@ impl Metrics {
             let ended = || of_driver(driver, [("operation", operation), ("outcome", SUCCEEDED)]);
             families.end_to_end.begin(driver, ended());
             families.attempts.begin(driver, ended());
-            let codes = (1..=16).map(|code| code_upper_snake(Code::from_i32(code)));
-            for reason in codes.chain(CAUSES) {
+            let codes = (1..=16).map(|code| code_camel_case(Code::from_i32(code)));
+            for reason in codes.chain(CAUSES.map(cause_camel_case)) {
                 let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
                 families.failures.begin(driver, labels);
             }
@@ -227,7 +231,7 @@ impl Metrics {
             .with(driver, labels, |histogram| histogram.observe(f64::from(attempts)));
     }
 
-    /// An attempt to attach or detach failed. `reason` is the `error.type` of its span.
+    /// An attempt to attach or detach failed. `reason` is the gRPC code, or what stood in the way.
     pub fn attempt_failed(&self, driver: &str, operation: &'static str, reason: &'static str) {
         let labels = of_driver(driver, [("operation", operation), ("reason", reason)]);
         self.0.operation.failures.with(driver, labels, |counter| {

@@ -53,7 +53,7 @@ fn record_everything(metrics: &Metrics, driver: &str) {
     metrics.queue(driver, QUEUE_PERSISTENT_VOLUME).depth(4);
     metrics.queue_in_progress(driver, QUEUE_VOLUME_ATTACHMENT, second * 3, second * 2);
     metrics.operation_ended(driver, "attach", "succeeded", second, 2, None);
-    metrics.attempt_failed(driver, "attach", "UNAVAILABLE");
+    metrics.attempt_failed(driver, "attach", "Unavailable");
     metrics.config_observed(driver, 7);
     metrics.oldest_pending(driver, "detach", second);
     metrics.volume_attachments(driver, "attached", 12);
@@ -239,7 +239,7 @@ const OWN: &[&str] = &[
     "csi_attacher_operation_e2e_seconds_sum{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0.0",
     "csi_attacher_operation_attempts_count{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0",
     "csi_attacher_operation_attempts_sum{driver_name=\"d\",operation=\"detach\",outcome=\"succeeded\"} 0.0",
-    "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"UNAVAILABLE\"} 1",
+    "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"Unavailable\"} 1",
     "csi_attacher_config_observed_generation{driver_name=\"d\"} 7",
     "csi_attacher_config_errors_total{reason=\"InvalidSpec\"} 0",
     "csi_attacher_attacherconfigs{reason=\"Running\"} 0",

@@ -116,7 +116,7 @@ impl Hostile {
 
     /// Waits until it rests.
     pub async fn wait_suspended(&self, bench: &Bench) -> Result<()> {
-        wait_condition(&bench.client, &config(self.number), "Ready", "False", Some("Suspended"))
+        wait_condition(&bench.client, &config(self.number), "Ready", "True", Some("Suspended"))
             .await
             .map(drop)
     }

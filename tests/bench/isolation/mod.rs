@@ -143,7 +143,7 @@ impl Scene {
         let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
         let operator = Operator::start_with(&kubeconfig, crate::operator_run::options())?;
         operator.wait_ready().await?;
-        wait_condition(&bench.client, "tenth", "Ready", "True", None).await?;
+        wait_condition(&bench.client, "tenth", "Ready", "True", Some("Running")).await?;
         let load = Load {
             count: sizes.count,
             per_second: sizes.rate as f64,

@@ -160,7 +160,7 @@ async fn turn(bench: &Bench, collector: Collector, group: &str, sizes: Sizes) ->
     let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let mut operator = Operator::start_with(&kubeconfig, place.options.clone())?;
     operator.wait_ready().await?;
-    wait_condition(&bench.client, CONFIG, "Ready", "True", None).await?;
+    wait_condition(&bench.client, CONFIG, "Ready", "True", Some("Running")).await?;
     let pid = operator.pid()?;
 
     let (paced_group, burst_group) = (format!("paced{group}"), format!("burst{group}"));

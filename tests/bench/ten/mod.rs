@@ -199,7 +199,7 @@ async fn serve(bench: &Bench, setup: Setup, sockets: &Path) -> Result<Servers> {
             let operator = Operator::start_with(&kubeconfig, options())?;
             operator.wait_ready().await?;
             for number in 0..DRIVERS {
-                wait_condition(&bench.client, &group(number), "Ready", "True", None).await?;
+                wait_condition(&bench.client, &group(number), "Ready", "True", Some("Running")).await?;
             }
             Ok(Servers::Operators(vec![operator]))
         }

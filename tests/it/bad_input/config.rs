@@ -27,7 +27,7 @@ async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
         "{shown}"
     );
     wait_condition(&world.client, "twin-b", "Ready", "False", conflict).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("twin-1").await?;
 
     // While the older one still finishes a call, the newer one must wait; then it takes over at once.
@@ -42,7 +42,7 @@ async fn of_two_configs_for_one_endpoint_the_older_works() -> Result<()> {
     let impatient = world.fixtures.clone().with_limit(Duration::from_secs(20));
     driver.claim("twin-3").await?;
     impatient.wait_for_attached("twin-3").await?;
-    wait_condition(&world.client, "twin-b", "Ready", "True", None)
+    wait_condition(&world.client, "twin-b", "Ready", "True", Some("Running"))
         .await
         .map(drop)
 }
@@ -71,7 +71,7 @@ async fn drivers_whose_finalizers_are_the_same_do_not_work_at_a_time() -> Result
     assert!(second.mock.calls_of(Method::ControllerPublishVolume).is_empty());
 
     world.fixtures.delete::<AttacherConfig>("same-a").await?;
-    second.wait("Ready", "True", None).await
+    second.wait("Ready", "True", Some("Running")).await
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_suspended_driver_finishes_what_runs_and_starts_nothing() -> Result<()
         .call(Method::ControllerPublishVolume, "rest-running", |_| true)
         .await?;
     driver.configure(&json!({ "suspend": true })).await?;
-    driver.wait("Ready", "False", Some("Suspended")).await?;
+    driver.wait("Ready", "True", Some("Suspended")).await?;
     world.fixtures.wait_for_attached("rest-running").await?;
     driver.claim("rest-later").await?;
     other.attach_one_more("restless-va").await?;
@@ -148,7 +148,7 @@ async fn timeouts_and_backoff_change_without_a_new_connection() -> Result<()> {
     });
     driver.configure(&settings).await?;
     // The status says it of this generation of the spec.
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     let rule = Rule::on(Method::ControllerPublishVolume).times(3);
     driver.mock.script(rule.fail(Code::Internal, "try again"));
     driver.attach("reload-after").await?;

@@ -115,7 +115,7 @@ async fn a_driver_that_is_not_ready_yet_is_waited_for() -> Result<()> {
         "asked before it was ready"
     );
     driver.mock.set_ready(true);
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("unready-va").await.map(drop)
 }
 
@@ -142,7 +142,7 @@ async fn a_driver_of_another_name_is_not_worked_with_until_it_is_mended() -> Res
     driver.mock.set_driver_name(&driver.name);
     driver.start_again().await?;
     driver.wait("Stalled", "False", None).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     world.fixtures.wait_for_attached("named-va").await.map(drop)
 }
 
@@ -167,5 +167,5 @@ async fn work_goes_on_after_a_driver_died_in_the_middle_of_it() -> Result<()> {
         assert_eq!(stored.status.and_then(|status| status.attach_error), None);
         assert_eq!(driver.calls_for(name).len(), 2, "{name}");
     }
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }

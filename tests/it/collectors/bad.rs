@@ -154,7 +154,7 @@ async fn no_attach_is_affected_by_what_a_collector_does() -> Result<()> {
         let collector = Bad::start(Manner::Silent).await;
         let options = sends_to(&collector.endpoint, protocol).variable("OTEL_EXPORTER_OTLP_TIMEOUT", "1000");
         let mut operator = world.operator(options).await?;
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
         for bad in MANNERS {
             collector.manner.send_replace(bad);
             let name = format!("bad-{index}-{bad:?}").to_lowercase();

@@ -45,7 +45,7 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     let mut operator = world
         .operator(options.variable("OTEL_BSP_SCHEDULE_DELAY", "20"))
         .await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-2").await?;
     arrives(&named, "env-2").await;
     stop(&mut operator).await?;
@@ -53,7 +53,7 @@ async fn what_cannot_be_used_is_said_once_and_no_attach_is_affected() -> Result<
     // OTEL_SDK_DISABLED comes before all.
     let options = named_by(operator_options()).variable("OTEL_SDK_DISABLED", "true");
     let mut operator = world.operator(options).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-3").await?;
     let publish = driver.call(Method::ControllerPublishVolume, "env-3", |_| true).await?;
     assert_eq!(publish.traceparent, None);
@@ -74,7 +74,7 @@ async fn nothing_can_be_used(driver: &Driver<'_>) -> Result<()> {
         options = options.variable(name, "no=%such value");
     }
     let mut operator = driver.world.operator(options).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("env-1").await?;
     for name in formed() {
         // Asked for only with a gRPC endpoint of the environment.

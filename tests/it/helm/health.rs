@@ -56,8 +56,8 @@ fn the_health_is_what_the_conditions_say() {
         (json!(null), "Progressing: no replica has looked at it yet"),
         (json!([]), "Progressing: no replica has looked at it yet"),
         (json!([ready("True", "Running"), fine]), "Healthy: so it is"),
-        (json!([ready("False", "Standby"), fine]), "Healthy: so it is"),
-        (json!([ready("False", "Suspended"), fine]), "Suspended: so it is"),
+        (json!([ready("True", "Standby"), fine]), "Healthy: so it is"),
+        (json!([ready("True", "Suspended"), fine]), "Suspended: so it is"),
         (
             json!([ready("False", "DriverUnreachable"), fine]),
             "Progressing: so it is",

@@ -143,7 +143,7 @@ async fn who_hangs_is_told_and_alone() -> Result<()> {
     within("Unpublish", server.called("ControllerUnpublishVolume", 2)).await?;
     hangs.store(false, Ordering::Relaxed);
     world.fixtures.wait_for_attachment_gone("hang-work-va").await?;
-    good.wait("Ready", "True", None).await
+    good.wait("Ready", "True", Some("Running")).await
 }
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
 
     // With spec.driverName it is not even that.
     driver.configure(&json!({ "driverName": next })).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.stop().await;
     driver.mock.set_driver_name(&driver.name);
     driver.start_again().await?;
@@ -288,7 +288,7 @@ async fn a_driver_that_comes_back_under_another_name_is_another() -> Result<()> 
     driver.stop().await;
     driver.mock.set_driver_name(next);
     driver.start_again().await?;
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 /// Each name has a Lease, which nobody may delete, and series of metrics.

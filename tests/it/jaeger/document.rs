@@ -73,7 +73,7 @@ async fn slow_attach(scene: &Scene) -> Result<Trace> {
         "reconcileSync": { "mode": "Disabled" },
     });
     apply_config(&scene.stage.client, "ssd", spec).await?;
-    wait_condition(&scene.stage.client, "ssd", "Ready", "True", None).await?;
+    wait_condition(&scene.stage.client, "ssd", "Ready", "True", Some("Running")).await?;
 
     let volume = Volume::new(VOLUME, DRIVER, HANDLE);
     let made = scene.run_pod_with(&volume, NODE, CLAIM, POD).await?;

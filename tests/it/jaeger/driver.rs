@@ -29,7 +29,7 @@ async fn attach(scene: &Scene, names: &Names, folder: &Path, arguments: &[&str])
         "endpoint": format!("unix://{}", socket.display()), "reconcileSync": { "mode": "Disabled" },
     });
     apply_config(&scene.stage.client, names.short, spec).await?;
-    wait_condition(&scene.stage.client, names.short, "Ready", "True", None).await?;
+    wait_condition(&scene.stage.client, names.short, "Ready", "True", Some("Running")).await?;
 
     let (fixtures, driver, volume, node) = (scene.fixtures(), names.driver(), names.volume(), names.node());
     fixtures.csi_node(&node, &driver, &names.of("node-id")).await?;

@@ -69,7 +69,7 @@ async fn t3_kill_between_attempts_continues_the_trace() -> Result<()> {
     let first = scene.trusted_operator(scene.options()).await?;
     let driver = scene.stage.driver(failing(&names, 2), names.short).await?;
     apply_config(&scene.stage.client, names.short, spec(&driver.socket, NEVER)).await?;
-    wait_condition(&scene.stage.client, names.short, "Ready", "True", None).await?;
+    wait_condition(&scene.stage.client, names.short, "Ready", "True", Some("Running")).await?;
     let made = scene.run_pod(&names).await?;
     let before = one_attempt(&scene, &made).await?;
 
@@ -94,7 +94,7 @@ async fn t4_failover_between_attempts_continues_the_trace() -> Result<()> {
     let first = scene.trusted_operator(replica("one")).await?;
     let driver = scene.stage.driver(failing(&names, 2), names.short).await?;
     apply_config(&scene.stage.client, names.short, spec(&driver.socket, NEVER)).await?;
-    wait_condition(&scene.stage.client, names.short, "Ready", "True", None).await?;
+    wait_condition(&scene.stage.client, names.short, "Ready", "True", Some("Running")).await?;
     let _second = scene.trusted_operator(replica("two")).await?;
     let made = scene.run_pod(&names).await?;
     let before = one_attempt(&scene, &made).await?;

@@ -36,7 +36,7 @@ impl<'s> Scene<'s> {
             "endpoint": format!("unix://{}", socket.display()),
             "backoff": { "initial": "50ms", "max": "200ms", "jitterPercent": 0 },
             "reconcileSync": { "interval": "200ms" },
-            "kubernetesApi": { "qps": 500, "burst": 500 },
+            "kubernetesAPI": { "qps": 500, "burst": 500 },
         });
         apply_config(&stage.client, "metrics", spec).await?;
         stage.wait_working("metrics").await?;

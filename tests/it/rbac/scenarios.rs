@@ -156,7 +156,7 @@ async fn a_driver_becomes_ready(scene: &Scene<'_>) -> Result<()> {
     let driver = scene.driver().await?;
     driver.configure(&json!({})).await?;
     scene.point();
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 async fn a_config_that_is_made_and_changed_later_is_served(scene: &Scene<'_>) -> Result<()> {
@@ -176,7 +176,7 @@ async fn a_config_that_is_made_and_changed_later_is_served(scene: &Scene<'_>) ->
             .configure(&json!({ "concurrency": { "perNode": number } }))
             .await?;
         // Of the generation that was just made.
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
     }
     Ok(())
 }
@@ -332,7 +332,7 @@ async fn a_free_lease_is_taken(scene: &Scene<'_>) -> Result<()> {
     scene.start()?;
     driver.configure(&json!({})).await?;
     scene.point();
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 /// The times are such that only the watch can tell in time.
@@ -342,10 +342,10 @@ async fn a_lease_that_becomes_free_is_taken_at_once(scene: &Scene<'_>) -> Result
     scene.start()?;
     let election = json!({ "leaseDuration": "1h", "renewDeadline": "50m", "retryPeriod": "10m" });
     driver.configure(&json!({ "leaderElection": election })).await?;
-    driver.wait("Ready", "False", Some("Standby")).await?;
+    driver.wait("Ready", "True", Some("Standby")).await?;
     scene.point();
     lease(scene, &driver.name, "").await?;
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }
 
 async fn a_lease_that_another_wrote_on_is_kept(scene: &Scene<'_>) -> Result<()> {

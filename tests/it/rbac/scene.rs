@@ -113,7 +113,7 @@ impl<'w> Scene<'w> {
         self.start()?;
         let driver = self.driver().await?;
         driver.configure(&settings).await?;
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
         Ok(driver)
     }
 

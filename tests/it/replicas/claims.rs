@@ -18,11 +18,11 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     older.configure(&lasting()).await?;
     older.wait("DriverReachable", "False", None).await?;
     younger.configure(&lasting()).await?;
-    younger.wait("Ready", "True", None).await?;
+    younger.wait("Ready", "True", Some("Running")).await?;
     younger.attach("claims-1").await?;
 
     older.start_again().await?;
-    older.wait("Ready", "True", None).await?;
+    older.wait("Ready", "True", Some("Running")).await?;
     younger.wait("Stalled", "True", Some("FinalizerCollision")).await?;
     let lease = world.holder(&older.name, Some("ours")).await?;
     assert_eq!(
@@ -39,11 +39,11 @@ async fn of_two_drivers_with_one_lease_that_of_the_older_config_wins_whichever_c
     let twin = world.named_driver("c-twin", &older.name, nothing).await?;
     twin.configure(&lasting()).await?;
     twin.wait("Stalled", "True", Some("EndpointConflict")).await?;
-    older.wait("Ready", "True", None).await?;
+    older.wait("Ready", "True", Some("Running")).await?;
 
     // With the older the others come back by themselves, the next by age first.
     world.fixtures.delete::<AttacherConfig>("a-older").await?;
-    younger.wait("Ready", "True", None).await?;
+    younger.wait("Ready", "True", Some("Running")).await?;
     world.fixtures.wait_for_attached("claims-3").await?;
     twin.wait("Stalled", "True", Some("FinalizerCollision")).await?;
     Ok(())
@@ -58,14 +58,14 @@ async fn an_older_config_that_is_pointed_at_the_driver_of_a_younger_takes_it_ove
     let younger = world.named_driver("b-stays", "second.csi.test", nothing).await?;
     for driver in [&older, &younger] {
         driver.configure(&lasting()).await?;
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
     }
     let endpoint = format!("unix://{}", world.socket("b-stays").display());
     let mut spec = lasting();
     spec["endpoint"] = json!(endpoint);
     older.configure(&spec).await?;
     younger.wait("Stalled", "True", Some("EndpointConflict")).await?;
-    older.wait("Ready", "True", None).await?;
+    older.wait("Ready", "True", Some("Running")).await?;
     younger.attach("moved-1").await?;
     assert_eq!(moves(&younger.mock).len(), 1);
     world.holder("first.csi.test", None).await?;

@@ -48,7 +48,7 @@ async fn told_to_stop_it_gives_its_lease_up_after_the_calls_in_flight() -> Resul
         world.fixtures.wait_for_attached(name).await?;
     }
     world.reported_holder("hand", Some("second")).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
 
     let calls = moves(&driver.mock);
     assert!(

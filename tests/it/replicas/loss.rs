@@ -37,7 +37,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
     let _second = world.operator(at(&there)).await?;
     world.reported_holder("near", Some("there")).await?;
-    wait_condition(&world.client, "near", "Ready", "True", None).await?;
+    wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
 
     // The one that sees no driver is silent while the other one works.
     let writes = world.status_writes("near")?.len();
@@ -51,7 +51,7 @@ async fn the_lease_goes_to_a_replica_that_reaches_the_driver() -> Result<()> {
     let moved = moved.start(here.join("csi.sock")).await.map_err(other)?;
     world.holder(NAME, Some("here")).await?;
     world.reported_holder("near", Some("here")).await?;
-    wait_condition(&world.client, "near", "Ready", "True", None).await?;
+    wait_condition(&world.client, "near", "Ready", "True", Some("Running")).await?;
     moved.stop().await;
     world.holder(NAME, None).await?;
     let shown = wait_condition(&world.client, "near", "DriverReachable", "False", None).await?;
@@ -79,10 +79,10 @@ async fn a_lease_that_a_sidecar_takes_stops_that_driver_and_no_other() -> Result
             spec.renew_time = Some(MicroTime(jiff::Timestamp::now()));
         })
         .await?;
-    taken.wait("Ready", "False", Some("Standby")).await?;
+    taken.wait("Ready", "True", Some("Standby")).await?;
     taken.claim("taken-2").await?;
     kept.attach("kept-1").await?;
-    kept.wait("Ready", "True", None).await?;
+    kept.wait("Ready", "True", Some("Running")).await?;
     world.renewals(&kept.name, 3).await?;
     assert_eq!(moves(&taken.mock).len(), 1);
     let untouched = world.fixtures.get_attachment("taken-2").await?;
@@ -130,7 +130,7 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     driver.claim("sidecars-va").await?;
     let configured = Instant::now();
     driver.configure(&lasting()).await?;
-    driver.wait("Ready", "False", Some("Standby")).await?;
+    driver.wait("Ready", "True", Some("Standby")).await?;
     assert!(moves(&driver.mock).is_empty());
     let untouched = world.fixtures.get_attachment("sidecars-va").await?;
     assert_eq!(untouched.metadata.finalizers, None);
@@ -143,5 +143,5 @@ async fn a_sidecar_that_is_there_first_is_waited_for() -> Result<()> {
     );
     let taken = world.holder(&driver.name, Some("ours")).await?;
     assert_eq!(taken.spec.and_then(|spec| spec.lease_transitions), Some(4));
-    driver.wait("Ready", "True", None).await
+    driver.wait("Ready", "True", Some("Running")).await
 }

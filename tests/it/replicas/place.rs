@@ -103,7 +103,7 @@ async fn a_change_of_the_namespace_hands_over_with_a_call_in_flight() -> Result<
     begin_call(&driver, "moves-3").await?;
     driver.configure(&lasting()).await?;
     world.fixtures.wait_for_attached("moves-3").await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     assert_one_at_a_time(&driver, 3);
     Ok(())
 }

@@ -21,7 +21,7 @@ async fn suspended_or_deleted_it_releases_the_lease() -> Result<()> {
     let mut suspended = lasting();
     suspended["suspend"] = json!(true);
     driver.configure(&suspended).await?;
-    driver.wait("Ready", "False", Some("Suspended")).await?;
+    driver.wait("Ready", "True", Some("Suspended")).await?;
     world.holder(&driver.name, None).await?;
     world.reported_holder("rest", None).await?;
     driver.configure(&lasting()).await?;
@@ -52,7 +52,7 @@ async fn a_driver_whose_name_has_upper_case_letters_has_a_lease() -> Result<()> 
     let _operator = world.replica("only").await?;
     let driver = world.named_driver("upper", "Upper.CSI.test", |builder| builder).await?;
     driver.configure(&lasting()).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     driver.attach("upper-1").await?;
     world.holder(&driver.name, Some("only")).await?;
     let lease = world.leases().get_opt("external-attacher-leader-upper-csi-test").await;

@@ -62,7 +62,7 @@ async fn what_is_released_spreads_and_what_works_stays_where_it_is() -> Result<(
     world.renewals(&drivers[0].name, 6).await?;
     assert_eq!(held_by(&world, ["second", "third"]).await?, settled);
     for driver in &drivers {
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
         let probes = driver.mock.calls_of(Method::Probe).len();
         assert_eq!(probes, 3, "no new connection to take over");
     }

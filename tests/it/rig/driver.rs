@@ -48,7 +48,7 @@ impl World {
     ) -> Result<Driver<'_>> {
         let driver = self.unconfigured_driver(short, build).await?;
         driver.configure(&settings).await?;
-        driver.wait("Ready", "True", None).await?;
+        driver.wait("Ready", "True", Some("Running")).await?;
         Ok(driver)
     }
 

@@ -188,7 +188,7 @@ async fn others_keep_their_finalizers_whoever_comes_and_goes() -> Result<()> {
     drop(sidecar);
     let operator = world.operator(operator_options()).await?;
     driver.configure(&json!({})).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     fixtures.delete::<PersistentVolume>("guest-va").await?;
     driver.detach("guest-va").await?;
     fixtures

@@ -77,7 +77,7 @@ async fn trouble(stage: &Stage, names: &Names, receiver: &OtlpReceiver) -> Resul
         "endpoint": format!("unix://{}", driver.socket),
         "backoff": { "initial": "100ms", "max": "1s", "jitterPercent": 0 },
         "reconcileSync": { "interval": "200ms", "maxEntries": 1 },
-        "kubernetesApi": { "qps": 2, "burst": 1 },
+        "kubernetesAPI": { "qps": 2, "burst": 1 },
         "publishSecrets": [{ "namespace": PUBLISH_SECRET.0 }],
     });
     apply_config(&stage.client, names.prefix, settings).await?;

@@ -20,7 +20,7 @@ fn pauses(calls: &[CallRecord]) -> Vec<i64> {
 #[tokio::test]
 async fn a_failing_attach_is_tried_again_after_the_backoff_only() -> Result<()> {
     let world = World::shared().await?;
-    let settings = json!({ "backoff": { "initial": "300ms", "max": "10s", "factor": 2, "jitterPercent": 0 } });
+    let settings = json!({ "backoff": { "initial": "300ms", "max": "10s", "factorPercent": 200, "jitterPercent": 0 } });
     let driver = world.driver("full", settings).await?;
     let rule = Rule::on(Method::ControllerPublishVolume).volume("full-va").times(2);
     driver.mock.script(rule.fail(Code::ResourceExhausted, "node is full"));
@@ -61,7 +61,7 @@ async fn a_failing_attach_is_tried_again_after_the_backoff_only() -> Result<()> 
 #[tokio::test]
 async fn a_failing_detach_is_tried_again_after_the_backoff_only() -> Result<()> {
     let world = World::shared().await?;
-    let settings = json!({ "backoff": { "initial": "300ms", "max": "10s", "factor": 2, "jitterPercent": 0 } });
+    let settings = json!({ "backoff": { "initial": "300ms", "max": "10s", "factorPercent": 200, "jitterPercent": 0 } });
     let driver = world.driver("stuck", settings).await?;
     let fixtures = &world.fixtures;
     let rule = Rule::on(Method::ControllerUnpublishVolume).volume("stuck-va").times(2);

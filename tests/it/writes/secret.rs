@@ -272,7 +272,7 @@ async fn a_driver_is_not_given_the_secret_of_another_driver() -> Result<()> {
 
     // The list is shorter than when it was attached; the claim has noted the Secret.
     driver.configure(&patient()).await?;
-    driver.wait("Ready", "True", None).await?;
+    driver.wait("Ready", "True", Some("Running")).await?;
     fixtures.delete::<VolumeAttachment>("unlisted-va").await?;
     fixtures.wait_for_attachment_gone("unlisted-va").await?;
     let unpublished = driver

@@ -111,7 +111,7 @@ impl Stage {
 
     /// Waits until the driver of this AttacherConfig is worked for.
     pub async fn wait_working(&self, config: &str) -> Result<AttacherConfig> {
-        wait_condition(&self.client, config, "Ready", "True", None).await
+        wait_condition(&self.client, config, "Ready", "True", Some("Running")).await
     }
 
     /// Makes or replaces the secret [`PUBLISH_SECRET`] and lets the operator read it.

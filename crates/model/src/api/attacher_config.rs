@@ -50,7 +50,13 @@ pub use tracing::{AnnotationMode, RedactSpec, RedactionMode, TracingSpec};
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "True when volumes are being attached and detached"
+        description = "True when all is as the spec asks for; REASON says whether this operator serves the driver"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        description = "Why it is ready or not, such as Running, Standby or InvalidSpec"
     ),
     printcolumn(
         name = "Mode",
@@ -124,7 +130,7 @@ pub struct AttacherConfigSpec {
     pub tls: Option<TlsSpec>,
 
     /// Set it to true to stop attaching and detaching the volumes of this driver: running calls are finished,
-    /// no new calls start, the driver's Lease is released, and the condition Ready says Suspended.
+    /// no new calls start, the driver's Lease is released, and the condition Ready has the reason Suspended.
     #[serde(default)]
     pub suspend: bool,
 
@@ -168,12 +174,12 @@ pub struct AttacherConfigSpec {
     /// SecretNotAllowed. A detach may also use the Secret that the attach used. The operator's ServiceAccount needs the
     /// permission to get the Secrets as well. Omitted or empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = rules::MAX_PUBLISH_SECRETS))]
+    #[schemars(length(max = rules::MAX_PUBLISH_SECRETS), extend("x-kubernetes-list-type" = "atomic"))]
     pub publish_secrets: Vec<PublishSecretsSpec>,
 
     /// Limit of the requests to the API server for this driver. By default there is none: the API server shares its
     /// capacity fairly (API Priority and Fairness). A change applies from the next request on.
-    #[serde(default)]
+    #[serde(default, rename = "kubernetesAPI")]
     #[schemars(extend("default" = json!({})))]
     pub kubernetes_api: KubernetesApiSpec,
 

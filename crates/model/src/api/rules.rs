@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use kube_core::Rule;
+use serde_json::{Value, json};
 
 /// CSI spec: a plugin name has at most 63 characters.
 pub(super) const MAX_DRIVER_NAME: usize = 63;
@@ -19,7 +20,7 @@ pub(super) const MAX_FS_TYPE: usize = 63;
 pub(super) const MAX_CALLS: i64 = 10_000;
 /// Most entries of a page that can be asked for.
 pub(super) const MAX_ENTRIES: i64 = 1_000_000;
-/// One million, the whole of `samplesPerMillion`.
+/// One million, the whole of `samplingRatePerMillion`.
 pub(super) const MILLION: i64 = 1_000_000;
 /// Most annotations that are looked at for a trace context.
 pub(super) const MAX_ANNOTATIONS: usize = 8;
@@ -41,8 +42,8 @@ pub(super) const MAX_HOST: usize = 253;
 pub(super) const MIN_DURATION: Duration = Duration::from_millis(1);
 /// See [`MIN_DURATION`].
 pub(super) const MAX_DURATION: Duration = Duration::from_hours(24);
-/// Smallest and greatest growth of the backoff.
-pub(super) const FACTOR_RANGE: std::ops::RangeInclusive<f64> = 1.0..=10.0;
+/// Range of the backoff's growth.
+pub(super) const FACTOR_RANGE: std::ops::RangeInclusive<i64> = 100..=1000;
 /// Range of the backoff's jitter.
 pub(super) const JITTER_RANGE: std::ops::RangeInclusive<i64> = 0..=100;
 
@@ -82,7 +83,8 @@ pub(super) const ATTEMPTS_MESSAGE: &str = "must be a whole number from 1 to 1000
 pub(super) const TRACE_AGE_MESSAGE: &str = "must be a duration from 1m to 24h, such as 1h";
 pub(super) const DURATION_MESSAGE: &str = "must be a duration from 1ms to 24h, such as 30s or 1m30s";
 pub(super) const BACKOFF_ORDER_MESSAGE: &str = "must not be longer than backoff.max: lower initial or raise max";
-pub(super) const FACTOR_MESSAGE: &str = "must be a number from 1 to 10";
+pub(super) const FACTOR_MESSAGE: &str =
+    "must be a whole number from 100 (each wait is as long as the one before) to 1000";
 pub(super) const JITTER_MESSAGE: &str = "must be a whole number from 0 to 100";
 pub(super) const CALLS_MESSAGE: &str = "must be a whole number from 0 (no limit) to 10000";
 pub(super) const ENTRIES_MESSAGE: &str = "must be a whole number from 0 (the driver chooses) to 1000000";
@@ -126,6 +128,42 @@ pub(super) fn backoff_order() -> Rule {
     ))
     .message(BACKOFF_ORDER_MESSAGE)
     .field_path(".initial")
+}
+
+/// The schema of one condition, with the bounds that metav1.Condition has as markers of controller-gen.
+pub(super) fn condition() -> Value {
+    let text = |description: &str, most: u32| json!({"type": "string", "description": description, "maxLength": most});
+    let mut reason = text("Why the condition has its status: one CamelCase word.", 1024);
+    reason["minLength"] = json!(1);
+    reason["pattern"] = json!("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$");
+    let mut kind = text("Type of the condition, such as Ready.", 316);
+    kind["pattern"] = json!("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$");
+    json!({
+        "type": "object",
+        "description": "One aspect of the driver and its attachments.",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": {
+                "type": "string",
+                "format": "date-time",
+                "description": "When the status last changed.",
+            },
+            "message": text("What a person should know and do.", 32768),
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "metadata.generation that the condition describes.",
+            },
+            "reason": reason,
+            "status": {
+                "type": "string",
+                "enum": ["True", "False", "Unknown"],
+                "description": "Whether the aspect holds.",
+            },
+            "type": kind,
+        },
+    })
 }
 
 /// The name format of the CSI spec.

@@ -4,15 +4,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
+
+use super::rules;
 
 /// A day, the longest call; in seconds.
 const MAX_RUNS_OUT_AFTER: u64 = 24 * 60 * 60;
 
 /// What the operator reports about the driver. Only the operator writes it; changes by other clients are overwritten.
+///
+/// The API server sets observedGeneration to -1 in a new object, as tools that know kstatus take one without a status for
+/// reconciled.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("default" = json!({"observedGeneration": -1})))]
 pub struct AttacherConfigStatus {
     /// metadata.generation that this status describes. If it is lower than metadata.generation, the operator has not yet
     /// processed the last change of the spec.
@@ -26,7 +32,11 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+        extend(
+            "items" = rules::condition(),
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["type"],
+        )
     )]
     pub conditions: Vec<Condition>,
 
@@ -34,7 +44,8 @@ pub struct AttacherConfigStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<DriverStatus>,
 
-    /// The replica of the operator that leads this driver.
+    /// Who serves this driver: the replica of the operator that leads it or, while Ready has the reason Standby, the
+    /// holder of its Lease, such as the Go sidecar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
 
@@ -71,7 +82,7 @@ pub struct LeaderElectionStatus {
 
     /// Replicas that run without a Lease.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub without_lease: Vec<String>,
 }
 
@@ -102,7 +113,7 @@ pub struct DriverStatus {
 
     /// Controller capabilities that the driver announced, such as PUBLISH_UNPUBLISH_VOLUME, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub capabilities: Vec<String>,
 }
 
@@ -166,7 +177,7 @@ impl AttachmentsStatus {
 #[serde(rename_all = "camelCase")]
 pub struct LastReconcileSync {
     /// When it ended.
-    pub finished_at: Time,
+    pub completion_time: Time,
 
     /// Volumes that the driver listed.
     #[serde(default)]
@@ -196,7 +207,7 @@ pub struct WithoutAttachment {
 
     /// Some of them, in the order of their handles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub examples: Vec<ListedVolume>,
 }
 
@@ -220,7 +231,7 @@ pub struct OldestPending {
     pub name: String,
 
     /// Time since which it has been pending.
-    pub since: Time,
+    pub pending_since_time: Time,
 }
 
 /// One failed attach or detach.
@@ -228,7 +239,7 @@ pub struct OldestPending {
 #[serde(rename_all = "camelCase")]
 pub struct LastFailure {
     /// When it failed.
-    pub at: Time,
+    pub time: Time,
 
     /// Name of the VolumeAttachment.
     pub volume_attachment: String,
@@ -236,7 +247,7 @@ pub struct LastFailure {
     /// Failed operation: attach or detach.
     pub operation: String,
 
-    /// gRPC status code by name, such as DEADLINE_EXCEEDED.
+    /// gRPC status code by name, such as DeadlineExceeded, or what is missing for the call, such as SecretMissing.
     pub code: String,
 
     /// Message of the driver, without secrets and shortened.

@@ -77,7 +77,7 @@ async fn one_in_sixty_comparisons_that_find_nothing_has_a_span() {
 #[tokio::test]
 async fn a_comparison_is_sampled_like_everything_else() {
     let told = Told::always().await;
-    let stage = stage(&told, |spec| spec.tracing.samples_per_million = Some(0)).await;
+    let stage = stage(&told, |spec| spec.tracing.sampling_rate_per_million = Some(0)).await;
     begun(stage.engine.work(), 0).compared(&wrong(vec![expected("va", DesiredState::Published)]));
     begun(stage.engine.work(), 0).failed(&ListError::RepeatedToken);
     assert_eq!(told.spans().await, []);

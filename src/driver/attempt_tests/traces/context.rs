@@ -116,7 +116,7 @@ async fn t12_a_sampled_flag_of_somebody_else_samples_nothing() {
         ("always_on", Some(0)),
     ] {
         let told = Told::sampled(sampler).await;
-        let stage = stage(&told, |spec| spec.tracing.samples_per_million = share).await;
+        let stage = stage(&told, |spec| spec.tracing.sampling_rate_per_million = share).await;
         for number in 0..20 {
             stage.inline(&format!("va{number}"), &json!({ SHARED: of(SPAN, "01") }));
         }

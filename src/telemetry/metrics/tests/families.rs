@@ -54,8 +54,8 @@ fn what_a_driver_counts_begins_at_zero() {
     drop(metrics.queue("d", QUEUE_VOLUME_ATTACHMENT));
     metrics.leading("l", false);
     for line in [
-        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DEADLINE_EXCEEDED\"} 0",
-        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"pv_not_found\"} 0",
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"detach\",reason=\"DeadlineExceeded\"} 0",
+        "csi_attacher_attempt_failures_total{driver_name=\"d\",operation=\"attach\",reason=\"VolumeMissing\"} 0",
         "csi_attacher_events_total{driver_name=\"d\",reason=\"AttachStuck\",outcome=\"written\"} 0",
         "csi_attacher_operation_e2e_seconds_count{driver_name=\"d\",operation=\"attach\",outcome=\"succeeded\"} 0",
         "csi_attacher_driver_reconnects_total{driver_name=\"d\"} 0",

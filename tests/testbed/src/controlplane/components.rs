@@ -360,7 +360,7 @@ impl Installation {
 fn tracing_configuration(tracing: &Tracing) -> String {
     format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: {}\nsamplingRatePerMillion: {}\n",
-        tracing.collector, tracing.samples_per_million
+        tracing.collector, tracing.sampling_rate_per_million
     )
 }
 

@@ -37,7 +37,7 @@ pub struct Tracing {
     pub collector: String,
     /// How many of a million requests that come without a sampled trace of a caller whom the API server trusts are
     /// traced. Those that come with one always are.
-    pub samples_per_million: u32,
+    pub sampling_rate_per_million: u32,
 }
 
 /// How a control plane is to be run.

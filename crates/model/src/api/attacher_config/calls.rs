@@ -45,8 +45,8 @@ impl Default for TimeoutsSpec {
     }
 }
 
-/// Waiting time after failures: `initial`, then `factor` times longer after each further failure, up to `max`.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Waiting time after failures: `initial`, then `factorPercent` of the previous one after each further failure, up to `max`.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [rules::backoff_order()]))]
 pub struct BackoffSpec {
@@ -58,9 +58,9 @@ pub struct BackoffSpec {
     #[schemars(extend("default" = "1m", "x-kubernetes-validations" = [rules::duration_range()]))]
     pub max: GoDuration,
 
-    /// Factor by which each wait is longer than the previous one, from 1 (always the same) to 10.
-    #[schemars(range(min = 1, max = 10), extend("default" = 2))]
-    pub factor: f64,
+    /// Length of each wait in percent of the previous one, from 100 (always the same) to 1000; 200 doubles it.
+    #[schemars(range(min = 100, max = 1000))]
+    pub factor_percent: i64,
 
     /// Each wait is extended by a random share of up to this many percent, from 0 to 100, so that many failures are not
     /// retried at the same moment.
@@ -73,7 +73,7 @@ impl Default for BackoffSpec {
         Self {
             initial: GoDuration::from_secs(1),
             max: GoDuration::from_secs(60),
-            factor: 2.0,
+            factor_percent: 200,
             jitter_percent: 10,
         }
     }

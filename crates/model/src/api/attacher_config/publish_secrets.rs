@@ -16,6 +16,9 @@ pub struct PublishSecretsSpec {
 
     /// Names of the Secrets. Omitted: all Secrets of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend("items" = rules::secret_name()))]
+    #[schemars(length(min = 1, max = rules::MAX_PUBLISH_SECRETS), extend(
+        "items" = rules::secret_name(),
+        "x-kubernetes-list-type" = "set",
+    ))]
     pub names: Option<Vec<String>>,
 }

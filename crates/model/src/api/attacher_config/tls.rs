@@ -23,7 +23,7 @@ pub struct TlsSpec {
 /// Namespace and name of a Secret.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline)]
+#[schemars(inline, extend("x-kubernetes-map-type" = "atomic"))]
 pub struct TlsSecretReference {
     /// Namespace of the Secret.
     #[schemars(length(min = 1, max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace()]))]

@@ -14,7 +14,7 @@ pub struct TracingSpec {
     /// (OTEL_TRACES_SAMPLER).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = rules::MILLION))]
-    pub samples_per_million: Option<i64>,
+    pub sampling_rate_per_million: Option<i64>,
 
     /// Use of a trace context in the annotations of a VolumeAttachment or its PersistentVolume. Link: the trace is linked
     /// with it. Ignore: it is ignored.
@@ -26,6 +26,7 @@ pub struct TracingSpec {
     #[schemars(length(max = rules::MAX_ANNOTATIONS), extend(
         "default" = rules::TRACE_ANNOTATIONS,
         "items" = rules::trace_annotation(),
+        "x-kubernetes-list-type" = "set",
     ))]
     pub annotations: Vec<String>,
 
@@ -53,7 +54,7 @@ pub struct TracingSpec {
 impl Default for TracingSpec {
     fn default() -> Self {
         Self {
-            samples_per_million: None,
+            sampling_rate_per_million: None,
             annotation_mode: AnnotationMode::default(),
             annotations: rules::TRACE_ANNOTATIONS.map(str::to_owned).to_vec(),
             outgoing_annotation: true,

@@ -22,7 +22,7 @@ fn unknown_fields_are_accepted_so_that_newer_objects_can_be_read() {
 fn what_is_written_reads_back_the_same() {
     let spec: AttacherConfigSpec = serde_json::from_value(json!({
         "driverName": "ebs.csi.aws.com", "endpoint": "http://[::1]:9000", "suspend": true, "defaultFsType": "ext4",
-        "timeouts": {"publish": "1.5s"}, "backoff": {"factor": 1.5}, "concurrency": {"perNode": 7},
+        "timeouts": {"publish": "1.5s"}, "backoff": {"factorPercent": 150}, "concurrency": {"perNode": 7},
     }))
     .expect("readable");
     let written = serde_json::to_value(&spec).expect("writable");

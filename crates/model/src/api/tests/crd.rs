@@ -61,6 +61,7 @@ fn the_resource_has_its_names_scope_and_status() {
         [
             ("Driver", 0),
             ("Ready", 0),
+            ("Reason", 0),
             ("Mode", 0),
             ("Attached", 0),
             ("Pending", 0),
@@ -115,12 +116,12 @@ fn the_schema_fills_in_the_same_defaults_as_the_types() {
             "endpoint": "unix:///csi/csi.sock",
             "suspend": false,
             "timeouts": {"publish": "60s", "unpublish": "60s", "listVolumes": "60s", "probe": "15s", "identity": "10s"},
-            "backoff": {"initial": "1s", "max": "1m", "factor": 2, "jitterPercent": 10},
+            "backoff": {"initial": "1s", "max": "1m", "factorPercent": 200, "jitterPercent": 10},
             "concurrency": {"attach": 100, "detach": 100, "perNode": 0, "callsPerSecond": 0},
             "reconcileSync": {"mode": "Auto", "interval": "1m", "maxEntries": 0},
             "defaultFsType": "",
             "orphanPolicy": "Retry",
-            "kubernetesApi": {"qps": 0, "burst": 0},
+            "kubernetesAPI": {"qps": 0, "burst": 0},
             "leaderElection": {
                 "enabled": true, "namespace": "", "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s",
             },

@@ -183,8 +183,8 @@ fn the_limit_of_requests() {
 fn the_share_of_traces() {
     let with = |share: Option<i64>| {
         let mut spec = spec("unix:///a", None);
-        spec.tracing.samples_per_million = share;
-        DriverConfig::try_from(&spec).map(|config| config.tracing.samples_per_million)
+        spec.tracing.sampling_rate_per_million = share;
+        DriverConfig::try_from(&spec).map(|config| config.tracing.sampling_rate_per_million)
     };
     assert_eq!(with(None), Ok(None));
     assert_eq!(
@@ -205,17 +205,18 @@ fn the_fields_that_were_removed_are_ignored_and_the_others_count() {
         DriverConfig::try_from(&spec)
     };
     let with = of(serde_json::json!({
-        "endpoint": "http://collector:4317", "protocol": "http/json", "samplesPerMillion": 7, "redact": {"names": "Hash"},
+        "endpoint": "http://collector:4317", "protocol": "http/json", "samplingRatePerMillion": 7, "redact": {"names": "Hash"},
     }));
-    let without = of(serde_json::json!({"samplesPerMillion": 7, "redact": {"names": "Hash"}}));
+    let without = of(serde_json::json!({"samplingRatePerMillion": 7, "redact": {"names": "Hash"}}));
     assert_eq!(with, without);
-    assert_eq!(with.unwrap().tracing.samples_per_million, Some(7));
+    assert_eq!(with.unwrap().tracing.sampling_rate_per_million, Some(7));
     for model in ["Lifecycle", "Attempt"] {
-        let with = serde_json::json!({"model": model, "samplesPerMillion": 7, "redact": {"names": "Hash"}});
+        let with = serde_json::json!({"model": model, "samplingRatePerMillion": 7, "redact": {"names": "Hash"}});
         assert_eq!(of(with), without, "{model}");
     }
     // A value that was removed is read as the default.
-    let with = serde_json::json!({"annotationMode": "Parent", "samplesPerMillion": 7, "redact": {"names": "Hash"}});
+    let with =
+        serde_json::json!({"annotationMode": "Parent", "samplingRatePerMillion": 7, "redact": {"names": "Hash"}});
     assert_eq!(of(with), without);
     // Not even values that were refused get into the way.
     assert!(of(serde_json::json!({"endpoint": 7, "protocol": "thrift"})).is_ok());

@@ -48,8 +48,8 @@ fn a_malformed_spec_is_reported_with_its_field() {
             "spec.timeouts.publish: invalid type: integer `60`",
         ),
         (
-            json!({"endpoint": "unix:///a", "backoff": {"factor": "2"}}),
-            "spec.backoff.factor: invalid type",
+            json!({"endpoint": "unix:///a", "backoff": {"factorPercent": "200"}}),
+            "spec.backoff.factorPercent: invalid type",
         ),
         (
             json!({"endpoint": "unix:///a", "concurrency": {"perNode": 1.5}}),

@@ -19,10 +19,10 @@ fn full() -> Value {
         "holder": "csi-attacher-operator-0",
         "attachments": {
             "attached": 812, "attaching": 3, "detaching": 1, "pending": 4, "failing": 1,
-            "oldestPending": {"name": "csi-1", "since": "2026-11-01T10:00:00Z"},
+            "oldestPending": {"name": "csi-1", "pendingSinceTime": "2026-11-01T10:00:00Z"},
         },
         "lastFailure": {
-            "at": "2026-11-01T10:00:00Z", "volumeAttachment": "csi-1", "operation": "ControllerPublishVolume",
+            "time": "2026-11-01T10:00:00Z", "volumeAttachment": "csi-1", "operation": "ControllerPublishVolume",
             "code": "DEADLINE_EXCEEDED", "message": "late", "traceID": "4bf92f3577b34da6a3ce929d0e0e4736",
         },
     })
@@ -82,7 +82,7 @@ fn a_status_of_another_shape_is_empty() {
 fn pending_is_the_sum_of_attaching_and_detaching() {
     let oldest = OldestPending {
         name: "csi-1".into(),
-        since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+        pending_since_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
     };
     let counts = AttachmentsStatus::new(10, 3, 4, 2, Some(oldest));
     assert_eq!((counts.attached, counts.pending, counts.failing), (10, 7, 2));

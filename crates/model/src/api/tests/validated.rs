@@ -270,9 +270,13 @@ fn backoff_rules() {
         problems(|spec| (spec.backoff.initial, spec.backoff.max) = (secs(6), secs(5))),
         order
     );
-    for factor in [0.0, 0.99, 10.01, -1.0, f64::NAN, f64::INFINITY] {
-        let wanted = [("spec.backoff.factor".to_owned(), SpecProblem::Factor)];
-        assert_eq!(problems(|spec| spec.backoff.factor = factor), wanted, "{factor}");
+    for factor in [0, 99, 1001, -200, i64::MIN, i64::MAX] {
+        let wanted = [("spec.backoff.factorPercent".to_owned(), SpecProblem::Factor)];
+        assert_eq!(
+            problems(|spec| spec.backoff.factor_percent = factor),
+            wanted,
+            "{factor}"
+        );
     }
     for jitter in [-1, 101, i64::MIN, i64::MAX] {
         let wanted = [("spec.backoff.jitterPercent".to_owned(), SpecProblem::Jitter)];
@@ -310,7 +314,7 @@ fn all_problems_are_reported_at_once_in_one_line() {
     let mut spec = AttacherConfigSpec::new("csi.sock");
     spec.driver_name = Some("-".into());
     spec.timeouts.probe = GoDuration::from_nanos(0);
-    spec.backoff.factor = 0.5;
+    spec.backoff.factor_percent = 50;
     spec.concurrency.detach = -5;
     spec.default_fs_type = "?".into();
     let errors = DriverConfig::try_from(&spec).expect_err("invalid");
@@ -321,7 +325,7 @@ fn all_problems_are_reported_at_once_in_one_line() {
             "spec.driverName",
             "spec.endpoint",
             "spec.timeouts.probe",
-            "spec.backoff.factor",
+            "spec.backoff.factorPercent",
             "spec.concurrency.detach",
             "spec.defaultFsType",
         ]
@@ -329,7 +333,7 @@ fn all_problems_are_reported_at_once_in_one_line() {
     let text = errors.to_string();
     assert_eq!(text.matches("; spec.").count(), 5, "{text}");
     assert!(
-        text.contains("spec.backoff.factor: must be a number from 1 to 10; spec.concurrency.detach: "),
+        text.contains("spec.backoff.factorPercent: must be a whole number from 100 (each wait is as long as the one before) to 1000; spec.concurrency.detach: "),
         "{text}"
     );
 }
@@ -346,7 +350,7 @@ proptest! {
 
     #[test]
     fn any_numbers_are_taken_or_refused(
-        nanos in any::<[i64; 6]>(), factor in any::<f64>(), jitter in any::<i64>(), calls in any::<[i64; 4]>()
+        nanos in any::<[i64; 6]>(), factor in any::<i64>(), jitter in any::<i64>(), calls in any::<[i64; 4]>()
     ) {
         let mut spec = valid();
         let duration = |index: usize| GoDuration::from_nanos(nanos[index]);
@@ -356,7 +360,7 @@ proptest! {
         spec.timeouts.identity = duration(3);
         spec.backoff.initial = duration(4);
         spec.backoff.max = duration(5);
-        spec.backoff.factor = factor;
+        spec.backoff.factor_percent = factor;
         spec.backoff.jitter_percent = jitter;
         spec.concurrency.attach = calls[0];
         spec.concurrency.detach = calls[1];
@@ -364,7 +368,7 @@ proptest! {
         spec.concurrency.calls_per_second = calls[3];
         if let Ok(config) = DriverConfig::try_from(&spec) {
             prop_assert!(config.backoff.initial <= config.backoff.max);
-            prop_assert!(config.backoff.factor.is_finite() && (0.0..=1.0).contains(&config.backoff.jitter));
+            prop_assert!((1.0..=10.0).contains(&config.backoff.factor) && (0.0..=1.0).contains(&config.backoff.jitter));
         }
     }
 }

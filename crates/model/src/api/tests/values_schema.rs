@@ -27,7 +27,12 @@ fn json_schema(structural: &Value) -> Value {
     let object = structural.as_object().expect("a schema");
     for (key, value) in object {
         match key.as_str() {
-            "x-kubernetes-validations" | "format" | "default" | "nullable" => {}
+            "x-kubernetes-validations" | "x-kubernetes-map-type" | "format" | "default" | "nullable" => {}
+            "x-kubernetes-list-type" => {
+                if value == "set" {
+                    schema.insert("uniqueItems".to_owned(), json!(true));
+                }
+            }
             "properties" => {
                 let properties = value.as_object().expect("an object").iter();
                 let properties = properties.map(|(name, property)| (name.clone(), json_schema(property)));
@@ -78,8 +83,8 @@ fn nothing_but_fields_of_the_definition_is_allowed() {
     assert_eq!(spec["additionalProperties"], json!(false));
     assert_eq!(spec["properties"]["backoff"]["additionalProperties"], json!(false));
     assert_eq!(
-        spec["properties"]["backoff"]["properties"]["factor"]["maximum"],
-        json!(10.0)
+        spec["properties"]["backoff"]["properties"]["factorPercent"]["maximum"],
+        json!(1000.0)
     );
     assert!(spec.get("required").is_none());
     let nullable = json_schema(&json!({"type": "string", "enum": ["a"], "nullable": true}));

@@ -96,8 +96,8 @@ impl Checker {
         if spec.initial > spec.max {
             self.report("backoff.initial", SpecProblem::BackoffOrder);
         }
-        if !rules::FACTOR_RANGE.contains(&spec.factor) {
-            self.report("backoff.factor", SpecProblem::Factor);
+        if !rules::FACTOR_RANGE.contains(&spec.factor_percent) {
+            self.report("backoff.factorPercent", SpecProblem::Factor);
         }
         if !rules::JITTER_RANGE.contains(&spec.jitter_percent) {
             self.report("backoff.jitterPercent", SpecProblem::Jitter);
@@ -105,7 +105,7 @@ impl Checker {
         BackoffSettings {
             initial,
             max,
-            factor: spec.factor,
+            factor: spec.factor_percent as f64 / 100.0,
             jitter: spec.jitter_percent as f64 / 100.0,
         }
     }
@@ -162,8 +162,8 @@ impl Checker {
     }
 
     fn kubernetes_api(&mut self, spec: &KubernetesApiSpec) -> Option<KubernetesApi> {
-        let qps = self.calls("kubernetesApi.qps", spec.qps);
-        let burst = self.calls("kubernetesApi.burst", spec.burst);
+        let qps = self.calls("kubernetesAPI.qps", spec.qps);
+        let burst = self.calls("kubernetesAPI.burst", spec.burst);
         let qps = NonZeroU32::new(qps)?;
         let burst = NonZeroU32::new(burst).unwrap_or(qps);
         Some(KubernetesApi { qps, burst })

@@ -63,7 +63,7 @@ pub enum SpecProblem {
     /// `backoff.initial` is greater than `backoff.max`.
     #[error("{}", rules::BACKOFF_ORDER_MESSAGE)]
     BackoffOrder,
-    /// Not a number from 1 to 10.
+    /// Not from 100 to 1000.
     #[error("{}", rules::FACTOR_MESSAGE)]
     Factor,
     /// Not from 0 to 100.

@@ -13,7 +13,7 @@ use crate::api::rules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
     /// Share of the attachments that is traced, in millionths from 0 to 1000000; `None` leaves it to the process.
-    pub samples_per_million: Option<u32>,
+    pub sampling_rate_per_million: Option<u32>,
     /// What is done with a trace context in annotations.
     pub annotation_mode: AnnotationMode,
     /// Keys that are looked at for one, each ending in `traceparent`.
@@ -57,7 +57,7 @@ impl Checker {
             }
         }
         Tracing {
-            samples_per_million: self.samples(spec.samples_per_million),
+            sampling_rate_per_million: self.samples(spec.sampling_rate_per_million),
             annotation_mode: spec.annotation_mode,
             annotations: spec.annotations.clone(),
             outgoing_annotation: spec.outgoing_annotation,
@@ -75,7 +75,7 @@ impl Checker {
         let value = value?;
         let share = u32::try_from(value).ok().filter(|_| value <= rules::MILLION);
         if share.is_none() {
-            self.report("tracing.samplesPerMillion", SpecProblem::Samples);
+            self.report("tracing.samplingRatePerMillion", SpecProblem::Samples);
         }
         share
     }

@@ -1,0 +1,80 @@
+//! The conditions of an AttacherConfig that are about its attachments. Pure.
+
+use super::status::StatusInput;
+use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
+use crate::insight::{FindingKind, FindingsSummary};
+
+/// Whether attaches and detaches come to their end.
+pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
+    let kind = ConditionType::AttachmentsHealthy;
+    // It says what to do, which is better than that something is stuck for want of it.
+    if let Some(withheld) = facts.driver.and_then(|driver| driver.withheld.as_ref()) {
+        let waiting = match withheld.attachments {
+            1 => "1 attachment waits for it".to_owned(),
+            count => format!("{count} attachments wait for Secrets that the driver may not receive"),
+        };
+        let message = format!("{}; {waiting}", withheld.message);
+        return ConditionUpdate::new(kind, false, withheld.reason, message);
+    }
+    if let Some(stuck) = facts.stuck {
+        let count = |kind| facts.insight.map_or(0, |insight| insight.count(kind));
+        let count = count(FindingKind::AttachStuck) + count(FindingKind::DetachStuck);
+        let message = match count {
+            0 | 1 => stuck.words.clone(),
+            count => format!("{count} are stuck; the oldest: {}", stuck.words),
+        };
+        return ConditionUpdate::new(kind, false, ConditionReason::AttachmentsStuck, message);
+    }
+    if facts.failing == 0 {
+        return ConditionUpdate::new(
+            kind,
+            true,
+            ConditionReason::NoFailures,
+            "no attach or detach keeps failing",
+        );
+    }
+    let last = facts.driver.and_then(|driver| driver.last_failure.as_ref());
+    let last = last.map(|failure| {
+        format!(
+            "; the last one: {} of {}: {}",
+            failure.operation, failure.attachment, failure.message
+        )
+    });
+    let message = format!(
+        "{} failed and will be retried{}",
+        facts.failing,
+        last.unwrap_or_default()
+    );
+    ConditionUpdate::new(kind, false, ConditionReason::AttachmentsFailing, message)
+}
+
+/// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
+pub(super) fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
+    let kind = ConditionType::AttachmentsConsistent;
+    let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
+    let Some(worst) = kinds.peek() else {
+        let text = "attachments agree with their volumes, nodes and the CSIDriver";
+        return ConditionUpdate::new(kind, true, ConditionReason::Consistent, text);
+    };
+    let reason = match worst {
+        FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
+        FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
+        FindingKind::VolumeGone => ConditionReason::VolumeGone,
+        FindingKind::NodeGone => ConditionReason::NodeGone,
+        FindingKind::DriverNotOnNode => ConditionReason::DriverNotOnNode,
+        FindingKind::InlineLeftOver => ConditionReason::InlineLeftOver,
+        FindingKind::LeftOver => ConditionReason::LeftOver,
+        FindingKind::AttachNotRequired => ConditionReason::AttachNotRequired,
+        FindingKind::CSIDriverMissing => ConditionReason::CSIDriverMissing,
+    };
+    let texts: Vec<String> = kinds
+        .map(|kind| {
+            let example = insight.example(kind).unwrap_or_default();
+            match insight.count(kind) {
+                1 => example.to_owned(),
+                count => format!("{count} as this one: {example}"),
+            }
+        })
+        .collect();
+    ConditionUpdate::new(kind, false, reason, texts.join("; "))
+}
