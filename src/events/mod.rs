@@ -76,6 +76,8 @@ reasons! {
     DetachStuck Warning,
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice Warning,
+    /// Another attacher writes the status of the driver's attachments.
+    OtherAttacher Warning,
     /// The PersistentVolume of an attachment is gone.
     VolumeGone Warning,
     /// The node of an attachment does not have the driver.

@@ -15,6 +15,7 @@ mod unserved;
 #[cfg(test)]
 mod tests;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,11 +109,24 @@ impl FindingsHandle {
 }
 
 /// What is kept of a driver from look to look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ScannedDriver {
     ledger: FindingHistory,
     known: CsiDriverCache,
     summary: Arc<FindingsSummary>,
+    /// When it was first looked at for this driver: soon after the Lease was taken.
+    leads_since: Timestamp,
+}
+
+impl ScannedDriver {
+    fn new(leads_since: Timestamp) -> Self {
+        Self {
+            ledger: FindingHistory::default(),
+            known: CsiDriverCache::default(),
+            summary: Arc::default(),
+            leads_since,
+        }
+    }
 }
 
 /// The task that looks.
@@ -185,7 +199,8 @@ impl FindingsScanner {
             self.metrics.forget_findings(name);
         }
         for name in led.keys() {
-            self.drivers.entry(name.clone()).or_default();
+            let new = || ScannedDriver::new(clock::now());
+            self.drivers.entry(name.clone()).or_insert_with(new);
         }
         let learned = self.read_csi_drivers().await;
         let state = (self.store.generation(), self.insights.0.lock().changes);

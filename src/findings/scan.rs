@@ -31,14 +31,17 @@ type Inlines = HashMap<(Arc<str>, Box<str>), Vec<InlineVolume>>;
 /// A look that is under way: who is looked at for whom.
 struct Scan<'l> {
     led: &'l Led,
-    surveys: HashMap<Arc<str>, (FindingsPass<'l>, &'l CsiDriverLookup)>,
+    /// What is found about each driver, its CSIDriver, and since when it is led.
+    surveys: HashMap<Arc<str>, (FindingsPass<'l>, &'l CsiDriverLookup, Timestamp)>,
     unserved: Option<unserved::UnservedScan<'l>>,
 }
 
 impl Scan<'_> {
     fn look(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>) {
         let attacher = &around.attachment.attacher;
-        let (Some(facts), Some((survey, csi_driver))) = (self.led.get(attacher), self.surveys.get_mut(attacher)) else {
+        let (Some(facts), Some((survey, csi_driver, leads_since))) =
+            (self.led.get(attacher), self.surveys.get_mut(attacher))
+        else {
             if let Some(unserved) = &mut self.unserved {
                 unserved.attachment(around.attachment);
             }
@@ -52,6 +55,7 @@ impl Scan<'_> {
             wanted_at,
             driver: facts,
             attach_required: csi_driver.attach_required(),
+            leads_since: Some(*leads_since),
         });
     }
 
@@ -84,7 +88,7 @@ impl FindingsScanner {
         let configs = self.insights.configs();
         let surveys = self.drivers.iter_mut().map(|(name, driver)| {
             let survey = FindingsPass::begin(&mut driver.ledger, rules, now);
-            (name.clone(), (survey, &driver.known.state))
+            (name.clone(), (survey, &driver.known.state, driver.leads_since))
         });
         let configs = configs.as_deref();
         let mut looks = Scan {
@@ -101,7 +105,7 @@ impl FindingsScanner {
             lasting &= unserved.end(&self.metrics);
         }
         let mut found = Vec::new();
-        for (name, (mut survey, csi_driver)) in looks.surveys {
+        for (name, (mut survey, csi_driver, _)) in looks.surveys {
             of_driver(&mut survey, &name, csi_driver);
             let (summary, news, stays) = survey.end();
             lasting &= stays;
@@ -237,6 +241,7 @@ fn later<'a>(inline: &InlineVolume, all: &'a [InlineVolume]) -> Option<&'a str> 
 const fn reason(kind: FindingKind) -> EventReason {
     match kind {
         FindingKind::AttachedTwice => EventReason::AttachedTwice,
+        FindingKind::OtherAttacher => EventReason::OtherAttacher,
         FindingKind::AttachStuck => EventReason::AttachStuck,
         FindingKind::DetachStuck => EventReason::DetachStuck,
         FindingKind::VolumeGone => EventReason::VolumeGone,

@@ -58,6 +58,7 @@ pub(super) fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
     };
     let reason = match worst {
         FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
+        FindingKind::OtherAttacher => ConditionReason::OtherAttacher,
         FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
         FindingKind::VolumeGone => ConditionReason::VolumeGone,
         FindingKind::NodeGone => ConditionReason::NodeGone,

@@ -7,6 +7,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use std::time::Duration;
 use tonic::Code;
 
 use crate::events::event;
@@ -71,7 +72,36 @@ async fn what_is_wrong_is_told_while_it_is() -> Result<()> {
     stuck(&world, &operator).await?;
     surroundings(&world, &operator).await?;
     csi_drivers(&world, &operator).await?;
+    another_attacher(&world, &operator).await?;
     unserved(&world, &operator).await
+}
+
+/// A sidecar without a Lease writes beside the operator: it is reported, and serving goes on.
+async fn another_attacher(world: &World, operator: &Operator) -> Result<()> {
+    let driver = known(world, "twins", true).await?;
+    driver.attach("twins-va").await?;
+    let api: Api<VolumeAttachment> = Api::all(world.client.clone());
+    let params = PatchParams {
+        field_manager: Some("csi-attacher".to_owned()),
+        ..PatchParams::default()
+    };
+    // What is written just after the Lease was taken may be the last word of a sidecar that gave it up.
+    let writes = async {
+        for number in 0_u32.. {
+            let status = json!({"status": {"attachmentMetadata": {"number": number.to_string()}}});
+            api.patch_status("twins-va", &params, &Patch::Merge(&status)).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok::<(), kube::Error>(())
+    };
+    let parts = ["VolumeAttachment twins-va", "written by csi-attacher"];
+    tokio::select! {
+        ended = writes => ended?,
+        text = told(&driver, "AttachmentsConsistent", "False", "OtherAttacher", &parts) => drop(text?),
+    }
+    count(operator, &driver, "other_attacher", 1).await?;
+    event(world, "VolumeAttachment", "twins-va", "OtherAttacher", "csi-attacher").await?;
+    driver.attach("twins-more").await.map(drop)
 }
 
 async fn stuck(world: &World, operator: &Operator) -> Result<()> {

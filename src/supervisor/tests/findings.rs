@@ -37,6 +37,7 @@ fn found(stuck: &[&str], lost: &[&str]) -> FindingsSummary {
             wanted_at: None,
             driver: &driver,
             attach_required: None,
+            leads_since: None,
         });
     }
     survey.end().0

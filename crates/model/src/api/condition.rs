@@ -183,6 +183,8 @@ reasons! {
     Consistent,
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice,
+    /// Another attacher serves the driver at the same time.
+    OtherAttacher,
     /// The PersistentVolume of an attachment is gone.
     VolumeGone,
     /// The node of an attachment has no CSINode.

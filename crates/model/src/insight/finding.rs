@@ -1,6 +1,6 @@
 //! One VolumeAttachment, looked at.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 use crate::decide::{DriverFacts, NodeEntry};
@@ -31,6 +31,8 @@ macro_rules! kinds {
 kinds! {
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice = "attached_twice",
+    /// Another client writes the status of VolumeAttachments while this operator leads the driver: two attachers serve it.
+    OtherAttacher = "other_attacher",
     /// An attach has lasted too long: it keeps failing, or never began.
     AttachStuck = "attach_stuck",
     /// A detach has lasted too long.
@@ -61,7 +63,7 @@ impl FindingKind {
     /// How long it must have been seen before it counts. That something is stuck says itself for how long.
     pub fn min_age(self, rules: &FindingThresholds) -> Duration {
         match self {
-            Self::AttachStuck | Self::DetachStuck | Self::AttachedTwice => Duration::ZERO,
+            Self::AttachStuck | Self::DetachStuck | Self::AttachedTwice | Self::OtherAttacher => Duration::ZERO,
             _ => rules.stuck_after,
         }
     }
@@ -99,6 +101,12 @@ impl FindingKinds {
     }
 }
 
+/// A write counts as one beside ours when it is this much later than our taking of the Lease: clocks differ, and a sidecar
+/// that hands over may write a last time.
+const AFTER_TAKEOVER: SignedDuration = SignedDuration::from_secs(10);
+/// For how long a write says that another attacher is at work.
+const RECENT_WRITE: Duration = Duration::from_mins(10);
+
 /// When something counts as wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FindingThresholds {
@@ -123,6 +131,8 @@ pub struct FindingInput<'a> {
     pub driver: &'a DriverFacts,
     /// `spec.attachRequired` of the CSIDriver; none when it is not known.
     pub attach_required: Option<bool>,
+    /// Since when this process leads the driver, at the latest.
+    pub leads_since: Option<Timestamp>,
 }
 
 /// Whether an attach or detach by the owner of this finalizer is under way or waits.
@@ -143,6 +153,9 @@ pub fn findings(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresh
         } else {
             FindingKind::AttachStuck
         });
+    }
+    if is_written_by_another(looked, now) {
+        kinds.add(FindingKind::OtherAttacher);
     }
     // One that is being deleted is on its way out: what is gone does not matter to it any more.
     if looked.attachment.deleting.is_none() {
@@ -170,6 +183,14 @@ fn is_stuck(looked: &FindingInput<'_>, now: Timestamp, rules: &FindingThresholds
         rules.stuck_after.saturating_mul(2)
     };
     since.is_some_and(|since| age(since, now) > patience)
+}
+
+/// Nobody but the attacher of the driver writes the status of a VolumeAttachment.
+fn is_written_by_another(looked: &FindingInput<'_>, now: Timestamp) -> bool {
+    let (Some(writer), Some(since)) = (&looked.attachment.other_writer, looked.leads_since) else {
+        return false;
+    };
+    writer.time.duration_since(since) > AFTER_TAKEOVER && age(writer.time, now) < RECENT_WRITE
 }
 
 fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {

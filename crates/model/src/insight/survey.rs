@@ -90,8 +90,10 @@ impl<'l> FindingsPass<'l> {
 
     /// Looks at one attachment.
     pub fn look(&mut self, looked: &FindingInput<'_>) {
-        self.pending |= is_pending(looked.attachment, &looked.driver.finalizer);
         let kinds = findings(looked, self.now, &self.rules);
+        // That another writes ends by time alone.
+        let passes = kinds.contains(FindingKind::OtherAttacher);
+        self.pending |= passes || is_pending(looked.attachment, &looked.driver.finalizer);
         if !kinds.is_empty() {
             self.take_in(looked, kinds);
         }

@@ -15,6 +15,15 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
              VolumeAttachment",
             looked.attached_at.unwrap_or("?")
         ),
+        FindingKind::OtherAttacher => {
+            let writer = attachment.other_writer.as_ref();
+            format!(
+                "VolumeAttachment {name} for node {node}: its status was written by {} while this operator leads driver {driver}: two attachers \
+                 serve the driver; remove the other one (a container csi-attacher), or set spec.leaderElection.namespace to \
+                 the namespace of its Lease",
+                writer.map_or("another client", |writer| &writer.manager)
+            )
+        }
         FindingKind::AttachStuck | FindingKind::DetachStuck => stuck(attachment, &looked.driver.finalizer),
         FindingKind::VolumeGone => format!(
             "VolumeAttachment {name}: PersistentVolume {volume} was deleted, and the attach/detach controller permanently \

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use kube_derive::Resource;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{boxed, slim, trace_context};
+use super::meta::{boxed, slim_with_writer, trace_context};
 use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
 use super::{Finalizers, ResourceVersion};
 use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
@@ -19,7 +19,7 @@ use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NO
 #[resource(inherit = VolumeAttachment, crates(kube_core = "::kube_core"))]
 pub struct VolumeAttachmentWire {
     /// Reduced object metadata.
-    #[serde(deserialize_with = "slim")]
+    #[serde(deserialize_with = "slim_with_writer")]
     pub metadata: ObjectMeta,
     /// What to attach where.
     pub spec: VolumeAttachmentSpecWire,
@@ -117,6 +117,15 @@ pub struct FormerVolumeOnNode {
     pub node_id: Box<str>,
 }
 
+/// A client that wrote a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWriter {
+    /// Its name as a field manager: that of its program, such as `csi-attacher`, unless it chose another.
+    pub manager: Box<str>,
+    /// When it last wrote, by the clock of the API server, in whole seconds.
+    pub time: Timestamp,
+}
+
 /// A cached VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
@@ -159,6 +168,8 @@ pub struct Attachment {
     pub attach_error: Option<Box<VolumeError>>,
     /// `status.detachError`.
     pub detach_error: Option<Box<VolumeError>>,
+    /// Which client but this operator last wrote the status (`metadata.managedFields`).
+    pub other_writer: Option<Box<StatusWriter>>,
 }
 
 impl Attachment {
@@ -197,6 +208,14 @@ fn note(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
     })
 }
 
+fn other_writer(entries: Vec<ManagedFieldsEntry>) -> Option<Box<StatusWriter>> {
+    let entry = entries.into_iter().next()?;
+    Some(Box::new(StatusWriter {
+        manager: boxed(entry.manager),
+        time: entry.time?.0,
+    }))
+}
+
 impl From<VolumeAttachmentWire> for Attachment {
     fn from(wire: VolumeAttachmentWire) -> Self {
         let resource_version = ResourceVersion::of(&wire.metadata);
@@ -233,6 +252,7 @@ impl From<VolumeAttachmentWire> for Attachment {
                 .collect(),
             attach_error: note(wire.status.attach_error),
             detach_error: note(wire.status.detach_error),
+            other_writer: wire.metadata.managed_fields.and_then(other_writer),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Object metadata: what is kept of `metav1.ObjectMeta`, and resource versions that can be compared.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use super::in_tree;
 use super::volume::StringMap;
-use crate::api::names::NODE_ID_ANNOTATION;
+use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION};
 
 /// What all annotations of ours begin with.
 const OUR_PREFIX: &str = "attacher.csi.dev/";
@@ -72,8 +72,18 @@ impl Finalizers {
 ///
 /// Managed fields alone double the size of a `VolumeAttachment`; they are skipped without being built.
 pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let meta = SlimMeta::deserialize(deserializer)?;
-    Ok(ObjectMeta {
+    Ok(kept(SlimMeta::<IgnoredAny>::deserialize(deserializer)?, None))
+}
+
+/// As [`slim`], with the entry of `managedFields` that says which other client wrote the status last.
+pub(super) fn slim_with_writer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut meta = SlimMeta::<LatestStatusWriter>::deserialize(deserializer)?;
+    let writer = meta.managed_fields.take().and_then(|found| found.0);
+    Ok(kept(meta, writer))
+}
+
+fn kept<M>(meta: SlimMeta<M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta {
+    ObjectMeta {
         name: meta.name,
         uid: meta.uid,
         resource_version: meta.resource_version,
@@ -82,13 +92,66 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
         finalizers: meta.finalizers,
         labels: meta.labels.and_then(|kept| kept.0),
         annotations: meta.annotations.and_then(|kept| kept.0),
+        managed_fields: writer.map(|writer| vec![writer]),
         ..ObjectMeta::default()
-    })
+    }
+}
+
+/// What is kept of `managedFields`: the latest write of the status by another field manager than ours.
+struct LatestStatusWriter(Option<ManagedFieldsEntry>);
+
+impl<'de> Deserialize<'de> for LatestStatusWriter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StatusWriterVisitor)
+    }
+}
+
+struct StatusWriterVisitor;
+
+/// `metav1.ManagedFieldsEntry`, without the fields themselves.
+#[derive(Deserialize)]
+struct ManagerWire {
+    manager: Option<String>,
+    subresource: Option<String>,
+    /// Read later, so that one that cannot be read costs no more than this entry.
+    time: Option<String>,
+}
+
+impl<'de> Visitor<'de> for StatusWriterVisitor {
+    type Value = LatestStatusWriter;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of managed fields")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(LatestStatusWriter(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut latest: Option<ManagedFieldsEntry> = None;
+        while let Some(entry) = entries.next_element::<ManagerWire>()? {
+            let writes_status = entry.subresource.as_deref() == Some("status");
+            if !writes_status || entry.manager.as_deref() == Some(FIELD_MANAGER) {
+                continue;
+            }
+            let time = entry.time.and_then(|text| text.parse().ok()).map(Time);
+            if latest.as_ref().is_none_or(|latest| latest.time < time) {
+                latest = Some(ManagedFieldsEntry {
+                    manager: entry.manager,
+                    subresource: entry.subresource,
+                    time,
+                    ..ManagedFieldsEntry::default()
+                });
+            }
+        }
+        Ok(LatestStatusWriter(latest))
+    }
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMeta {
+#[serde(rename_all = "camelCase", bound(deserialize = "M: Deserialize<'de>"))]
+struct SlimMeta<M> {
     name: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
@@ -97,6 +160,7 @@ struct SlimMeta {
     finalizers: Option<Vec<String>>,
     labels: Option<FilteredMap<LabelFilter>>,
     annotations: Option<FilteredMap<AnnotationFilter>>,
+    managed_fields: Option<M>,
 }
 
 /// Which keys of a map are kept.

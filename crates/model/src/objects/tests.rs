@@ -31,6 +31,55 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
 }
 
 #[test]
+fn the_latest_write_of_the_status_by_another_client_is_kept() {
+    let entry = |manager: &str, subresource: Option<&str>, time: &str| {
+        json!({
+            "manager": manager, "subresource": subresource, "time": time, "operation": "Update",
+            "apiVersion": "storage.k8s.io/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:attached": {}}}
+        })
+    };
+    let (early, late) = ("2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z");
+    let sidecar = |time| entry("csi-attacher", Some("status"), time);
+    let rows = [
+        (json!(null), None),
+        (json!([]), None),
+        (json!([entry("kube-controller-manager", None, late)]), None),
+        (
+            json!([entry(crate::api::names::FIELD_MANAGER, Some("status"), late)]),
+            None,
+        ),
+        (json!([sidecar(early)]), Some(("csi-attacher", early))),
+        (
+            json!([sidecar(late), entry("kubectl", Some("status"), early)]),
+            Some(("csi-attacher", late)),
+        ),
+        (
+            json!([entry("kubectl", Some("status"), early), sidecar(late)]),
+            Some(("csi-attacher", late)),
+        ),
+        (json!([sidecar("yesterday")]), None),
+        (
+            json!([sidecar("yesterday"), sidecar(early)]),
+            Some(("csi-attacher", early)),
+        ),
+        (json!([{}]), None),
+    ];
+    for (fields, wanted) in rows {
+        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+            "metadata": {"name": "a", "managedFields": fields},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {}}
+        }))
+        .unwrap();
+        let found = Attachment::from(wire).other_writer;
+        let wanted = wanted.map(|(manager, time)| StatusWriter {
+            manager: manager.into(),
+            time: time.parse().unwrap(),
+        });
+        assert_eq!(found.as_deref(), wanted.as_ref(), "{fields}");
+    }
+}
+
+#[test]
 fn annotations_that_are_all_foreign_still_count_as_present() {
     let decode = |annotations: serde_json::Value| {
         let wire: VolumeAttachmentWire = serde_json::from_value(json!({

@@ -39,6 +39,9 @@ struct Case {
     attached_at: Option<&'static str>,
     wanted_at: Option<&'static str>,
     attach_required: Option<bool>,
+    /// When another client wrote the status.
+    written_by_another: Option<i64>,
+    leads_since: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +72,8 @@ fn well() -> Case {
         attached_at: None,
         wanted_at: None,
         attach_required: Some(true),
+        written_by_another: None,
+        leads_since: Some(0),
     }
 }
 
@@ -95,6 +100,10 @@ impl Case {
             "spec": {"attacher": DRIVER, "nodeName": "n", "source": source},
             "status": {"attached": self.attached},
         });
+        if let Some(time) = self.written_by_another {
+            object["metadata"]["managedFields"] =
+                json!([{"manager": "csi-attacher", "subresource": "status", "time": at(time)}]);
+        }
         if let Some(deleted) = self.deleted {
             object["metadata"]["deletionTimestamp"] = json!(at(deleted));
             object["status"]["detachError"] = json!(error);
@@ -128,6 +137,7 @@ impl Case {
             wanted_at: self.wanted_at,
             driver: &driver,
             attach_required: self.attach_required,
+            leads_since: self.leads_since.map(at),
         })
     }
 

@@ -1,7 +1,8 @@
 //! Each finding and its cause.
 
 use super::FindingKind::{
-    AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, VolumeGone,
+    AttachStuck, AttachedTwice, DetachStuck, DriverNotOnNode, InlineLeftOver, LeftOver, NodeGone, OtherAttacher,
+    VolumeGone,
 };
 use super::*;
 
@@ -163,4 +164,33 @@ fn words_name_the_object_the_error_and_since_when() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn another_attacher_shows_by_what_it_writes_after_the_lease_was_taken() {
+    let written = |time: i64, since: Option<i64>| {
+        well().but(|it| {
+            it.written_by_another = Some(time);
+            it.leads_since = since;
+        })
+    };
+    check(vec![
+        ("before the Lease was taken", written(50, Some(60)), 70, &[]),
+        (
+            "at its last moment, by clocks that differ",
+            written(70, Some(60)),
+            80,
+            &[],
+        ),
+        ("beside this operator", written(71, Some(60)), 80, &[OtherAttacher]),
+        ("for some time after", written(71, Some(60)), 670, &[OtherAttacher]),
+        ("not for ever", written(71, Some(60)), 671, &[]),
+        ("where nobody leads", written(71, None), 80, &[]),
+        (
+            "in a detach, too",
+            written(71, Some(60)).but(|it| it.deleted = Some(72)),
+            80,
+            &[OtherAttacher],
+        ),
+    ]);
 }
