@@ -97,6 +97,7 @@ impl Stage {
             seen: SeenPlaces::default(),
             record: None,
             longest_call: Duration::ZERO,
+            sidecar_namespaces: Vec::new(),
             clock: clock.clone(),
         };
         let (sender, status) = watch::channel(DriverState::new());

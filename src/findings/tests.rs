@@ -124,7 +124,8 @@ impl Scene {
     async fn pass(&mut self, now: i64) -> bool {
         let led = self.store.drivers();
         for name in led.keys() {
-            self.inspector.drivers.entry(name.clone()).or_default();
+            let new = || ScannedDriver::new(Timestamp::UNIX_EPOCH);
+            self.inspector.drivers.entry(name.clone()).or_insert_with(new);
         }
         self.inspector.read_csi_drivers().await;
         self.inspector.pass(&led, at(now)).await

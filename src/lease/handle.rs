@@ -63,6 +63,7 @@ impl LeaderElections {
             seen: self.seen.clone(),
             record: None,
             longest_call: Duration::ZERO,
+            sidecar_namespaces: Vec::new(),
         }
     }
 }
@@ -86,6 +87,8 @@ pub struct LeaderElectionConfig {
     pub record: Option<PlaceRecord>,
     /// How long a call may run that was begun without a Lease.
     pub longest_call: Duration,
+    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    pub sidecar_namespaces: Vec<String>,
 }
 
 impl LeaderElectionConfig {
@@ -94,6 +97,15 @@ impl LeaderElectionConfig {
     pub fn recorded(self, record: PlaceRecord) -> Self {
         Self {
             record: Some(record),
+            ..self
+        }
+    }
+
+    /// The same, beside attachers that may hold Leases in these namespaces.
+    #[must_use]
+    pub fn beside(self, sidecar_namespaces: Vec<String>) -> Self {
+        Self {
+            sidecar_namespaces,
             ..self
         }
     }
@@ -120,6 +132,7 @@ impl LeaderElectionConfig {
             place: Place {
                 namespace: settings.enabled.then(|| settings.namespace.clone()),
                 identity: settings.identity.clone(),
+                sidecar_namespaces: self.sidecar_namespaces.clone(),
                 runs_out_after: settings.timing.lease_duration.max(self.longest_call),
             },
             record: self.record.clone()?,

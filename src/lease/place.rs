@@ -30,6 +30,8 @@ pub struct Place {
     pub namespace: Option<String>,
     /// Name of the replica.
     pub identity: String,
+    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    pub sidecar_namespaces: Vec<String>,
     /// How long the place counts as in use after its last sign of life.
     pub runs_out_after: Duration,
 }
@@ -37,15 +39,17 @@ pub struct Place {
 /// A place that was in use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FormerPlace {
-    /// A Lease in this namespace.
+    /// A Lease in this namespace, under which replicas worked.
     Lease(String),
+    /// A Lease in this namespace, if there is one: that of a sidecar.
+    Sidecar(String),
     /// Replicas that worked without a Lease.
     Replicas(Vec<String>),
 }
 
 impl Place {
-    /// The places that must be over before work begins, and how long each counts as in use when nothing is heard of it: the
-    /// recorded one. When nothing is recorded, as after the AttacherConfig was deleted and made again, those where this
+    /// The places that must be over before work begins, and how long each counts as in use when nothing is heard of it: those
+    /// of sidecars, and the recorded one. When nothing is recorded, as after the AttacherConfig was deleted and made again, those where this
     /// process saw another replica hold the Lease.
     pub fn former(
         &self,
@@ -66,6 +70,12 @@ impl Place {
         for (namespace, duration) in leases.filter(|(namespace, _)| self.namespace.as_ref() != Some(*namespace)) {
             let known: &mut Duration = former.entry(FormerPlace::Lease(namespace.clone())).or_default();
             *known = duration.max(*known);
+        }
+        let mine = self.namespace.as_ref();
+        for namespace in self.sidecar_namespaces.iter().filter(|name| mine != Some(*name)) {
+            if !former.contains_key(&FormerPlace::Lease(namespace.clone())) {
+                former.insert(FormerPlace::Sidecar(namespace.clone()), self.runs_out_after);
+            }
         }
         // Without a Lease nothing keeps replicas apart, so that they need not wait for each other.
         if self.namespace.is_some() {
@@ -171,9 +181,20 @@ impl FormerLease {
         }
     }
 
+    /// Takes in what was read of a Lease that need not be there: one that is absent has no holder.
+    pub fn observe_sidecar(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
+        self.out_of_sight = None;
+        self.election.observe(Some(seen.unwrap_or_default()), now);
+    }
+
     /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this.
     pub fn unreadable(&mut self, now: Instant) {
         self.lose_sight(Unseen::Forbidden, now);
+    }
+
+    /// Whether it may not be read, or is not there.
+    pub fn is_out_of_sight(&self) -> bool {
+        self.out_of_sight.is_some()
     }
 
     fn lose_sight(&mut self, why: Unseen, now: Instant) {

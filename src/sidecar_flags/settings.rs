@@ -114,6 +114,7 @@ pub(super) fn into_settings(flags: Flags) -> Result<DropIn, SettingsError> {
 /// The flags of the election are [`LeaderElectionOptions`]; there is no AttacherConfig that could have its own.
 fn elected_by_the_process() -> LeaderElection {
     LeaderElection {
+        sidecar_namespaces: Vec::new(),
         enabled: false,
         namespace: String::new(),
         lease_duration: Duration::from_secs(15),

@@ -27,7 +27,10 @@ impl LeaderElectionMode {
         let timing =
             LeaseTimings::new(asked.lease_duration, asked.renew_deadline, asked.retry_period).unwrap_or_default();
         let record = PlaceRecord::new(office.client.clone(), name.to_owned());
-        let campaign = office.config_for(&asked.namespace, timing).recorded(record);
+        let campaign = office
+            .config_for(&asked.namespace, timing)
+            .recorded(record)
+            .beside(asked.sidecar_namespaces.clone());
         let longest_call = config.timeouts.publish.max(config.timeouts.unpublish);
         Some(if asked.enabled {
             campaign

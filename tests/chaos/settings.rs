@@ -222,8 +222,9 @@ impl Walk {
         let ready = |config: &AttacherConfig| {
             let status = config.status.as_ref()?;
             let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-            (status.observed_generation >= wanted)
-                .then(|| (ready.status == "True", ready.reason.clone(), ready.message.clone()))
+            // Ready for another reason, such as Suspended, says why nothing is seen of the settings.
+            let is_running = ready.status == "True" && ready.reason == "Running";
+            (status.observed_generation >= wanted).then(|| (is_running, ready.reason.clone(), ready.message.clone()))
         };
         // One that is being connected anew says so for a while.
         let is_settled = |config: Option<&AttacherConfig>| {

@@ -52,6 +52,16 @@ enum Look {
     Outdated,
 }
 
+/// A Lease that is looked at.
+#[derive(Clone, Copy)]
+struct LeaseLook<'a> {
+    namespace: &'a str,
+    /// How long it counts as in use when nothing is heard of it.
+    runs_out_after: Duration,
+    /// Whether one that is gone was deleted, so that its holder may not know.
+    must_exist: bool,
+}
+
 /// What was seen so far of the former places.
 #[derive(Default)]
 struct HandOverProgress {
@@ -133,9 +143,15 @@ impl PlaceChange {
         let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
             let found = match former {
-                FormerPlace::Lease(namespace) => {
+                FormerPlace::Lease(namespace) | FormerPlace::Sidecar(namespace) => {
                     let watch = in_use.is_none();
-                    self.lease_in_use(progress, namespace, *runs_out_after, watch).await?
+                    let must_exist = matches!(former, FormerPlace::Lease(_));
+                    let looked = LeaseLook {
+                        namespace,
+                        runs_out_after: *runs_out_after,
+                        must_exist,
+                    };
+                    self.lease_in_use(progress, looked, watch).await?
                 }
                 FormerPlace::Replicas(names) => {
                     let since = *progress.replicas.get_or_insert_with(Instant::now);
@@ -189,10 +205,10 @@ impl PlaceChange {
     async fn lease_in_use(
         &self,
         progress: &mut HandOverProgress,
-        namespace: &str,
-        runs_out_after: Duration,
+        looked: LeaseLook<'_>,
         watch: bool,
     ) -> Result<Option<(Option<LeaseHolder>, Instant)>, String> {
+        let LeaseLook { namespace, .. } = looked;
         let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         // The others are looked at each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
@@ -203,16 +219,33 @@ impl PlaceChange {
         let former = progress
             .leases
             .entry(namespace.to_owned())
-            .or_insert_with(|| FormerLease::new(runs_out_after));
+            .or_insert_with(|| FormerLease::new(looked.runs_out_after));
         let read = read_lease(&api, &self.lease, self.request_deadline).await;
         let now = Instant::now();
         let mut notes = None;
         match read {
             Ok(lease) => {
-                former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
+                let seen = lease.as_ref().map(LeaderElectionRecord::of);
+                if looked.must_exist {
+                    former.observe(seen, now);
+                } else {
+                    former.observe_sidecar(seen, now);
+                }
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
-            Err(Unread::Forbidden(_)) => former.unreadable(now),
+            Err(Unread::Forbidden(answer)) => {
+                if !looked.must_exist && !former.is_out_of_sight() {
+                    warn!(
+                        lease = self.lease,
+                        namespace,
+                        answer,
+                        "may not read the Lease in a namespace of leaderElection.sidecarNamespaces, and goes on without it after \
+                         its duration; the operator's ServiceAccount needs, by a Role in that namespace, get, list and watch \
+                         on leases"
+                    );
+                }
+                former.unreadable(now);
+            }
             Err(Unread::Failed(error)) => return Err(error),
         }
         Ok(former.in_use_until(now).map(|until| {

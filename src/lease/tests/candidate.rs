@@ -57,6 +57,7 @@ impl World {
             seen: SeenPlaces::default(),
             record: None,
             longest_call: Duration::ZERO,
+            sidecar_namespaces: Vec::new(),
             clock: self.clock.clone(),
         }
     }

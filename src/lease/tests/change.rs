@@ -39,6 +39,8 @@ pub(super) fn spec(place: Place) -> Value {
 pub(super) struct Replica {
     office: LeaderElections,
     pub candidate: Option<LeaderElectionHandle>,
+    /// Namespaces in which a sidecar may hold a Lease.
+    pub beside: Vec<String>,
 }
 
 impl Replica {
@@ -56,12 +58,14 @@ impl Replica {
         Self {
             office,
             candidate: None,
+            beside: Vec::new(),
         }
     }
 
     fn campaign(&self, place: Place) -> LeaderElectionConfig {
         let record = PlaceRecord::new(self.office.client.clone(), CONFIG.to_owned());
         let campaign = self.office.config_for(place.unwrap_or("x"), timing()).recorded(record);
+        let campaign = campaign.beside(self.beside.clone());
         if place.is_some() {
             campaign
         } else {
@@ -103,7 +107,7 @@ impl Replica {
         timeout(seconds(200), wait).await.expect("it works");
     }
 
-    fn waits_for(&self) -> Option<String> {
+    pub fn waits_for(&self) -> Option<String> {
         match self.candidate.as_ref().unwrap().standing() {
             LeaderState::Waiting {
                 holder: Some(LeaseHolder { identity, .. }),

@@ -38,6 +38,7 @@ async fn leader(client: Client, timing: LeaseTimings) -> LeaderElectionHandle {
         seen: SeenPlaces::default(),
         record: None,
         longest_call: Duration::ZERO,
+        sidecar_namespaces: Vec::new(),
         clock: Clock::default(),
     };
     let candidate = LeaderElectionHandle::start(campaign, "external-attacher-leader-d".to_owned(), Metrics::default());

@@ -10,6 +10,7 @@ mod record;
 mod rivals;
 mod settings;
 mod shares;
+mod sidecar;
 mod standstill;
 mod term;
 

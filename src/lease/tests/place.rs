@@ -14,6 +14,7 @@ fn place(namespace: Option<&str>) -> Place {
     Place {
         namespace: namespace.map(str::to_owned),
         identity: "me".to_owned(),
+        sidecar_namespaces: Vec::new(),
         runs_out_after: seconds(15),
     }
 }

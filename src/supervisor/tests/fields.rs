@@ -170,6 +170,7 @@ fn other(path: &str, schema: &Value, now: &Value) -> Value {
     match path {
         "endpoint" => return json!("https://other.example.com:9000"),
         "publishSecrets" => return json!([{"namespace": "storage"}]),
+        "leaderElection.sidecarNamespaces" => return json!(["vendor"]),
         "tracing.annotations" => return json!(["example.com/traceparent"]),
         "backoff.initial" => return json!("2s"),
         "leaderElection.renewDeadline" => return json!("9s"),

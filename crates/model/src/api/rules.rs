@@ -22,6 +22,8 @@ pub(super) const MAX_CALLS: i64 = 10_000;
 pub(super) const MAX_ENTRIES: i64 = 1_000_000;
 /// One million, the whole of `samplingRatePerMillion`.
 pub(super) const MILLION: i64 = 1_000_000;
+/// Most namespaces in which another attacher's Lease is looked for.
+pub(super) const MAX_SIDECAR_NAMESPACES: usize = 8;
 /// Most annotations that are looked at for a trace context.
 pub(super) const MAX_ANNOTATIONS: usize = 8;
 /// Longest key of an annotation: a DNS name, a slash and 63 characters.
@@ -63,6 +65,7 @@ pub(super) const TLS_WITHOUT_HTTPS_MESSAGE: &str =
     "only an https endpoint uses certificates: change endpoint to https://HOST:PORT or remove tls";
 pub(super) const TLS_MISSING_MESSAGE: &str = "an https endpoint needs tls.secretRef: name the Secret with ca.crt, and tls.crt and tls.key if the driver asks for them";
 pub(super) const NAMESPACE_MESSAGE: &str = "must be the name of a namespace: at most 63 lower-case letters, digits or '-', beginning and ending with a letter or digit";
+pub(super) const SIDECAR_NAMESPACES_MESSAGE: &str = "must name at most 8 namespaces, each once";
 pub(super) const OBJECT_NAME_MESSAGE: &str = "must be the name of a Secret: at most 253 lower-case letters, digits, '-' or '.', beginning and ending with a letter or digit";
 pub(super) const PUBLISH_SECRETS_MESSAGE: &str =
     "must have at most 64 entries; leave out names to allow all Secrets of a namespace";
@@ -238,6 +241,16 @@ pub(super) fn tls() -> [Rule; 2] {
 /// The name of a namespace (a DNS label).
 pub(super) fn namespace() -> Rule {
     Rule::new("self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')").message(NAMESPACE_MESSAGE)
+}
+
+/// The schema of one namespace in a list.
+pub(super) fn namespace_item() -> Value {
+    json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_NAMESPACE,
+        "x-kubernetes-validations": [namespace()],
+    })
 }
 
 /// As [`namespace`], or nothing.

@@ -104,6 +104,8 @@ pub struct LeaderElection {
     pub enabled: bool,
     /// Namespace of the Lease; empty is that of the pod.
     pub namespace: String,
+    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    pub sidecar_namespaces: Vec<String>,
     /// How long others leave the Lease alone; whole seconds, at least one.
     pub lease_duration: Duration,
     /// How long the leader works without a renewal.

@@ -20,6 +20,16 @@ pub struct LeaderElectionSpec {
     #[schemars(length(max = rules::MAX_NAMESPACE), extend("x-kubernetes-validations" = [rules::namespace_or_empty()]))]
     pub namespace: String,
 
+    /// Other namespaces in which an attacher that serves this driver may hold a Lease, such as a sidecar that was not removed
+    /// yet. The operator serves the driver once no Lease of the same name there is renewed any more; it takes none of them.
+    /// It needs the permission to get, list and watch them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_SIDECAR_NAMESPACES), extend(
+        "items" = rules::namespace_item(),
+        "x-kubernetes-list-type" = "set",
+    ))]
+    pub sidecar_namespaces: Vec<String>,
+
     /// How long other replicas wait after the last renewal before they acquire the Lease: whole seconds from 1s to 24h,
     /// such as 15s. After a crash no volume is attached for this time.
     #[schemars(extend("default" = "15s", "x-kubernetes-validations" = [rules::duration_range(), rules::whole_seconds()]))]
@@ -39,6 +49,7 @@ impl Default for LeaderElectionSpec {
         Self {
             enabled: true,
             namespace: String::new(),
+            sidecar_namespaces: Vec::new(),
             lease_duration: GoDuration::from_secs(15),
             renew_deadline: GoDuration::from_secs(10),
             retry_period: GoDuration::from_secs(2),

@@ -162,6 +162,21 @@ fn the_namespace_of_a_lease_is_one_or_nothing() {
 }
 
 #[test]
+fn the_namespaces_of_other_attachers_are_few_and_different() {
+    let with = |namespaces: &[&str]| {
+        let mut spec = spec("unix:///a", None);
+        spec.leader_election.sidecar_namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        problems(&spec)
+    };
+    let all = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    assert_eq!((with(&[]), with(&all[..8])), (vec![], vec![]));
+    let many = problem("leaderElection.sidecarNamespaces", SpecProblem::SidecarNamespaces);
+    assert_eq!((with(&all), with(&["a", "a"])), (many.clone(), many));
+    let bad = problem("leaderElection.sidecarNamespaces[1]", SpecProblem::Namespace);
+    assert_eq!((with(&["a", "Kube"]), with(&["a", ""])), (bad.clone(), bad));
+}
+
+#[test]
 fn the_limit_of_requests() {
     let with = |qps: i64, burst: i64| {
         let mut spec = spec("unix:///a", None);

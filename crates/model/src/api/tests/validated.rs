@@ -74,6 +74,7 @@ fn the_defaults_become_these_settings() {
             tls: None,
             kubernetes_api: None,
             leader_election: LeaderElection {
+                sidecar_namespaces: Vec::new(),
                 enabled: true,
                 namespace: String::new(),
                 lease_duration: Duration::from_secs(15),

@@ -1,5 +1,6 @@
 //! The rules of the schema, checked again.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -173,6 +174,7 @@ impl Checker {
         if !spec.namespace.is_empty() && !is_label(&spec.namespace) {
             self.report("leaderElection.namespace", SpecProblem::Namespace);
         }
+        self.sidecar_namespaces(&spec.sidecar_namespaces);
         let known = self.errors.len();
         let lease_duration = self.duration("leaderElection.leaseDuration", spec.lease_duration);
         let renew_deadline = self.duration("leaderElection.renewDeadline", spec.renew_deadline);
@@ -192,9 +194,23 @@ impl Checker {
         LeaderElection {
             enabled: spec.enabled,
             namespace: spec.namespace.clone(),
+            sidecar_namespaces: spec.sidecar_namespaces.clone(),
             lease_duration,
             renew_deadline,
             retry_period,
+        }
+    }
+
+    fn sidecar_namespaces(&mut self, namespaces: &[String]) {
+        let different: BTreeSet<&String> = namespaces.iter().collect();
+        if namespaces.len() > rules::MAX_SIDECAR_NAMESPACES || different.len() < namespaces.len() {
+            self.report("leaderElection.sidecarNamespaces", SpecProblem::SidecarNamespaces);
+        }
+        for (index, namespace) in namespaces.iter().enumerate() {
+            if !is_label(namespace) {
+                let path = format!("leaderElection.sidecarNamespaces[{index}]");
+                self.report(&path, SpecProblem::Namespace);
+            }
         }
     }
 

@@ -45,6 +45,9 @@ pub enum SpecProblem {
     /// Not the form of a namespace's name.
     #[error("{}", rules::NAMESPACE_MESSAGE)]
     Namespace,
+    /// More than 8 namespaces, or one of them twice.
+    #[error("{}", rules::SIDECAR_NAMESPACES_MESSAGE)]
+    SidecarNamespaces,
     /// Not the form of a Secret's name.
     #[error("{}", rules::OBJECT_NAME_MESSAGE)]
     SecretName,
