@@ -41,6 +41,7 @@ const WORDS_OF_OTHERS: &[&str] = &[
     "ContainerCreating",
     "FailedAttachVolume",
     "FailedMount",
+    "status.storedVersions",
     // A gate of the sidecar.
     "ReleaseLeaderElectionOnExit",
     "status.volumesInUse",
