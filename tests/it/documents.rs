@@ -6,7 +6,7 @@
 mod blocks;
 mod glossary;
 mod links;
-mod markdown;
+pub mod markdown;
 mod names;
 mod sources;
 mod tables;

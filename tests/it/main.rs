@@ -29,6 +29,7 @@ mod deletion;
 mod demo;
 mod documents;
 mod drop_in;
+mod error_texts;
 mod events;
 mod failover;
 mod hanging_collector;
