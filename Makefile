@@ -74,7 +74,7 @@ soak: programs controlplane sidecar jaeger prometheus helm ## Run the integratio
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	tests/selected $(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
 
-rbac-docs: need-rust ## Write the table of permissions in docs/RBAC.md
+rbac-docs: need-rust ## Write the table of permissions in docs/reference/RBAC.md
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- rbac::document
 
 # What the suite is given besides the attacher: CONFORMANCE='--run=^detach/ --json=FILE', see --help.
@@ -88,10 +88,10 @@ conformance-sidecar: programs controlplane ## Put the Go sidecar to the conforma
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
 		$(conformance) --attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CONFORMANCE)
 
-conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/CONFORMANCE.md
+conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/contribute/CONFORMANCE.md
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
 		$(conformance) --operator=$(target)/debug/csi-attacher-operator \
-			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/CONFORMANCE.md $(CONFORMANCE)
+			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/contribute/CONFORMANCE.md $(CONFORMANCE)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
@@ -135,7 +135,7 @@ overhead: need-rust controlplane ## Measure what traces cost: off, on, and with 
 numbers: need-rust ## Print how much there is to read: lines, concepts, import circles, crates, and the times of the last .ci/run
 	@tests/numbers
 
-generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/FIELDS.md, docs/FLAGS.md, docs/TRACES.md
+generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md
 	UPDATE=1 tests/selected $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema telemetry::registry supervisor::tests::fields \
 		cli::document_tests
 	@tests/chart/copies --update
@@ -144,10 +144,10 @@ prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from t
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- prometheus_rules::the_manifest
 	@tests/chart/copies --update
 
-kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md, from real commands
+kubectl-docs: need-rust controlplane ## Write the output in docs/reference/ATTACHERCONFIG.md, from real commands
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- kubectl_docs::the_document
 
-trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md, from a real Jaeger
+trace-docs: need-rust controlplane jaeger ## Write the trace in docs/operate/TRACING.md, from a real Jaeger
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- jaeger::document::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error

@@ -1,4 +1,4 @@
-//! `docs/TROUBLESHOOTING.md` begins with the exact messages that people search for. Each of them is brought about here and found where the
+//! `docs/operate/TROUBLESHOOTING.md` begins with the exact messages that people search for. Each of them is brought about here and found where the
 //! page says, or is in the sources of the Kubernetes release that the test control plane is built from, or is quoted from a vendor with
 //! repository, file and version. None is there for another reason.
 

@@ -2,7 +2,7 @@
 
 use crate::documents::markdown;
 
-const PAGE: &str = "docs/TROUBLESHOOTING.md";
+const PAGE: &str = "docs/operate/TROUBLESHOOTING.md";
 
 /// A row: the message with `<placeholders>`, and the other cells.
 #[derive(Debug)]
