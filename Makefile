@@ -28,7 +28,7 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
 	isolation one-volume ten failover listing overhead chaos \
-	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
+	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -65,10 +65,10 @@ unit: need-rust ## Run unit and property tests of all crates (they also compare 
 tables: need-rust ## Play the tables of the Go sidecar's own tests, and count their rows
 	@CARGO='$(CARGO)' tests/sidecar-tables
 
-integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
+integration: programs controlplane sidecar jaeger prometheus helm haproxy ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it -- --test-threads=$(THREADS)
 
-soak: programs controlplane sidecar jaeger prometheus helm ## Run the integration tests while their processes stand still now and then; ONLY=words, STALL=seconds
+soak: programs controlplane sidecar jaeger prometheus helm haproxy ## Run the integration tests while their processes stand still now and then; ONLY=words, STALL=seconds
 	@tests/stalls tests/selected $(CARGO) test --test it -- --test-threads=$(THREADS) $(ONLY)
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
@@ -199,6 +199,16 @@ helm: ## Build helm, which renders the chart in tests, now rather than when it i
 
 prometheus: ## Get Prometheus and promtool, which the tests of metrics and alerts run, now rather than when first needed
 	@tests/prometheus/fetch >/dev/null
+
+haproxy: ## Get HAProxy, which stands before a driver in a test, now rather than when first needed
+	@tests/haproxy/fetch >/dev/null
+
+# ring has C and assembler, for which a cross compiler would be needed. `cargo check` does not link, so that a C compiler that does nothing
+# is enough for the Rust sources; the whole is compiled on arm64 by .github/workflows.
+check-arm64: need-rust ## Check that the Rust sources compile for arm64; fetches Rust's library for it
+	rustup --quiet target add aarch64-unknown-linux-gnu
+	CC_aarch64_unknown_linux_gnu=true AR_aarch64_unknown_linux_gnu=true \
+		$(CARGO) check --quiet --locked --target aarch64-unknown-linux-gnu --package csi-attacher-operator
 
 need-rust:
 	@.ci/need-rust

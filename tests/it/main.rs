@@ -59,4 +59,5 @@ mod tracing;
 #[allow(clippy::too_many_lines, reason = "one history, told in its order")]
 mod truth;
 mod unprivileged;
+mod workflows;
 mod writes;
