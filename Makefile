@@ -31,8 +31,8 @@ export ONCE KUBECONFIG_TARGET JAEGER
 	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
-		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST)
 
 demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 traces to Jaeger, KUBECONFIG_TARGET=path uses an existing cluster
 	@if [[ -z "$${KUBECONFIG_TARGET:-}" ]]; then tests/controlplane/build >/dev/null; fi
