@@ -28,11 +28,11 @@ export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
 	isolation one-volume ten failover listing overhead chaos \
-	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm need-rust clean
+	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
-		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST)
 
 demo: need-rust ## Show the operator at work; ONCE=1 ends by itself, JAEGER=1 traces to Jaeger, KUBECONFIG_TARGET=path uses an existing cluster
 	@if [[ -z "$${KUBECONFIG_TARGET:-}" ]]; then tests/controlplane/build >/dev/null; fi
@@ -65,16 +65,16 @@ unit: need-rust ## Run unit and property tests of all crates (they also compare 
 tables: need-rust ## Play the tables of the Go sidecar's own tests, and count their rows
 	@CARGO='$(CARGO)' tests/sidecar-tables
 
-integration: programs controlplane sidecar jaeger prometheus helm ## Run the tests on real API servers
+integration: programs controlplane sidecar jaeger prometheus helm haproxy ## Run the tests on real API servers
 	$(CARGO) test --quiet --test it -- --test-threads=$(THREADS)
 
-soak: programs controlplane sidecar jaeger prometheus helm ## Run the integration tests while their processes stand still now and then; ONLY=words, STALL=seconds
+soak: programs controlplane sidecar jaeger prometheus helm haproxy ## Run the integration tests while their processes stand still now and then; ONLY=words, STALL=seconds
 	@tests/stalls tests/selected $(CARGO) test --test it -- --test-threads=$(THREADS) $(ONLY)
 
 rbac-proof: programs controlplane ## Prove that the chart grants what is needed and nothing else: take each right away and see a test fail
 	tests/selected $(CARGO) test --quiet --test it -- --nocapture rbac:: unprivileged::
 
-rbac-docs: need-rust ## Write the table of permissions in docs/RBAC.md
+rbac-docs: need-rust ## Write the table of permissions in docs/reference/RBAC.md
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- rbac::document
 
 # What the suite is given besides the attacher: CONFORMANCE='--run=^detach/ --json=FILE', see --help.
@@ -88,10 +88,10 @@ conformance-sidecar: programs controlplane ## Put the Go sidecar to the conforma
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
 		$(conformance) --attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" $(CONFORMANCE)
 
-conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/CONFORMANCE.md
+conformance-results: programs controlplane ## Put the operator and the Go sidecar to the suite, and write the table of docs/contribute/CONFORMANCE.md
 	attacher=$$(tests/controlplane/build --path csi-attacher) && \
 		$(conformance) --operator=$(target)/debug/csi-attacher-operator \
-			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/CONFORMANCE.md $(CONFORMANCE)
+			--attacher="sidecar=$$attacher --kubeconfig={kubeconfig} --csi-address={socket}" --document=docs/contribute/CONFORMANCE.md $(CONFORMANCE)
 
 csi-sanity: programs ## Run the conformance test for CSI drivers on the mock driver
 	CSI_MOCK_DRIVER=$(target)/debug/csi-mock-driver tests/csi-sanity
@@ -135,7 +135,7 @@ overhead: need-rust controlplane ## Measure what traces cost: off, on, and with 
 numbers: need-rust ## Print how much there is to read: lines, concepts, import circles, crates, and the times of the last .ci/run
 	@tests/numbers
 
-generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/FIELDS.md, docs/FLAGS.md, docs/TRACES.md
+generate: need-rust ## Write what is made from the code: crds/, the schema of the chart, docs/reference/FIELDS.md, docs/reference/FLAGS.md, docs/reference/TRACES.md
 	UPDATE=1 tests/selected $(CARGO) test --quiet --lib -- api::tests::crd api::tests::values_schema telemetry::registry supervisor::tests::fields \
 		cli::document_tests
 	@tests/chart/copies --update
@@ -144,10 +144,10 @@ prometheus-rule: need-rust ## Write config/prometheus/prometheusrule.yaml from t
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- prometheus_rules::the_manifest
 	@tests/chart/copies --update
 
-kubectl-docs: need-rust controlplane ## Write the output in docs/ATTACHERCONFIG.md, from real commands
+kubectl-docs: need-rust controlplane ## Write the output in docs/reference/ATTACHERCONFIG.md, from real commands
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- kubectl_docs::the_document
 
-trace-docs: need-rust controlplane jaeger ## Write the trace in docs/TRACING.md, from a real Jaeger
+trace-docs: need-rust controlplane jaeger ## Write the trace in docs/operate/TRACING.md, from a real Jaeger
 	UPDATE=1 tests/selected $(CARGO) test --quiet --test it -- jaeger::document::the_document
 
 doc: need-rust ## Build the documentation of the code; a warning is an error
@@ -199,6 +199,16 @@ helm: ## Build helm, which renders the chart in tests, now rather than when it i
 
 prometheus: ## Get Prometheus and promtool, which the tests of metrics and alerts run, now rather than when first needed
 	@tests/prometheus/fetch >/dev/null
+
+haproxy: ## Get HAProxy, which stands before a driver in a test, now rather than when first needed
+	@tests/haproxy/fetch >/dev/null
+
+# ring has C and assembler, for which a cross compiler would be needed. `cargo check` does not link, so that a C compiler that does nothing
+# is enough for the Rust sources; the whole is compiled on arm64 by .github/workflows.
+check-arm64: need-rust ## Check that the Rust sources compile for arm64; fetches Rust's library for it
+	rustup --quiet target add aarch64-unknown-linux-gnu
+	CC_aarch64_unknown_linux_gnu=true AR_aarch64_unknown_linux_gnu=true \
+		$(CARGO) check --quiet --locked --target aarch64-unknown-linux-gnu --package csi-attacher-operator
 
 need-rust:
 	@.ci/need-rust

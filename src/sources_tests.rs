@@ -118,7 +118,7 @@ fn wrong_steps(map: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> 
 #[test]
 fn the_maps_of_the_architecture_are_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let document = std::fs::read_to_string(root.join("docs/ARCHITECTURE.md")).unwrap();
+    let document = std::fs::read_to_string(root.join("docs/contribute/ARCHITECTURE.md")).unwrap();
     for (heading, least) in [("One attach, from the watch to the status", 30), ("One patch", 5)] {
         let (_, part) = document.split_once(&format!("## {heading}\n")).unwrap();
         let (_, part) = part.split_once("```\n").unwrap();

@@ -1,4 +1,4 @@
-//! docs/FLAGS.md, written from the two command lines.
+//! docs/reference/FLAGS.md, written from the two command lines.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use super::Cli;
 use crate::sidecar_flags;
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FLAGS.md");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/FLAGS.md");
 
 const HEAD: &str = "\
 # Flags, environment, exit codes
@@ -27,7 +27,7 @@ const DROP_IN: &str = "
 ## Drop-in mode
 
 With `--csi-address`, or any other flag that only the external-attacher sidecar has, the program serves one driver instead of
-the sidecar and parses its flags as the sidecar does, with one dash or two. [DROP-IN](DROP-IN.md) describes each flag in
+the sidecar and parses its flags as the sidecar does, with one dash or two. [DROP-IN](../install/DROP-IN.md) describes each flag in
 full, and the differences.
 
 ";
@@ -142,8 +142,11 @@ fn the_document_is_what_the_command_lines_say() {
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(PATH, &generated).expect("the file can be written");
     }
-    let committed = std::fs::read_to_string(PATH).expect("docs/FLAGS.md can be read");
-    assert!(committed == generated, "docs/FLAGS.md is stale: run `make generate`");
+    let committed = std::fs::read_to_string(PATH).expect("docs/reference/FLAGS.md can be read");
+    assert!(
+        committed == generated,
+        "docs/reference/FLAGS.md is stale: run `make generate`"
+    );
 }
 
 #[test]

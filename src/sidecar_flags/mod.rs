@@ -2,7 +2,7 @@
 //! flags, without AttacherConfig objects and without their CustomResourceDefinition.
 //!
 //! [`read`] turns arguments into settings and does nothing else. What a flag means is what it means for the sidecar,
-//! where it means anything here; docs/DROP-IN.md tells of each.
+//! where it means anything here; docs/install/DROP-IN.md tells of each.
 
 mod flags;
 mod settings;

@@ -1,4 +1,4 @@
-//! The benchmarks on a real API server. They print figures and judge nothing; `docs/PERFORMANCE.md` explains them.
+//! The benchmarks on a real API server. They print figures and judge nothing; `docs/contribute/PERFORMANCE.md` explains them.
 //!
 //! Without a word, as `make bench` runs it: one driver without delay, the operator as its users run it, and the API
 //! server's own ceiling for the same writes measured in the same run. Environment: `VOLUMES` (1000), `OPERATOR_BINARY`

@@ -2,7 +2,7 @@
 //!
 //! Real processes, a real API server, real sockets. Replicas of the operator are stopped, killed and cut off, they get answers that are not
 //! true, drivers fail in every way, settings change, the API server and etcd are restarted and restored. Workers attach and detach all
-//! the while, and what the API server says is checked against what the drivers know; see docs/TESTING.md.
+//! the while, and what the API server says is checked against what the drivers know; see docs/contribute/TESTING.md.
 //!
 //! Environment: `SEED` repeats the draws; `CHAOS` is how long it takes, such as `3m`; `CHAOS_FAULTS` names kinds of faults and
 //! `CHAOS_PARTS` parts of the run; `CHAOS_ROUND` plays one round of the seed again and again; `CHAOS_KEEP_GOING=1` goes on after a

@@ -1,12 +1,12 @@
 //! The documents tell of what there is and of nothing else, their links lead somewhere, and their examples are accepted.
 //!
 //! Each check takes texts and gives back what is wrong with them, so that a test can show that it finds something.
-//! `docs/CONTRIBUTING.md` tells what to do when one of them complains.
+//! `docs/contribute/CONTRIBUTING.md` tells what to do when one of them complains.
 
 mod blocks;
 mod glossary;
 mod links;
-mod markdown;
+pub mod markdown;
 mod names;
 mod sources;
 mod tables;
@@ -23,7 +23,7 @@ type Problems = Vec<String>;
 fn none(problems: &[String]) {
     assert!(
         problems.is_empty(),
-        "{} complaints about documents; docs/CONTRIBUTING.md tells what to do:\n{}",
+        "{} complaints about documents; docs/contribute/CONTRIBUTING.md tells what to do:\n{}",
         problems.len(),
         problems.join("\n")
     );

@@ -1,4 +1,4 @@
-//! What docs/ATTACHERCONFIG.md shows is what kubectl prints. With `UPDATE=1` the output is written there anew.
+//! What docs/reference/ATTACHERCONFIG.md shows is what kubectl prints. With `UPDATE=1` the output is written there anew.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const SOCKETS: &str = "/csi";
 const REPLICA: &str = "csi-attacher-operator-7d9c5b6f4-x2x7p";
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/ATTACHERCONFIG.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/reference/ATTACHERCONFIG.md")
 }
 
 fn document() -> String {
@@ -306,7 +306,7 @@ async fn the_document_shows_what_kubectl_prints() -> Result<()> {
     }
     assert!(
         wrong.is_empty(),
-        "docs/ATTACHERCONFIG.md shows otherwise; `make kubectl-docs` writes it anew:\n{}",
+        "docs/reference/ATTACHERCONFIG.md shows otherwise; `make kubectl-docs` writes it anew:\n{}",
         wrong.join("\n")
     );
     Ok(())
@@ -401,7 +401,7 @@ fn every_field_condition_and_reason_is_told() {
     let missing: Vec<String> = names.filter(|name| !told.contains(name.as_str())).collect();
     assert!(
         missing.is_empty(),
-        "docs/ATTACHERCONFIG.md does not tell of {missing:?}"
+        "docs/reference/ATTACHERCONFIG.md does not tell of {missing:?}"
     );
 }
 

@@ -29,6 +29,7 @@ mod deletion;
 mod demo;
 mod documents;
 mod drop_in;
+mod error_texts;
 mod events;
 mod failover;
 mod hanging_collector;
@@ -58,4 +59,5 @@ mod tracing;
 #[allow(clippy::too_many_lines, reason = "one history, told in its order")]
 mod truth;
 mod unprivileged;
+mod workflows;
 mod writes;

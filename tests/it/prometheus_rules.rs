@@ -218,7 +218,7 @@ fn each_alert_has_its_runbook_and_the_reverse() {
 /// A metric that an alert or a panel asks for, or a runbook speaks of, is one that there is.
 #[test]
 fn what_is_asked_for_is_documented() {
-    let documented = read("docs/METRICS.md");
+    let documented = read("docs/reference/METRICS.md");
     let mut texts = vec![read(ALERTS), read("config/grafana/csi-attacher-operator.json")];
     texts.extend(names().iter().map(|name| read(&format!("docs/runbooks/{name}.md"))));
     let mut count = 0;
@@ -233,7 +233,7 @@ fn what_is_asked_for_is_documented() {
             let known = [family, word]
                 .iter()
                 .any(|name| documented.contains(&format!("| `{name}` |")));
-            assert!(known, "{word} is not in docs/METRICS.md");
+            assert!(known, "{word} is not in docs/reference/METRICS.md");
             count += 1;
         }
     }

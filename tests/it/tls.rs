@@ -1,6 +1,7 @@
 //! Drivers behind a network endpoint: mutual TLS by a Secret that is missing, forbidden, spoilt, renewed, deleted.
 
 mod canary;
+mod proxy;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

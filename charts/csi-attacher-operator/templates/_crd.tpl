@@ -5,10 +5,10 @@ Without a cluster (`helm template`, Argo CD) nothing can be looked up, and nothi
 {{- define "csi-attacher-operator.checkCrd" -}}
 {{- $removed := get .Values "crds" | default dict }}
 {{- if or (eq (get $removed "enabled" | toString) "false") (eq (get $removed "keep" | toString) "false") }}
-{{- fail "crds was removed: Helm installs the CRD when it is missing (--skip-crds leaves it out) and never deletes it; charts/csi-attacher-operator-crds upgrades it (docs/UPGRADE.md)" }}
+{{- fail "crds was removed: Helm installs the CRD when it is missing (--skip-crds leaves it out) and never deletes it; charts/csi-attacher-operator-crds upgrades it (docs/operate/UPGRADE.md)" }}
 {{- end }}
 {{- $name := "attacherconfigs.attacher.csi.dev" }}
-{{- $advice := "install or upgrade charts/csi-attacher-operator-crds with --take-ownership (and --force-conflicts if kubectl installed it), or `kubectl apply --server-side --force-conflicts -f` the file in crds/ of this chart, and repeat the command (docs/UPGRADE.md)" }}
+{{- $advice := "install or upgrade charts/csi-attacher-operator-crds with --take-ownership (and --force-conflicts if kubectl installed it), or `kubectl apply --server-side --force-conflicts -f` the file in crds/ of this chart, and repeat the command (docs/operate/UPGRADE.md)" }}
 {{- $live := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
 {{- if $live }}
 {{- $file := required "crds/ is missing: the chart was packed without it" (.Files.Get "crds/attacher.csi.dev_attacherconfigs.yaml") | fromYaml }}

@@ -101,7 +101,7 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{/* The Secrets that the operator may read as YAML: a map from namespaces to lists of names, which are empty where it may read all. */}}
 {{- define "csi-attacher-operator.secrets" -}}
 {{- if get .Values "secretAccess" }}
-{{- fail "secretAccess was removed: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/UPGRADE.md)" }}
+{{- fail "secretAccess was removed: name the Secrets of each driver in drivers.NAME.config.publishSecrets or attacherConfigs.NAME.publishSecrets (docs/operate/UPGRADE.md)" }}
 {{- end }}
 {{- $secrets := dict }}
 {{- $whole := list }}

@@ -5,7 +5,7 @@
 //! every call ([`check`]), and at the end ([`settle`]). Wrong operators ([`mutants`]) show that the checks find something.
 //!
 //! `SIMULATION_HISTORIES` histories are run, from `SIMULATION_SEED` on, and as many from `SIMULATION_FRESH` on if that is set;
-//! docs/TESTING.md tells more.
+//! docs/contribute/TESTING.md tells more.
 
 mod actors;
 mod answers;

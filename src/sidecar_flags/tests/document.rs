@@ -1,10 +1,10 @@
-//! docs/DROP-IN.md tells of every flag, and of no other.
+//! docs/install/DROP-IN.md tells of every flag, and of no other.
 
 use std::collections::BTreeSet;
 
 use crate::sidecar_flags::table;
 
-const DOCUMENT: &str = include_str!("../../../docs/DROP-IN.md");
+const DOCUMENT: &str = include_str!("../../../docs/install/DROP-IN.md");
 
 #[test]
 fn the_document_has_a_row_for_each_flag() {

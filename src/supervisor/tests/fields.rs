@@ -1,4 +1,4 @@
-//! docs/FIELDS.md, written from the CustomResourceDefinition. What a change does is asked of the code that does it.
+//! docs/reference/FIELDS.md, written from the CustomResourceDefinition. What a change does is asked of the code that does it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::api::crd::crd_yaml;
 use crate::api::{AttacherConfigObject, AttacherConfigSpec, DriverConfig};
 use crate::supervisor::plan::{Step, desired_drivers, steps};
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FIELDS.md");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/FIELDS.md");
 
 const HEAD: &str = "\
 # Fields of AttacherConfig
@@ -288,8 +288,11 @@ fn the_document_is_what_the_types_say() {
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(PATH, &generated).expect("the file can be written");
     }
-    let committed = std::fs::read_to_string(PATH).expect("docs/FIELDS.md can be read");
-    assert!(committed == generated, "docs/FIELDS.md is stale: run `make generate`");
+    let committed = std::fs::read_to_string(PATH).expect("docs/reference/FIELDS.md can be read");
+    assert!(
+        committed == generated,
+        "docs/reference/FIELDS.md is stale: run `make generate`"
+    );
 }
 
 /// The table tells the truth about changes only as long as both kinds are found.

@@ -1,4 +1,4 @@
-//! The variables this program knows. `docs/TELEMETRY-ENVIRONMENT.md` says what each does; a test compares the two.
+//! The variables this program knows. `docs/reference/TELEMETRY-ENVIRONMENT.md` says what each does; a test compares the two.
 
 /// By name, in the order of the document.
 pub const VARIABLES: &[&str] = &[

@@ -64,7 +64,7 @@ fn module<'r>(
 ) -> std::fmt::Result {
     writeln!(code, "/// {about}\npub mod {name} {{")?;
     for (constant, value, brief) in constants {
-        // A link within docs/TRACES.md leads nowhere from here.
+        // A link within docs/reference/TRACES.md leads nowhere from here.
         let brief = brief.replace("[error types](#error-types)", "[error types](super::error_type)");
         writeln!(code, "    /// {}", brief.trim())?;
         writeln!(code, "    pub const {constant}: &str = {value:?};")?;

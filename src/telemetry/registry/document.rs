@@ -1,4 +1,4 @@
-//! Writes docs/TRACES.md.
+//! Writes docs/reference/TRACES.md.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const HEAD: &str = "\
 <!-- Generated from src/telemetry/registry.yaml by `make generate`; do not edit. -->
 
 This page lists all spans and attributes that the operator sends. A test receives them from a real operator and compares them with the
-same registry. [TRACING](TRACING.md) explains how to enable traces and how to find one.
+same registry. [TRACING](../operate/TRACING.md) explains how to enable traces and how to find one.
 
 Strings are free of control characters and at most 4096 bytes long (`OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` and
 `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT` change that). Secrets, their key names, volume contexts and the values of publish

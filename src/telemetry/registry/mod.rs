@@ -1,6 +1,6 @@
 //! The registry of spans and attributes: what this program may send, as `registry.yaml` declares it.
 //!
-//! The constants of [`super::names`] are made from it at build time, and docs/TRACES.md by a test. This module must not
+//! The constants of [`super::names`] are made from it at build time, and docs/reference/TRACES.md by a test. This module must not
 //! decide what is sent; tests hold received spans against it.
 
 pub mod model;

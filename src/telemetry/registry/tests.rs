@@ -22,7 +22,7 @@ fn the_constants_are_those_of_the_registry() {
 
 #[test]
 fn the_document_is_made_from_the_registry() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TRACES.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/TRACES.md");
     let wanted = document(&registry().unwrap()).unwrap();
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&path, wanted).unwrap();
@@ -31,7 +31,7 @@ fn the_document_is_made_from_the_registry() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(
         written == wanted,
-        "docs/TRACES.md is not that of the registry: run `make generate`"
+        "docs/reference/TRACES.md is not that of the registry: run `make generate`"
     );
 }
 

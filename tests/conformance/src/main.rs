@@ -4,7 +4,7 @@
 //! and judges the objects it leaves and the calls it makes, never the attacher itself; so any attacher can be put to it.
 //! Where attachers legally differ both ways pass. What only some offer is an extension: it counts as "not supported",
 //! not as failed, when the criterion that the scenario names says so. `--help` says what can be selected,
-//! docs/CONFORMANCE.md how to put an attacher of one's own to it.
+//! docs/contribute/CONFORMANCE.md how to put an attacher of one's own to it.
 
 use csi_attacher_testbed as support;
 

@@ -275,7 +275,7 @@ mod tests {
             "{sums}"
         );
         assert!(sums.contains("one, failed: attach/b"), "{sums}");
-        let document = include_str!("../../../docs/CONFORMANCE.md");
+        let document = include_str!("../../../docs/contribute/CONFORMANCE.md");
         let written = in_document(document, &columns).expect("it has the marks");
         assert!(written.contains(&sums) && written.starts_with(document.lines().next().expect("it has a title")));
         assert_eq!(in_document(&written, &columns).as_ref(), Some(&written));

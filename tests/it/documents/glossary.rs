@@ -1,4 +1,4 @@
-//! docs/GLOSSARY.md names code that there is: each name is in the file, or below the folder, of its row.
+//! docs/contribute/GLOSSARY.md names code that there is: each name is in the file, or below the folder, of its row.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn problems(rows: &[Vec<String>], sources: impl Fn(&str) -> Option<String>) -> P
 #[test]
 fn every_name_of_the_glossary_is_where_it_says() {
     let documents = markdown::all();
-    let rows = document(&documents, "docs/GLOSSARY.md").table("Words");
+    let rows = document(&documents, "docs/contribute/GLOSSARY.md").table("Words");
     assert!(rows.len() > 40, "only {} rows", rows.len());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     none(&problems(&rows, |path| sources(&root.join(path))));

@@ -41,6 +41,7 @@ const WORDS_OF_OTHERS: &[&str] = &[
     "ContainerCreating",
     "FailedAttachVolume",
     "FailedMount",
+    "status.storedVersions",
     // A gate of the sidecar.
     "ReleaseLeaderElectionOnExit",
     "status.volumesInUse",
@@ -50,12 +51,12 @@ impl Known {
     fn load() -> Self {
         let read =
             |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("readable");
-        let metrics = read("docs/METRICS.md");
+        let metrics = read("docs/reference/METRICS.md");
         let rows = metrics
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
         Self {
-            flags: flags_of(&read("docs/FLAGS.md"))
+            flags: flags_of(&read("docs/reference/FLAGS.md"))
                 .union(&flags_of_test_programs())
                 .cloned()
                 .collect(),
@@ -66,7 +67,7 @@ impl Known {
     }
 }
 
-/// The flags that have a row in docs/FLAGS.md, which is made from the command lines.
+/// The flags that have a row in docs/reference/FLAGS.md, which is made from the command lines.
 fn flags_of(text: &str) -> BTreeSet<String> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `--"));
     rows.filter_map(|row| row.split(['`', ' ']).next())
@@ -146,7 +147,7 @@ fn span_problem(span: &str, known: &Known) -> Option<String> {
     }
     let metric = span.split(['{', ' ', '[']).next().unwrap_or_default();
     if METRIC_PREFIXES.iter().any(|prefix| metric.starts_with(prefix)) && !metric.ends_with('*') {
-        return (!is_metric(metric, known)).then(|| format!("docs/METRICS.md has no {metric}"));
+        return (!is_metric(metric, known)).then(|| format!("docs/reference/METRICS.md has no {metric}"));
     }
     let folders = [
         "src/", "crates/", "tests/", "docs/", "config/", "charts/", "crds/", "proto/", ".ci/",
@@ -196,7 +197,7 @@ fn read(path: &str) -> String {
 }
 
 fn fields() -> BTreeSet<String> {
-    let text = read("docs/FIELDS.md");
+    let text = read("docs/reference/FIELDS.md");
     let rows = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));

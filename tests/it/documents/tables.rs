@@ -20,7 +20,7 @@ fn first(rows: &[Vec<String>]) -> BTreeSet<String> {
     rows.iter().flat_map(|row| quoted(&row[0])).collect()
 }
 
-/// Reasons of events with their type, as docs/EVENTS.md has them.
+/// Reasons of events with their type, as docs/reference/EVENTS.md has them.
 fn events_problems(document: &Document, reasons: &[(&str, &str)]) -> Problems {
     let rows = document.table("Reasons");
     let told: BTreeSet<String> = rows
@@ -52,7 +52,10 @@ fn every_reason_of_events_has_its_row() {
         .map(|reason| (reason.as_str(), reason.level().as_str()))
         .collect();
     assert!(reasons.len() > 20);
-    none(&events_problems(document(&markdown::all(), "docs/EVENTS.md"), &reasons));
+    none(&events_problems(
+        document(&markdown::all(), "docs/reference/EVENTS.md"),
+        &reasons,
+    ));
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_wrong_table_of_events_is_found() {
     }
 }
 
-/// Types and reasons of conditions, as docs/CONDITIONS.md has them: each reason with the types that it can be on.
+/// Types and reasons of conditions, as docs/reference/CONDITIONS.md has them: each reason with the types that it can be on.
 fn conditions_problems(document: &Document, types: &BTreeSet<String>, reasons: &BTreeSet<String>) -> Problems {
     let mut problems = compare(
         &first(&document.table("Types")),
@@ -99,7 +102,7 @@ fn every_condition_and_reason_has_its_row() {
     let reasons = owned(ConditionReason::ALL.iter().map(|reason| reason.as_str()));
     let documents = markdown::all();
     none(&conditions_problems(
-        document(&documents, "docs/CONDITIONS.md"),
+        document(&documents, "docs/reference/CONDITIONS.md"),
         &types,
         &reasons,
     ));
@@ -126,9 +129,9 @@ const READ_BY_LIBRARIES: [&str; 3] = ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "
 #[test]
 fn every_variable_of_the_environment_has_its_row() {
     let documents = markdown::all();
-    let mut told = first(&document(&documents, "docs/FLAGS.md").table("Environment"));
+    let mut told = first(&document(&documents, "docs/reference/FLAGS.md").table("Environment"));
     told.extend(first(
-        &document(&documents, "docs/TELEMETRY-ENVIRONMENT.md").table("Variables"),
+        &document(&documents, "docs/reference/TELEMETRY-ENVIRONMENT.md").table("Variables"),
     ));
     let mut there = sources::variables(&sources::operator());
     assert!(
@@ -139,7 +142,7 @@ fn every_variable_of_the_environment_has_its_row() {
     none(&compare(
         &told,
         &there,
-        "docs/FLAGS.md (Environment) or docs/TELEMETRY-ENVIRONMENT.md",
+        "docs/reference/FLAGS.md (Environment) or docs/reference/TELEMETRY-ENVIRONMENT.md",
     ));
 }
 
@@ -147,7 +150,7 @@ fn every_variable_of_the_environment_has_its_row() {
 #[test]
 fn every_name_on_objects_is_told() {
     let documents = markdown::all();
-    let concepts = document(&documents, "docs/CONCEPTS.md");
+    let concepts = document(&documents, "docs/operate/CONCEPTS.md");
     let told = first(&concepts.table("Names on objects"));
     let there = owned([
         names::NODE_ID_ANNOTATION,
@@ -162,7 +165,7 @@ fn every_name_on_objects_is_told() {
         &names::finalizer_name("<driver>").replace("-driver-X", "<driver>"),
         &names::lease_name("<driver>").replace("-driver-X", "<driver>"),
     ]);
-    none(&compare(&told, &there, "docs/CONCEPTS.md: Names on objects"));
+    none(&compare(&told, &there, "docs/operate/CONCEPTS.md: Names on objects"));
     // A constant more in that module is a row more here.
     let keys = include_str!("../../../crates/model/src/api/names.rs")
         .matches("\"attacher.csi.dev/")
@@ -180,21 +183,25 @@ fn every_name_on_objects_is_told() {
 #[test]
 fn every_kind_of_finding_is_told() {
     let documents = markdown::all();
-    let metrics = document(&documents, "docs/METRICS.md");
+    let metrics = document(&documents, "docs/reference/METRICS.md");
     let row = metrics
         .text
         .lines()
         .find(|line| line.starts_with("| `csi_attacher_findings`"));
     let told: BTreeSet<String> = quoted(row.expect("it has a row")).into_iter().skip(3).collect();
     let there = owned(insight::FindingKind::ALL.iter().map(|kind| kind.as_str()));
-    none(&compare(&told, &there, "docs/METRICS.md: csi_attacher_findings"));
+    none(&compare(
+        &told,
+        &there,
+        "docs/reference/METRICS.md: csi_attacher_findings",
+    ));
 }
 
 /// Every alert has its runbook and the reverse (`prometheus_rules`); here, that people find it by the symptom.
 #[test]
 fn troubleshooting_leads_to_every_runbook() {
     let documents = markdown::all();
-    let links: Vec<String> = document(&documents, "docs/TROUBLESHOOTING.md")
+    let links: Vec<String> = document(&documents, "docs/operate/TROUBLESHOOTING.md")
         .links()
         .into_iter()
         .map(|(_, link)| link)
@@ -203,10 +210,10 @@ fn troubleshooting_leads_to_every_runbook() {
         .iter()
         .filter(|document| document.path.starts_with("docs/runbooks/"))
     {
-        let link = runbook.path.strip_prefix("docs/").unwrap_or_default();
+        let link = runbook.path.replacen("docs/", "../", 1);
         assert!(
-            links.iter().any(|known| known == link),
-            "docs/TROUBLESHOOTING.md has no link to {link}"
+            links.contains(&link),
+            "docs/operate/TROUBLESHOOTING.md has no link to {link}"
         );
     }
 }

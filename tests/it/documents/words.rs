@@ -31,7 +31,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// Pages for people who change the code.
-const NOT_FOR_USERS: [&str; 2] = ["docs/ARCHITECTURE.md", "docs/TESTING.md"];
+const NOT_FOR_USERS: [&str; 2] = ["docs/contribute/ARCHITECTURE.md", "docs/contribute/TESTING.md"];
 
 /// Ends a phrase where the text ends a sentence, a paragraph, a cell or an item.
 const BREAK: &str = "";

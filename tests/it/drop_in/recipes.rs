@@ -33,7 +33,7 @@ fn files() -> BTreeMap<String, String> {
 
 #[test]
 fn the_page_shows_the_files() {
-    let page = read(&of_repository("docs/DROP-IN-RECIPES.md"));
+    let page = read(&of_repository("docs/install/DROP-IN-RECIPES.md"));
     let mut shown = BTreeMap::new();
     for block in page.split("\n```").skip(1).step_by(2) {
         let (_, text) = block.split_once('\n').unwrap();

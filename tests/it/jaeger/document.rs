@@ -1,4 +1,4 @@
-//! The slow attach in docs/TRACING.md is a real one, read back from Jaeger. With `UPDATE=1` it is written there anew.
+//! The slow attach in docs/operate/TRACING.md is a real one, read back from Jaeger. With `UPDATE=1` it is written there anew.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const BEGIN: &str = "<!-- The next block is written by `make trace-docs`. -->\n`
 const END: &str = "```\n";
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/TRACING.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/operate/TRACING.md")
 }
 
 /// The document before, in and after the block.

@@ -1,4 +1,4 @@
-//! docs/METRICS.md names exactly the families that there are.
+//! docs/reference/METRICS.md names exactly the families that there are.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,22 @@ pub fn match_the_exposition(classic: &str) {
     let exposed = exposed(classic);
     for (name, (kind, labels)) in &exposed {
         let Some((told, named)) = documented.get(name) else {
-            panic!("docs/METRICS.md does not have {name} ({kind}; {labels:?})");
+            panic!("docs/reference/METRICS.md does not have {name} ({kind}; {labels:?})");
         };
         assert_eq!(told, kind, "type of {name}");
         for label in labels {
             assert!(
                 named.contains(label),
-                "docs/METRICS.md does not name the label {label} of {name}"
+                "docs/reference/METRICS.md does not name the label {label} of {name}"
             );
         }
     }
     for name in documented.keys() {
         let known = exposed.contains_key(name);
-        assert!(known, "docs/METRICS.md has {name}, which the operator does not show");
+        assert!(
+            known,
+            "docs/reference/METRICS.md has {name}, which the operator does not show"
+        );
     }
 }
 
@@ -30,7 +33,7 @@ type Families = BTreeMap<String, (String, Vec<String>)>;
 
 /// Rows of the tables: name, type, labels, meaning, source.
 fn documented() -> Families {
-    let text = std::fs::read_to_string(of_repository("docs/METRICS.md")).unwrap();
+    let text = std::fs::read_to_string(of_repository("docs/reference/METRICS.md")).unwrap();
     let mut found = Families::new();
     for line in text.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! The table of the rights in docs/RBAC.md is that of the scenarios.
+//! The table of the rights in docs/reference/RBAC.md is that of the scenarios.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ fn table() -> Result<String> {
 
 #[test]
 fn the_document_has_every_right() -> Result<()> {
-    let path = of_repository("docs/RBAC.md");
+    let path = of_repository("docs/reference/RBAC.md");
     let text = std::fs::read_to_string(&path).map_err(|error| other(error.to_string()))?;
     let (head, rest) = text
         .split_once(BEGIN)
@@ -38,6 +38,9 @@ fn the_document_has_every_right() -> Result<()> {
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         return std::fs::write(&path, wanted).map_err(|error| other(error.to_string()));
     }
-    assert!(text == wanted, "docs/RBAC.md is out of date; run `make rbac-docs`");
+    assert!(
+        text == wanted,
+        "docs/reference/RBAC.md is out of date; run `make rbac-docs`"
+    );
     Ok(())
 }
