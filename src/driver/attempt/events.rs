@@ -11,6 +11,7 @@ use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation};
 use crate::decide::{Failure, VolumeOnNode, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
+use crate::insight::FailureNote;
 use crate::objects::Operation;
 
 /// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
@@ -79,22 +80,16 @@ pub(in crate::driver) fn failure_event(
 ) {
     let operation = snapshot.operation();
     let reason = reason_of(operation, failure, cause);
-    let direction = match operation {
-        Operation::Attach => "to attach it to",
-        Operation::Detach => "to detach it from",
+    let note = FailureNote {
+        volume: snapshot.volume_handle(),
+        attempt: attempt.run.attempt(),
+        operation,
+        node: &snapshot.attachment.node,
+        uncertain: reason == EventReason::AttachUncertain,
+        delay,
+        message: &failure.message,
     };
-    let doubt = match reason {
-        EventReason::AttachUncertain => "; the call may still be in progress and the volume may be attached",
-        _ => "",
-    };
-    let note = format!(
-        "{}: attempt {} {direction} node {} failed{doubt}; retrying in {}: {}",
-        volume(snapshot),
-        attempt.run.attempt(),
-        snapshot.attachment.node,
-        seconds(delay),
-        failure.message
-    );
+    let note = note.to_string();
     let news = AttemptEvent {
         cause: kind,
         ..AttemptEvent::of(reason, note)
@@ -286,10 +281,6 @@ fn volume(snapshot: &Snapshot) -> String {
     snapshot
         .volume_handle()
         .map_or_else(|| "volume".to_owned(), |handle| format!("volume {handle}"))
-}
-
-fn seconds(delay: Duration) -> String {
-    format!("{:.1} s", delay.as_secs_f64())
 }
 
 #[cfg(test)]

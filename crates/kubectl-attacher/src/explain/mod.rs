@@ -1,0 +1,59 @@
+//! The pure part: what was observed goes in, an explanation comes out.
+//!
+//! What an attacher would do next and why is asked of the operator's own core ([`csi_attacher_model::decide`]), so that there is one
+//! opinion. What kube-controller-manager does, which the operator never decides, is told here by its documented rules.
+
+mod attach;
+mod case;
+mod decision;
+mod detach;
+mod holders;
+mod last;
+mod release;
+mod report;
+mod service;
+mod steps;
+
+
+pub use case::Case;
+pub use last::grpc_code;
+pub use release::volume_release;
+pub use report::{
+    Advice, Chain, Diagnosis, Explanation, HolderReport, LastAttempt, LastError, ObjectName, SCHEMA, Step, StepState,
+    Verdict,
+};
+pub use service::{Service, service};
+pub use steps::node_steps;
+
+use crate::observed::Scene;
+
+/// Explains where one volume stands on its way to, or from, one node.
+pub fn chain(scene: &Scene) -> Chain {
+    let mut steps = Vec::new();
+    let diagnosis = walk(scene, &mut steps);
+    Chain {
+        volume: scene.volume_name.clone(),
+        node: scene.node_name.clone(),
+        driver: Some(scene.driver.name.clone()).filter(|name| !name.is_empty()),
+        attachment: scene.attachment.found().map(|attachment| attachment.name.to_string()),
+        steps,
+        diagnosis,
+    }
+}
+
+/// Goes along the way to the first step that does not hold.
+fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
+    let early = steps::pod(scene, steps)
+        .or_else(|| steps::claim(scene, steps))
+        .or_else(|| steps::volume(scene, steps))
+        .or_else(|| steps::csi_driver(scene, steps));
+    if let Some(diagnosis) = early {
+        return diagnosis;
+    }
+    steps::node(scene, steps);
+    let service = service(&scene.driver, scene.now);
+    steps.push(service.step(&scene.driver));
+    let (step, diagnosis) = attach::attachment(scene, &service);
+    steps.push(step);
+    diagnosis
+}
