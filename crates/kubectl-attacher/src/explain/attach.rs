@@ -61,7 +61,12 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
             format!("kubectl attacher why va {}", other.attachment.name),
         );
     }
-    if scene.driver.csi_driver.found().is_some_and(|driver| !driver.attach_required) {
+    if scene
+        .driver
+        .csi_driver
+        .found()
+        .is_some_and(|driver| !driver.attach_required)
+    {
         let summary = format!(
             "CSIDriver {} has attachRequired: false, so no controller requests the detach from node {node}",
             scene.driver.name
@@ -87,7 +92,11 @@ fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Di
         return with_errors(scene, attachment, problem);
     }
     let Some(next) = next_step(scene, attachment) else {
-        return with_errors(scene, attachment, not_visible("the PersistentVolume or the CSINode could not be read"));
+        return with_errors(
+            scene,
+            attachment,
+            not_visible("the PersistentVolume or the CSINode could not be read"),
+        );
     };
     if let NextStep::Refuse(refusal) = &next {
         return refused(scene, attachment, refusal);
@@ -149,7 +158,10 @@ fn failing(scene: &Scene, attachment: &Attachment) -> Diagnosis {
             scene.driver.name, attachment.node
         ),
     )
-    .run("follow the driver's message; the attacher retries by itself, and immediately with", retry(attachment))
+    .run(
+        "follow the driver's message; the attacher retries by itself, and immediately with",
+        retry(attachment),
+    )
 }
 
 fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
@@ -170,7 +182,10 @@ fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
 
 fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     let node = &attachment.node;
-    let known = scene.csi_node.found().and_then(|record| record.limits.get(&scene.driver.name));
+    let known = scene
+        .csi_node
+        .found()
+        .and_then(|record| record.limits.get(&scene.driver.name));
     let count = match (scene.on_node, known) {
         (Some(used), Some(limit)) => format!(" ({used} VolumeAttachments, its limit is {limit})"),
         (Some(used), None) => format!(" ({used} VolumeAttachments, its CSINode has no limit)"),
@@ -178,13 +193,19 @@ fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     };
     Diagnosis::new(
         Case::AttachLimit,
-        format!("node {node} takes no more volumes of driver {}{count}", scene.driver.name),
+        format!(
+            "node {node} takes no more volumes of driver {}{count}",
+            scene.driver.name
+        ),
     )
     .run(
         "move pods to other nodes; see how many volumes the node takes",
         format!("kubectl get csinode {node} -o yaml"),
     )
-    .run("the attacher retries by itself, and immediately with", retry(attachment))
+    .run(
+        "the attacher retries by itself, and immediately with",
+        retry(attachment),
+    )
 }
 
 /// What stops before the driver is asked.
@@ -194,7 +215,9 @@ pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal)
     let diagnosis = match refusal {
         Refusal::NodeNotFound(_) | Refusal::DriverNotOnNode { .. } => diagnosis(Case::DriverNotOnNode)
             .next("the attach continues as soon as the kubelet registers the driver on the node")
-            .advise(format!("check the pod of driver {driver}'s node plugin (DaemonSet) on node {node}")),
+            .advise(format!(
+                "check the pod of driver {driver}'s node plugin (DaemonSet) on node {node}"
+            )),
         Refusal::VolumeDeleting(name) => diagnosis(Case::VolumeDeleting)
             .next("nothing: a volume that is being deleted is not attached")
             .run(
@@ -203,24 +226,33 @@ pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal)
             ),
         Refusal::VolumeNotFound(name) => Diagnosis::new(
             Case::VolumeMissing,
-            format!("PersistentVolume {name} does not exist, and nothing on the VolumeAttachment says what was attached"),
+            format!(
+                "PersistentVolume {name} does not exist, and nothing on the VolumeAttachment says what was attached"
+            ),
         )
         .advise("restore the PersistentVolume"),
         Refusal::SecretNotAllowed { secret, .. } => diagnosis(Case::SecretNotAllowed).run(
-            format!("add the entry if the driver may have Secret {}/{}", secret.namespace, secret.name),
+            format!(
+                "add the entry if the driver may have Secret {}/{}",
+                secret.namespace, secret.name
+            ),
             scene
                 .driver
                 .config
                 .found()
                 .map_or_else(String::new, |config| format!("kubectl edit atc {}", config.name)),
         ),
-        Refusal::Leaving(_) => diagnosis(Case::ConfigDeleting).advise("create an AttacherConfig for the driver once it is gone"),
+        Refusal::Leaving(_) => {
+            diagnosis(Case::ConfigDeleting).advise("create an AttacherConfig for the driver once it is gone")
+        }
         Refusal::CapabilityLost(_) => {
             diagnosis(Case::CapabilityLost).advise("check that spec.endpoint is that of the driver's controller plugin")
         }
         Refusal::SharedOnNode { attachment: other, .. } => Diagnosis::new(
             Case::Refused,
-            format!("VolumeAttachment {other} has the same volume on node {node} in use; a detach now would remove it there"),
+            format!(
+                "VolumeAttachment {other} has the same volume on node {node} in use; a detach now would remove it there"
+            ),
         )
         .next("the detach follows when the other VolumeAttachment is not in use any more"),
         _ => diagnosis(Case::Refused).advise("fix the object that the message names"),
@@ -248,10 +280,14 @@ pub(super) fn secret(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis
             format!("Secret {name}, which the volume names for the driver's calls, does not exist"),
         )
         .next("the attacher continues when the Secret is there")
-        .advise(format!("create Secret {name}, or fix controllerPublishSecretRef of the StorageClass and the volume")),
+        .advise(format!(
+            "create Secret {name}, or fix controllerPublishSecretRef of the StorageClass and the volume"
+        )),
         SecretError::Forbidden => Diagnosis::new(
             Case::SecretForbidden,
-            format!("the attacher has no permission to read Secret {name}, which the volume names for the driver's calls"),
+            format!(
+                "the attacher has no permission to read Secret {name}, which the volume names for the driver's calls"
+            ),
         )
         .next("the attacher continues when the permission is there")
         .advise("create the Role and RoleBinding that the last error names"),
@@ -271,7 +307,11 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
         return diagnosis;
     }
     let waited = age(attachment.created.unwrap_or(scene.now), scene.now);
-    let patience = if began { scene.stuck_after * 2 } else { scene.stuck_after };
+    let patience = if began {
+        scene.stuck_after * 2
+    } else {
+        scene.stuck_after
+    };
     let node = &attachment.node;
     let diagnosis = if waited <= patience {
         let what = if began {
@@ -279,19 +319,22 @@ fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diag
         } else {
             "the attacher has not begun"
         };
-        Diagnosis::new(Case::Attaching, format!("the volume is being attached to node {node}: {what}"))
+        Diagnosis::new(
+            Case::Attaching,
+            format!("the volume is being attached to node {node}: {what}"),
+        )
     } else if *service == Service::Unknown {
-        not_visible("AttacherConfigs and Leases could not be read, and the attacher shows neither progress nor an error")
+        not_visible(
+            "AttacherConfigs and Leases could not be read, and the attacher shows neither progress nor an error",
+        )
     } else {
         let what = if began {
             "has not ended and has no error"
         } else {
             "has not begun"
         };
-        Diagnosis::new(Case::AttachStuck, format!("the attach to node {node} {what}")).run(
-            "read the attacher's log, and retry immediately with",
-            retry(attachment),
-        )
+        Diagnosis::new(Case::AttachStuck, format!("the attach to node {node} {what}"))
+            .run("read the attacher's log, and retry immediately with", retry(attachment))
     };
     diagnosis.since(attachment.created)
 }
@@ -306,7 +349,10 @@ pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str)
     let requested: Option<Timestamp> = attachment.deleting.or(attachment.created);
     let diagnosis = Diagnosis::new(
         Case::LaneSaturated,
-        format!("the {operation} waits for its turn: {}: {}", condition.reason, condition.message),
+        format!(
+            "the {operation} waits for its turn: {}: {}",
+            condition.reason, condition.message
+        ),
     )
     .since(requested)
     .next("it starts when a running call ends")

@@ -46,7 +46,7 @@ fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: S
     let observed = observe(snapshot, facts, policy, credentials);
     match decide::attachment(&observed) {
         Action::Ignore(_) => NextStep::Nothing,
-        Action::ProtectVolume(_) | Action::Claim(_) => NextStep::Begin,
+        Action::ProtectVolume(_) | Action::Claim(_) | Action::MarkAttached(_) => NextStep::Begin,
         Action::LoadCredentials(_) => ask(snapshot, facts, policy, SecretState::Loaded),
         Action::AwaitDetach(other) => NextStep::AwaitDetach(other),
         Action::Publish(plan) => NextStep::Call(format!(
@@ -61,7 +61,6 @@ fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: S
                 ids.join(", ")
             ))
         }
-        Action::MarkAttached(_) => NextStep::Begin,
         Action::Release(_) => NextStep::Release,
         Action::Refuse(refusal) => NextStep::Refuse(refusal),
     }
@@ -75,7 +74,9 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
     let others = holders.iter().map(|holder| &holder.attachment);
     let mut elsewhere: Vec<Arc<Attachment>> = others
         .clone()
-        .filter(|other| other.attacher == attachment.attacher && other.node != attachment.node && other.deleting.is_some())
+        .filter(|other| {
+            other.attacher == attachment.attacher && other.node != attachment.node && other.deleting.is_some()
+        })
         .cloned()
         .collect();
     elsewhere.sort_by_key(|other| !is_leaving(other, &facts.finalizer));
@@ -104,5 +105,6 @@ fn same_volume(scene: &Scene, other: &Attachment) -> bool {
         _ => None,
     };
     let handle = noted.or(inline);
-    other.volume_name().map(|name| &**name) == scene.volume_name.as_deref() || (handle.is_some() && handle == scene.handle())
+    other.volume_name().map(|name| &**name) == scene.volume_name.as_deref()
+        || (handle.is_some() && handle == scene.handle())
 }

@@ -6,13 +6,13 @@ use csi_attacher_model::insight::age;
 use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
 
+use super::Case;
 use super::attach::{refused, retry, saturated, secret, with_errors, with_next};
 use super::decision::{NextStep, next_step};
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
 use super::service::Service;
 use super::steps::not_visible;
-use super::Case;
 use crate::observed::Scene;
 
 /// Where the detach stands.
@@ -28,7 +28,11 @@ pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &S
         return with_errors(scene, attachment, problem);
     }
     let Some(next) = next_step(scene, attachment) else {
-        return with_errors(scene, attachment, not_visible("the PersistentVolume or the CSINode could not be read"));
+        return with_errors(
+            scene,
+            attachment,
+            not_visible("the PersistentVolume or the CSINode could not be read"),
+        );
     };
     if let NextStep::Refuse(refusal) = &next {
         return refused(scene, attachment, refusal);
@@ -52,7 +56,10 @@ fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
     let diagnosis = if first.starts_with(FINALIZER_PREFIX) {
         Diagnosis::new(
             Case::OrphanFinalizer,
-            format!("finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {}", scene.driver.name),
+            format!(
+                "finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {}",
+                scene.driver.name
+            ),
         )
         .advise("find the attacher that set it; check that the driver was not renamed")
     } else {

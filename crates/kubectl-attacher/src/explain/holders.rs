@@ -4,10 +4,10 @@ use csi_attacher_model::api::names::finalizer_name;
 use csi_attacher_model::objects::Attachment;
 use jiff::{SignedDuration, Timestamp};
 
+use super::Case;
 use super::last::{current_error, last_attempt, last_error};
 use super::report::{Diagnosis, HolderReport};
 use super::steps::not_visible;
-use super::Case;
 use crate::observed::{Holder, HolderPod, Lookup, Scene};
 use csi_attacher_model::insight::age;
 use csi_attacher_model::objects::Operation;
@@ -18,7 +18,10 @@ const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 /// No VolumeAttachment for this node: another node has the volume, or nobody has requested it.
 pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
     let Some(node) = &scene.node_name else {
-        return Diagnosis::new(Case::NotUsed, "no pod on a node needs the volume, and it is attached to none");
+        return Diagnosis::new(
+            Case::NotUsed,
+            "no pod on a node needs the volume, and it is attached to none",
+        );
     };
     if let Some(holder) = holder(scene) {
         return held(scene, holder);
@@ -28,7 +31,10 @@ pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
     {
         return Diagnosis::new(
             Case::VolumeDeleting,
-            format!("PersistentVolume {} is being deleted, and is not attached any more", volume.name),
+            format!(
+                "PersistentVolume {} is being deleted, and is not attached any more",
+                volume.name
+            ),
         )
         .since(scene.volume_deleting)
         .next("nothing: a volume that is being deleted is not attached")
@@ -45,10 +51,18 @@ pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
 
 fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
     let pod = scene.pod.as_ref();
-    let since = pod.and_then(|pod| pod.scheduled.as_ref().and_then(|scheduled| scheduled.since).or(pod.created));
+    let since = pod.and_then(|pod| {
+        pod.scheduled
+            .as_ref()
+            .and_then(|scheduled| scheduled.since)
+            .or(pod.created)
+    });
     let over = pod.is_some_and(|pod| pod.is_over() || pod.deleting.is_some());
     if over {
-        return Diagnosis::new(Case::NotUsed, format!("the pod on node {node} does not need the volume any more"));
+        return Diagnosis::new(
+            Case::NotUsed,
+            format!("the pod on node {node} does not need the volume any more"),
+        );
     }
     let mut diagnosis = Diagnosis::new(
         Case::NotRequested,
@@ -57,9 +71,14 @@ fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
     .since(since)
     .next("kube-controller-manager creates the VolumeAttachment");
     let told = scene.pod_events.found().into_iter().flatten();
-    let told = told.filter(|event| event.reason == "FailedAttachVolume").max_by_key(|event| event.last);
+    let told = told
+        .filter(|event| event.reason == "FailedAttachVolume")
+        .max_by_key(|event| event.last);
     if let Some(event) = told {
-        diagnosis = diagnosis.advise(format!("the pod's last event FailedAttachVolume says: {}", event.message));
+        diagnosis = diagnosis.advise(format!(
+            "the pod's last event FailedAttachVolume says: {}",
+            event.message
+        ));
     }
     if since.is_some_and(|since| age(since, scene.now) > scene.stuck_after) {
         diagnosis.verdict = super::Verdict::Blocked;
@@ -92,7 +111,7 @@ fn report(holder: &Holder) -> HolderReport {
 
 fn held(scene: &Scene, holder: &Holder) -> Diagnosis {
     let mut diagnosis = if let Some(deleted) = holder.attachment.deleting {
-        leaving(scene, holder, deleted)
+        leaving(holder, deleted)
     } else {
         wanted(scene, holder)
     };
@@ -136,7 +155,10 @@ fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
     )
     .since(holder.attachment.created)
     .next(format!("kube-controller-manager requests the detach from node {node}"))
-    .run("follow the other attachment", format!("kubectl attacher why va {}", holder.attachment.name))
+    .run(
+        "follow the other attachment",
+        format!("kubectl attacher why va {}", holder.attachment.name),
+    )
 }
 
 fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
@@ -170,18 +192,26 @@ fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagn
     )
     .since(since)
     .next("kube-controller-manager requests the detach when the kubelet reports the unmount")
-    .run("find out why the pod does not end, or the volume is not unmounted", format!("kubectl describe node {node}"))
+    .run(
+        "find out why the pod does not end, or the volume is not unmounted",
+        format!("kubectl describe node {node}"),
+    )
 }
 
 fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     let node = &holder.attachment.node;
     let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
     let record = holder.node.found();
-    let state = if record.is_some() { "is not Ready" } else { "does not exist" };
+    let state = if record.is_some() {
+        "is not Ready"
+    } else {
+        "does not exist"
+    };
     let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
     let all_deleted = pods.iter().all(|pod| pod.deleting.is_some());
     let next = if all_deleted {
-        "kube-controller-manager requests the detach without a confirmed unmount 6 minutes after it first wanted it".to_owned()
+        "kube-controller-manager requests the detach without a confirmed unmount 6 minutes after it first wanted it"
+            .to_owned()
     } else {
         format!(
             "the pods on node {node} are deleted when their toleration of the taint ends (5 minutes by default); 6 minutes later \
@@ -222,11 +252,19 @@ fn tainted(holder: &Holder, since: Option<Timestamp>) -> Diagnosis {
 }
 
 /// The detach from the other node was requested.
-fn leaving(scene: &Scene, holder: &Holder, deleted: Timestamp) -> Diagnosis {
+fn leaving(holder: &Holder, deleted: Timestamp) -> Diagnosis {
     let other = &holder.attachment;
     let tainted = holder.node.found().is_some_and(|node| node.out_of_service.is_some());
-    let case = if tainted { Case::OutOfServiceTaint } else { Case::WaitingForDetach };
-    let taint = if tainted { ", which has the out-of-service taint" } else { "" };
+    let case = if tainted {
+        Case::OutOfServiceTaint
+    } else {
+        Case::WaitingForDetach
+    };
+    let taint = if tainted {
+        ", which has the out-of-service taint"
+    } else {
+        ""
+    };
     let held = other.finalizers.contains(&finalizer_name(&other.attacher));
     let how = match (held, current_error(other)) {
         (true, Some(_)) => ", and that keeps failing",
@@ -238,12 +276,14 @@ fn leaving(scene: &Scene, holder: &Holder, deleted: Timestamp) -> Diagnosis {
     )
     .since(Some(deleted))
     .next("the attach follows when that detach has ended")
-    .run("follow the other attachment", format!("kubectl attacher why va {}", other.name));
+    .run(
+        "follow the other attachment",
+        format!("kubectl attacher why va {}", other.name),
+    );
     diagnosis.last_error = last_error(other);
     if diagnosis.last_error.is_some() {
         diagnosis.last_attempt = last_attempt(&holder.events, Operation::Detach);
     }
-    let _ = scene;
     diagnosis
 }
 
@@ -254,7 +294,7 @@ pub(super) fn awaits(scene: &Scene, attachment: &Attachment, other: &str) -> Dia
     match found {
         Some(holder) => {
             let deleted = holder.attachment.deleting.or(attachment.created).unwrap_or(scene.now);
-            let mut diagnosis = leaving(scene, holder, deleted);
+            let mut diagnosis = leaving(holder, deleted);
             diagnosis.holder = Some(report(holder));
             diagnosis
         }

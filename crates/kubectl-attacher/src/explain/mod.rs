@@ -14,6 +14,8 @@ mod report;
 mod service;
 mod steps;
 
+#[cfg(test)]
+mod tests;
 
 pub use case::Case;
 pub use last::grpc_code;

@@ -6,10 +6,10 @@ use csi_attacher_model::objects::Attachment;
 use jiff::Timestamp;
 use std::sync::Arc;
 
+use super::Case;
 use super::report::{Chain, Diagnosis, ObjectName, Step, StepState, Verdict};
 use super::service::{Service, service};
 use super::steps::not_visible;
-use super::Case;
 use crate::observed::{Lookup, Scene};
 
 /// The finalizer that keeps a PersistentVolume while a claim is bound to it.
@@ -56,7 +56,10 @@ fn diagnosis(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>, steps: &
     };
     let facts = scene.driver.facts();
     if finalizer != finalizer_name(&scene.driver.name) {
-        let summary = format!("finalizer {finalizer} keeps the PersistentVolume, and it is not that of its driver {}", scene.driver.name);
+        let summary = format!(
+            "finalizer {finalizer} keeps the PersistentVolume, and it is not that of its driver {}",
+            scene.driver.name
+        );
         return Diagnosis::new(Case::OrphanFinalizer, summary).advise("find the attacher that set it");
     }
     let served = service(&scene.driver, scene.now);
@@ -82,7 +85,9 @@ fn unserved(scene: &Scene, name: &str, finalizer: &str, served: &Service) -> Opt
                 format!("finalizer {finalizer} keeps the PersistentVolume, and no attacher serves driver {driver}"),
             )
             .next("nothing, until an attacher serves the driver")
-            .advise(format!("have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"))
+            .advise(format!(
+                "have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"
+            ))
             .run(
                 "if the driver is gone for good, show the evidence and release the object",
                 format!("kubectl attacher release pv {name}"),
@@ -94,7 +99,9 @@ fn unserved(scene: &Scene, name: &str, finalizer: &str, served: &Service) -> Opt
 }
 
 fn attached(name: &str, naming: &[Arc<Attachment>]) -> Diagnosis {
-    let first = naming.iter().min_by_key(|attachment| (attachment.deleting.is_some(), attachment.name.clone()));
+    let first = naming
+        .iter()
+        .min_by_key(|attachment| (attachment.deleting.is_some(), attachment.name.clone()));
     let names: Vec<String> = naming
         .iter()
         .map(|attachment| format!("{} (node {})", attachment.name, attachment.node))
@@ -102,12 +109,18 @@ fn attached(name: &str, naming: &[Arc<Attachment>]) -> Diagnosis {
     let oldest: Option<Timestamp> = naming.iter().filter_map(|attachment| attachment.deleting).min();
     let diagnosis = Diagnosis::new(
         Case::VolumeInUse,
-        format!("PersistentVolume {name} is kept until no VolumeAttachment names it: {}", names.join(", ")),
+        format!(
+            "PersistentVolume {name} is kept until no VolumeAttachment names it: {}",
+            names.join(", ")
+        ),
     )
     .since(oldest)
     .next("the attacher removes its finalizer when the last one is gone");
     match first {
-        Some(first) => diagnosis.run("follow the attachment", format!("kubectl attacher why va {}", first.name)),
+        Some(first) => diagnosis.run(
+            "follow the attachment",
+            format!("kubectl attacher why va {}", first.name),
+        ),
         None => diagnosis,
     }
 }
@@ -133,7 +146,10 @@ fn by_others(scene: &Scene, name: &str) -> Diagnosis {
     let others: Vec<&str> = volume.finalizers.iter().collect();
     Diagnosis::new(
         Case::ForeignFinalizer,
-        format!("finalizer {} keeps PersistentVolume {name}, and no attacher set it", others.join(", ")),
+        format!(
+            "finalizer {} keeps PersistentVolume {name}, and no attacher set it",
+            others.join(", ")
+        ),
     )
     .advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")
 }

@@ -3,8 +3,8 @@
 use csi_attacher_model::api::condition::{ConditionReason, ConditionType};
 use csi_attacher_model::api::names::lease_name;
 
-use super::report::{Diagnosis, ObjectName, Step, StepState};
 use super::Case;
+use super::report::{Diagnosis, ObjectName, Step, StepState};
 use crate::observed::{ConditionRecord, ConfigRecord, DriverScene, LeaseRecord, Lookup};
 use jiff::Timestamp;
 
@@ -67,7 +67,9 @@ fn of_config(config: &ConfigRecord, lease: &Lookup<LeaseRecord>, driver: &Driver
     if settings.suspend {
         let summary = format!("AttacherConfig {name} is suspended: no volume is attached or detached");
         let resume = format!("kubectl patch atc {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'");
-        return problem(Diagnosis::new(Case::ConfigSuspended, summary).run("resume when the maintenance is over", resume));
+        return problem(
+            Diagnosis::new(Case::ConfigSuspended, summary).run("resume when the maintenance is over", resume),
+        );
     }
     let of = |kind| config.condition(kind);
     if let Some(stalled) = of(ConditionType::Stalled).filter(|stalled| stalled.status == "True") {
@@ -133,7 +135,10 @@ fn stalled_problem(config: &ConfigRecord, stalled: &ConditionRecord) -> Diagnosi
     Diagnosis::new(case, format!("AttacherConfig {name} is stalled: {}", words(stalled)))
         .since(stalled.since)
         .next("nothing, until a person has fixed it")
-        .run("read all conditions, and fix what the message names", format!("kubectl describe atc {name}"))
+        .run(
+            "read all conditions, and fix what the message names",
+            format!("kubectl describe atc {name}"),
+        )
 }
 
 fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRecord) -> Diagnosis {
@@ -145,7 +150,10 @@ fn unreachable(config: &ConfigRecord, driver: &DriverScene, reach: &ConditionRec
     .since(reach.since)
     .next("the operator connects again until the driver answers, and then continues with all volumes")
     .run(
-        format!("fix the driver or spec.endpoint of AttacherConfig {name}; the reason {} says what is wrong", reach.reason),
+        format!(
+            "fix the driver or spec.endpoint of AttacherConfig {name}; the reason {} says what is wrong",
+            reach.reason
+        ),
         format!("kubectl describe atc {name}"),
     )
 }
@@ -172,7 +180,10 @@ fn no_leader(
     };
     Diagnosis::new(
         Case::NoLeader,
-        format!("no replica of the operator leads driver {}: {held}; AttacherConfig {}: {says}", driver.name, config.name),
+        format!(
+            "no replica of the operator leads driver {}: {held}; AttacherConfig {}: {says}",
+            driver.name, config.name
+        ),
     )
     .since(since)
     .next("nothing, until a replica runs and acquires the Lease")
@@ -187,7 +198,7 @@ impl Service {
     pub fn diagnosis(&self, driver: &DriverScene) -> Option<Diagnosis> {
         let name = &driver.name;
         match self {
-            Self::Operator { .. } | Self::Sidecar(_) => None,
+            Self::Operator { .. } | Self::Sidecar(_) | Self::Unknown => None,
             Self::Problem(diagnosis) => Some((**diagnosis).clone()),
             Self::Nobody => {
                 let operator = match driver.crd {
@@ -204,7 +215,6 @@ impl Service {
                      --leader-election cannot be seen here: check the pods of the driver"
                 )))
             }
-            Self::Unknown => None,
         }
     }
 
@@ -213,7 +223,9 @@ impl Service {
         let name = &driver.name;
         match self {
             Self::Operator { config, holder } => {
-                let holder = holder.as_deref().map_or_else(String::new, |holder| format!(", leader {holder}"));
+                let holder = holder
+                    .as_deref()
+                    .map_or_else(String::new, |holder| format!(", leader {holder}"));
                 let object = match config {
                     Some(config) => ObjectName::cluster("AttacherConfig", config),
                     None => ObjectName::cluster("Lease", lease_name(name)),
@@ -236,7 +248,11 @@ impl Service {
                 } else {
                     StepState::Blocked
                 };
-                Step::new(state, ObjectName::cluster("AttacherConfig", config), diagnosis.summary.clone())
+                Step::new(
+                    state,
+                    ObjectName::cluster("AttacherConfig", config),
+                    diagnosis.summary.clone(),
+                )
             }
             Self::Unknown => Step::unknown(ObjectName::cluster("AttacherConfig", format!("of driver {name}"))),
         }

@@ -1,7 +1,7 @@
 //! The steps before the VolumeAttachment: pod, claim, volume, CSIDriver, node.
 
-use super::report::{Diagnosis, ObjectName, Step, StepState};
 use super::Case;
+use super::report::{Diagnosis, ObjectName, Step, StepState};
 use crate::observed::{ClaimRecord, Lookup, PodRecord, Scene};
 
 /// The pod has a node.
@@ -14,7 +14,10 @@ pub(super) fn pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
         if let (Some(name), Lookup::Found(claim)) = (&scene.claim_name, &scene.claim)
             && !claim.is_bound()
         {
-            steps.push(Step::note(claim_object(name), "is not bound yet, which may be what the scheduler waits for"));
+            steps.push(Step::note(
+                claim_object(name),
+                "is not bound yet, which may be what the scheduler waits for",
+            ));
         }
         return Some(diagnosis);
     };
@@ -45,7 +48,9 @@ fn not_scheduled(scene: &Scene, pod: &PodRecord) -> Diagnosis {
         format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
     );
     match (&scene.claim_name, unbound) {
-        (Some(claim), true) => diagnosis.advise(format!("claim {claim} has no PersistentVolume yet; the pod may wait for that")),
+        (Some(claim), true) => diagnosis.advise(format!(
+            "claim {claim} has no PersistentVolume yet; the pod may wait for that"
+        )),
         _ => diagnosis,
     }
 }
@@ -64,7 +69,10 @@ pub(super) fn claim(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
     match &scene.claim {
         Lookup::Unknown => {
             steps.push(Step::unknown(object));
-            scene.volume_name.is_none().then(|| not_visible("the claim could not be read"))
+            scene
+                .volume_name
+                .is_none()
+                .then(|| not_visible("the claim could not be read"))
         }
         // A PersistentVolume may outlive its claim, with a VolumeAttachment that is asked about.
         Lookup::Missing if scene.volume_name.is_some() => {
@@ -99,7 +107,10 @@ fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
     };
     Diagnosis::new(
         Case::ClaimNotBound,
-        format!("claim {name} is {} and has no PersistentVolume ({class}), so there is nothing to attach", claim.phase),
+        format!(
+            "claim {name} is {} and has no PersistentVolume ({class}), so there is nothing to attach",
+            claim.phase
+        ),
     )
     .since(claim.created)
     .next("the provisioner, or kube-controller-manager, binds a PersistentVolume")
@@ -132,7 +143,9 @@ pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> 
         Lookup::Found(volume) => {
             let Some(source) = volume.spec.csi() else {
                 steps.push(Step::note(object, "is not a volume of a CSI driver"));
-                let summary = format!("PersistentVolume {name} is not a volume of a CSI driver; no VolumeAttachment is made for it");
+                let summary = format!(
+                    "PersistentVolume {name} is not a volume of a CSI driver; no VolumeAttachment is made for it"
+                );
                 return Some(Diagnosis::new(Case::NotCsi, summary));
             };
             let deleting = if volume.deleting { ", is being deleted" } else { "" };
@@ -175,7 +188,10 @@ pub(super) fn csi_driver(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnos
             })
         }
         Lookup::Missing => {
-            steps.push(Step::note(object, "does not exist; Kubernetes then attaches volumes of the driver"));
+            steps.push(Step::note(
+                object,
+                "does not exist; Kubernetes then attaches volumes of the driver",
+            ));
             None
         }
         Lookup::Unknown => {
@@ -193,7 +209,10 @@ pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
             steps.push(Step::note(ObjectName::cluster("Node", name), "is not Ready"));
         }
         if node.out_of_service.is_some() {
-            steps.push(Step::note(ObjectName::cluster("Node", name), "has the out-of-service taint"));
+            steps.push(Step::note(
+                ObjectName::cluster("Node", name),
+                "has the out-of-service taint",
+            ));
         }
     } else if scene.node.is_missing() {
         steps.push(Step::note(ObjectName::cluster("Node", name), "does not exist"));
@@ -238,7 +257,10 @@ pub fn node_steps(scene: &Scene) -> Vec<Step> {
     let object = ObjectName::cluster("CSINode", name);
     match &scene.csi_node {
         Lookup::Unknown => steps.push(Step::unknown(object)),
-        Lookup::Missing => steps.push(Step::note(object, "does not exist: no driver is registered on the node")),
+        Lookup::Missing => steps.push(Step::note(
+            object,
+            "does not exist: no driver is registered on the node",
+        )),
         Lookup::Found(record) => {
             let drivers: Vec<&str> = record.drivers.drivers().collect();
             let text = if drivers.is_empty() {

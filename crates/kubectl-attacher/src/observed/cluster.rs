@@ -241,7 +241,10 @@ impl From<Event> for EventRecord {
         let series = event.series.and_then(|series| series.last_observed_time);
         let last = event.last_timestamp.map(|time| time.0);
         Self {
-            last: series.map(|time| time.0).or(last).or(event.event_time.map(|time| time.0)),
+            last: series
+                .map(|time| time.0)
+                .or(last)
+                .or(event.event_time.map(|time| time.0)),
             reason: event.reason.unwrap_or_default(),
             message: event.message.unwrap_or_default(),
             is_warning: event.type_.as_deref() == Some("Warning"),

@@ -5,7 +5,8 @@ mod gap;
 mod workload;
 
 pub use cluster::{
-    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseRecord, NodeRecord, config_condition,
+    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseRecord, NodeRecord,
+    config_condition,
 };
 pub use gap::{Gap, GapReason};
 pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
@@ -121,7 +122,11 @@ impl DriverScene {
 
     /// The settings that decisions are made by. A sidecar reads every Secret that it has a permission for.
     pub fn policy(&self) -> Policy {
-        let Some((record, config)) = self.config.found().and_then(|record| Some((record, record.spec.as_ref().ok()?))) else {
+        let Some((record, config)) = self
+            .config
+            .found()
+            .and_then(|record| Some((record, record.spec.as_ref().ok()?)))
+        else {
             return Policy {
                 publish_secrets: PublishSecrets::Any,
                 ..Policy::default()
@@ -217,8 +222,13 @@ impl Scene {
     /// The handle of the volume, if it is a CSI volume.
     pub fn handle(&self) -> Option<&str> {
         let described = self.volume.found().and_then(|volume| volume.spec.csi());
-        let noted = self.attachment.found().and_then(|attachment| attachment.volume_note.as_deref());
-        described.map(|source| &*source.handle).or_else(|| noted.map(|note| &*note.handle))
+        let noted = self
+            .attachment
+            .found()
+            .and_then(|attachment| attachment.volume_note.as_deref());
+        described
+            .map(|source| &*source.handle)
+            .or_else(|| noted.map(|note| &*note.handle))
     }
 
     /// Whether the volume may be at one node at a time only.

@@ -131,7 +131,9 @@ impl From<PodWire> for PodRecord {
             })
             .collect();
         let conditions = wire.status.conditions.unwrap_or_default();
-        let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
+        let scheduled = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "PodScheduled");
         Self {
             namespace: wire.metadata.namespace.unwrap_or_default(),
             uid: wire.metadata.uid.unwrap_or_default(),

@@ -14,7 +14,9 @@ mod note;
 mod survey;
 mod words;
 
-pub use finding::{FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_for_one_node, is_pending};
+pub use finding::{
+    FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_for_one_node, is_pending,
+};
 pub use ledger::{FindingHistory, FindingState};
 pub use note::FailureNote;
 pub use survey::{FindingsPass, FindingsSummary, NewFinding, StuckAttachment};

@@ -22,9 +22,19 @@ fn what_is_written_is_read_back() {
     let rows = [
         note(),
         FailureNote { volume: None, ..note() },
-        FailureNote { operation: Operation::Detach, ..note() },
-        FailureNote { uncertain: true, ..note() },
-        FailureNote { delay: Duration::ZERO, message: "", ..note() },
+        FailureNote {
+            operation: Operation::Detach,
+            ..note()
+        },
+        FailureNote {
+            uncertain: true,
+            ..note()
+        },
+        FailureNote {
+            delay: Duration::ZERO,
+            message: "",
+            ..note()
+        },
     ];
     for row in rows {
         let text = row.to_string();
@@ -39,8 +49,15 @@ fn the_text_is_the_one_that_people_know() {
         "volume ssd-0002: attempt 7 to attach it to node node-2 failed; retrying in 1.5 s: rpc error: code = Internal desc = \
          busy; retrying in 3 s: really"
     );
-    let doubt = FailureNote { uncertain: true, ..note() };
-    assert!(doubt.to_string().contains(" failed; the call may still be in progress and the volume may be attached; retrying"));
+    let doubt = FailureNote {
+        uncertain: true,
+        ..note()
+    };
+    assert!(
+        doubt
+            .to_string()
+            .contains(" failed; the call may still be in progress and the volume may be attached; retrying")
+    );
 }
 
 #[test]

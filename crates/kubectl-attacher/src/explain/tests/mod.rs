@@ -1,0 +1,16 @@
+//! One row for each case: what is observed, and what is said of it.
+
+#![allow(
+    clippy::too_many_lines,
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    clippy::unnecessary_wraps,
+    reason = "tables, whose rows are made in place"
+)]
+
+mod attach;
+mod builders;
+mod detach;
+mod holders;
+mod releases;
+mod rows;
