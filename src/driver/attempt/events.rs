@@ -9,7 +9,7 @@ use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation};
-use crate::decide::{Failure, VolumeOnNode, is_final};
+use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
 use crate::insight::FailureNote;
 use crate::objects::Operation;
@@ -170,6 +170,30 @@ pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, p
         level: EventType::Warning,
         cause: "confirmed",
         ..AttemptEvent::of(EventReason::Detached, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.
+pub(in crate::driver) fn released_on_request(attempt: &Attempt<'_>, snapshot: &Snapshot, request: &str, basis: &str) {
+    let note = format!(
+        "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    record_traced(attempt, snapshot, AttemptEvent::of(EventReason::Released, note));
+}
+
+/// That was refused.
+pub(in crate::driver) fn release_refused(attempt: &Attempt<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
+    let note = format!(
+        "{}: not released from node {} on request: {refusal}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    let news = AttemptEvent {
+        cause: refusal.reason(),
+        ..AttemptEvent::of(EventReason::ReleaseRefused, note)
     };
     record_traced(attempt, snapshot, news);
 }

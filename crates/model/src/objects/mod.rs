@@ -15,7 +15,7 @@ mod operation;
 mod volume;
 
 pub use attachment::{
-    Attachment, AttachmentSource, FormerVolumeOnNode, VolumeAnnotation, VolumeAttachmentWire, VolumeError,
+    Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, VolumeAnnotation, VolumeAttachmentWire, VolumeError,
 };
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};
