@@ -39,11 +39,11 @@ pub async fn node_is_seen(fixtures: &Fixtures, name: &str) -> Result<()> {
 
 impl World {
     /// A driver with its AttacherConfig, CSIDriver and node, as [`World::driver`] but in a cluster with Nodes.
-    async fn managed_driver(&self, short: &str) -> Result<Driver<'_>> {
+    pub async fn managed_driver(&self, short: &str) -> Result<Driver<'_>> {
         self.managed_driver_named(short, &format!("{short}.csi.test")).await
     }
 
-    async fn managed_driver_named(&self, short: &str, name: &str) -> Result<Driver<'_>> {
+    pub async fn managed_driver_named(&self, short: &str, name: &str) -> Result<Driver<'_>> {
         let driver = self.named_driver(short, name, |builder| builder).await?;
         self.fixtures.csi_driver(name, true).await?;
         self.fixtures.node(&driver.node()).await?;
@@ -57,7 +57,7 @@ impl World {
 
 impl Driver<'_> {
     /// A second node with the driver on it; its name and node ID are the same.
-    async fn second_node(&self) -> Result<String> {
+    pub async fn second_node(&self) -> Result<String> {
         let name = format!("{}-node-2", self.short);
         self.world.fixtures.csi_node(&name, &self.name, &name).await?;
         self.world.fixtures.node(&name).await?;
@@ -66,13 +66,13 @@ impl Driver<'_> {
     }
 
     /// A volume with a claim of its name, bound to each other.
-    async fn claimed(&self, volume: &Volume, name: &str) -> Result<()> {
+    pub async fn claimed(&self, volume: &Volume, name: &str) -> Result<()> {
         let bound = self.world.fixtures.bound_claim(volume, NAMESPACE, name).await;
         bound.map(drop)
     }
 
     /// A pod on a node that uses the claim `volume`; returns the VolumeAttachment once the pod could start.
-    async fn run_pod(&self, pod: &str, node: &str, volume: &str) -> Result<VolumeAttachment> {
+    pub async fn run_pod(&self, pod: &str, node: &str, volume: &str) -> Result<VolumeAttachment> {
         let fixtures = &self.world.fixtures;
         fixtures.pod(NAMESPACE, pod, node, &[volume]).await?;
         let made = fixtures.wait_for_attachment_of(volume, node).await?;

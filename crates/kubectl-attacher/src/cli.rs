@@ -282,6 +282,9 @@ pub struct ReleaseArguments {
     /// Whether to write
     #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
     pub dry_run: DryRun,
+    /// Where nobody serves the driver: for how long no attacher may have shown itself, as one without a Lease does by an error
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    pub quiet_for: std::time::Duration,
     /// How long to wait for the operator's answer
     #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = duration)]
     pub timeout: std::time::Duration,

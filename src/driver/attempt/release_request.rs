@@ -8,6 +8,7 @@ use super::super::reconcile_sync::list::{ListError, ListLimits, ListProgress, li
 use super::in_flight::InFlightGuard;
 use super::{Attempt, LIST_REST, StepResult, events};
 use crate::cache::Snapshot;
+use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};
 use crate::decide::{
     self, ListedEvidence, Observed, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseRefusal, Write, patch,
@@ -47,6 +48,7 @@ impl Attempt<'_> {
         };
         let (here, elsewhere) = self.other_attachments(snapshot, plan).await;
         let evidence = ReleaseEvidence {
+            now: clock::now(),
             listed,
             here,
             elsewhere,

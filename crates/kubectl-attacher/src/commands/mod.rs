@@ -1,8 +1,11 @@
 //! The commands: read, explain, print; `retry` and `release` write.
 
+mod audit;
+mod bundle;
 mod context;
 mod drivers;
 mod list;
+mod release;
 mod retry;
 mod wait;
 mod why;
@@ -40,7 +43,9 @@ pub async fn run(cli: Cli) -> Result<u8> {
                 Command::Drivers(arguments) => drivers::run(&context, &arguments).await,
                 Command::Wait(arguments) => wait::run(&context, &arguments).await,
                 Command::Retry(arguments) => retry::run(&context, &arguments).await,
-                Command::Release(_) | Command::Bundle(_) | Command::Completion { .. } | Command::Man => Ok(EXIT_OK),
+                Command::Release(arguments) => Box::pin(release::run(&context, &arguments)).await,
+                Command::Bundle(arguments) => Box::pin(bundle::run(&context, &arguments)).await,
+                Command::Completion { .. } | Command::Man => Ok(EXIT_OK),
             }
         }
     }

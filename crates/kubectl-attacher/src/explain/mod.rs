@@ -15,7 +15,7 @@ mod service;
 mod steps;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use case::Case;
 pub use last::grpc_code;

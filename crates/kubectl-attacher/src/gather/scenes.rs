@@ -287,7 +287,7 @@ async fn naming(sources: &Sources, volume: Option<&str>) -> Lookup<Vec<Arc<Attac
 }
 
 /// Pods of the claim's namespace that use it.
-async fn users(sources: &Sources, claim: Option<&str>, node: Option<&str>) -> Lookup<Vec<PodRecord>> {
+pub(crate) async fn users(sources: &Sources, claim: Option<&str>, node: Option<&str>) -> Lookup<Vec<PodRecord>> {
     let Some((namespace, name)) = claim.and_then(|claim| claim.split_once('/')) else {
         return Lookup::Found(Vec::new());
     };

@@ -50,8 +50,8 @@ pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
 pub use release_request::{
-    ListedEvidence, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof, ReleaseRefusal,
-    ReleaseRequest, judge_release, release_answer,
+    ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
+    ReleaseRefusal, ReleaseRequest, judge_release, release_answer,
 };
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};

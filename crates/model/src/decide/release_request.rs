@@ -4,7 +4,7 @@
 //! elsewhere. So a request counts only for the object and the deletion that it names, the driver is asked to detach first, and
 //! whatever is in doubt is a refusal. Proof is what the driver lists, or a taint by which a person confirmed that the machine is off.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
@@ -15,6 +15,8 @@ use super::message::{cut, plain};
 use super::observed::Observed;
 use crate::objects::{Attachment, ReleaseNote};
 
+/// How far the time of a request may be from the clock of the replica that judges it.
+pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
 /// Longest part of a request that is repeated in Events and logs, in bytes.
 const MAX_TEXT: usize = 200;
 
@@ -26,8 +28,8 @@ pub struct ReleaseRequest {
     pub uid: String,
     /// `metadata.deletionTimestamp` of the object, so that a request from before the deletion does not count.
     pub deleted: Timestamp,
-    /// When it was asked for. It tells one request from another, and is not compared with a clock.
-    pub at: String,
+    /// When it was asked for. It tells one request from another, and an old one does not count: the node may be back since.
+    pub at: Timestamp,
     /// Who asks, as the API server knows them.
     #[serde(default)]
     pub by: String,
@@ -84,6 +86,9 @@ pub enum ReleaseRefusal {
     /// It names another deletion.
     #[error("the request is for a deletion at {0}, which is not that of this VolumeAttachment")]
     OtherDeletion(Timestamp),
+    /// It is too old, or the clocks differ.
+    #[error("the request of {0} is more than 15 minutes from the time of the operator; ask again")]
+    Expired(Timestamp),
     /// The volume is in use on the same machine by another attachment.
     #[error("VolumeAttachment {0} has the same volume on the same node")]
     InUseOnNode(Arc<str>),
@@ -107,6 +112,7 @@ impl ReleaseRefusal {
             Self::Unreadable(_) => "Unreadable",
             Self::OtherObject(_) => "OtherObject",
             Self::OtherDeletion(_) => "OtherDeletion",
+            Self::Expired(_) => "Expired",
             Self::InUseOnNode(_) => "InUseOnNode",
             Self::ListedAtNode(_) => "ListedAtNode",
             Self::AttachedElsewhere(_) => "AttachedElsewhere",
@@ -142,6 +148,8 @@ pub enum ListedEvidence {
 /// What was found out while no call was in flight for the volume at any of the places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseEvidence {
+    /// When it was found out.
+    pub now: Timestamp,
     /// What the driver lists.
     pub listed: ListedEvidence,
     /// Another attachment of the volume on the same machine that is claimed or attached.
@@ -220,8 +228,8 @@ fn is_answered(note: &ReleaseNote) -> bool {
 /// What tells one request from another.
 fn key(request: &str) -> String {
     match serde_json::from_str::<ReleaseRequest>(request) {
-        Ok(request) if !request.at.is_empty() => cut(&request.at, MAX_TEXT).to_owned(),
-        _ => cut(request, MAX_TEXT).to_owned(),
+        Ok(request) => request.at.to_string(),
+        Err(_) => cut(request, MAX_TEXT).to_owned(),
     }
 }
 
@@ -245,6 +253,9 @@ pub fn judge_release(
     plan: &ReleasePlan<'_>,
     evidence: &ReleaseEvidence,
 ) -> Result<ReleaseBasis, ReleaseRefusal> {
+    if evidence.now.duration_since(plan.request.at).abs() > MAX_REQUEST_AGE {
+        return Err(ReleaseRefusal::Expired(plan.request.at));
+    }
     if let Some(other) = evidence.here.as_ref() {
         return Err(ReleaseRefusal::InUseOnNode(other.clone()));
     }

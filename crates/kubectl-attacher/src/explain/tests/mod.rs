@@ -9,7 +9,7 @@
 )]
 
 mod attach;
-mod builders;
+pub(crate) mod builders;
 mod detach;
 mod holders;
 mod releases;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::builders::{ATTACHMENT_UID, DELETED_AT, FINALIZER, NODE_ID, Va, attachment, volume};
-use super::world::{DecideModel, world};
+use super::world::{DecideModel, NOW, world};
 use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
 use crate::decide::patch::{refuse_release, release_on_request};
 use crate::decide::{
@@ -12,8 +12,10 @@ use crate::decide::{
     judge_release, observe, release_answer,
 };
 
+const AT: &str = "2026-02-03T04:00:00Z";
+
 fn request() -> Value {
-    json!({"uid": ATTACHMENT_UID, "deleted": DELETED_AT, "at": "t1", "by": "jane", "reason": "scrapped"})
+    json!({"uid": ATTACHMENT_UID, "deleted": DELETED_AT, "at": AT, "by": "jane", "reason": "scrapped"})
 }
 
 /// A deleted attachment that was attached, and whose detach failed once.
@@ -92,10 +94,10 @@ fn which_requests_count() {
             asked(stuck(), &with("deleted", Value::Null)),
             "refuse Unreadable",
         ),
-        ("answered", asked(answered("t1"), &good), "unpublish"),
+        ("answered", asked(answered(AT), &good), "unpublish"),
         (
             "an older one was answered",
-            asked(answered("t0"), &good),
+            asked(answered("2026-02-03T03:59:59Z"), &good),
             "judge 1 places",
         ),
         ("answered, unreadable", asked(answered("true"), "true"), "unpublish"),
@@ -131,6 +133,7 @@ fn a_live_attachment_is_never_released() {
 
 fn evidence(listed: ListedEvidence) -> ReleaseEvidence {
     ReleaseEvidence {
+        now: NOW.parse().unwrap(),
         listed,
         here: None,
         elsewhere: None,
@@ -258,7 +261,7 @@ fn the_release_is_written_on_conditions() {
     let parsed: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
         (parsed["request"].as_str(), parsed["reason"].as_str()),
-        (Some("t1"), Some("NoProof"))
+        (Some(AT), Some("NoProof"))
     );
     let write = refuse_release(&attachment, &answer).unwrap();
     assert_eq!(write.body[2]["value"], json!(answer));
@@ -278,4 +281,20 @@ fn the_request_is_part_of_the_fingerprint() {
     assert_ne!(fingerprint(&without), fingerprint(&with));
     assert_ne!(fingerprint(&with), fingerprint(&asked(stuck(), "b")));
     assert_eq!(fingerprint(&with), fingerprint(&answered));
+}
+
+/// An old request says nothing about the node as it is now, and a clock that is wrong says nothing at all.
+#[test]
+fn a_request_expires() {
+    for at in ["2026-02-03T03:50:05Z", "2026-02-03T04:20:07Z"] {
+        let mut request = request();
+        request["at"] = at.into();
+        request["proof"] = "OutOfServiceTaint".into();
+        let world = asked(stuck(), &request.to_string());
+        assert_eq!(
+            judged(&world, &evidence(ListedEvidence::NotThere)),
+            Err("Expired"),
+            "{at}"
+        );
+    }
 }
