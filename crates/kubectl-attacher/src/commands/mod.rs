@@ -1,6 +1,5 @@
 //! The commands: read, explain, print; `retry` and `release` write.
 
-mod audit;
 mod bundle;
 mod context;
 mod drivers;

@@ -141,6 +141,7 @@ pub(super) fn with_next(diagnosis: Diagnosis, next: &NextStep) -> Diagnosis {
         NextStep::Call(call) => diagnosis.next(format!("the attacher calls {call}")),
         NextStep::Begin => diagnosis.next("the attacher puts its finalizer on the objects, and then calls the driver"),
         NextStep::Release => diagnosis.next("the attacher removes its finalizer, and the object is deleted"),
+        NextStep::AnswerRequest => diagnosis.next("the operator answers the request to release the VolumeAttachment"),
         NextStep::Nothing | NextStep::AwaitDetach(_) | NextStep::Refuse(_) => diagnosis,
     }
 }

@@ -21,6 +21,8 @@ pub(super) enum NextStep {
     AwaitDetach(Arc<str>),
     /// The finalizer goes without a call.
     Release,
+    /// A person's request to release it is answered first.
+    AnswerRequest,
     /// It cannot be done as things are.
     Refuse(Refusal),
 }
@@ -62,6 +64,7 @@ fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: S
             ))
         }
         Action::Release(_) => NextStep::Release,
+        Action::JudgeRelease(_) | Action::RefuseRelease(_) => NextStep::AnswerRequest,
         Action::Refuse(refusal) => NextStep::Refuse(refusal),
     }
 }

@@ -1,7 +1,7 @@
 //! A VolumeAttachment that is being deleted: what keeps it.
 
 use csi_attacher_model::api::names::FINALIZER_PREFIX;
-use csi_attacher_model::decide::grpc_code as codes;
+use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes};
 use csi_attacher_model::insight::age;
 use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
@@ -110,6 +110,12 @@ fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnos
             "fix the driver or its backend; the attacher retries by itself, and immediately with",
             retry(attachment),
         ),
+    };
+    let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
+    let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    let diagnosis = match refused {
+        Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
+        None => diagnosis,
     };
     diagnosis.run(
         "if the detach can never finish, show the evidence and ask for a release",

@@ -98,8 +98,8 @@ fn in_use(scene: &Scene, facts: &ReleaseFacts) -> Result<(), Refused> {
             "the kubelet of node {node}, which is Ready, reports the volume as mounted (status.volumesInUse)"
         ));
     }
-    let users = facts.users.found().into_iter().flatten();
-    if let Some(pod) = users.filter(|pod| !pod.is_over()).next() {
+    let mut users = facts.users.found().into_iter().flatten();
+    if let Some(pod) = users.find(|pod| !pod.is_over()) {
         return Err(format!(
             "pod {}/{} on node {node}, which is Ready, uses the volume",
             pod.namespace, pod.name

@@ -10,6 +10,8 @@ use crate::explain::tests::builders::{
 };
 use crate::observed::{Lookup, NodeRecord, Scene};
 
+type Naming = Lookup<Vec<std::sync::Arc<csi_attacher_model::objects::Attachment>>>;
+
 /// Deleted an hour ago, its node is not Ready, and the operator serves the driver.
 fn served(edit: impl FnOnce(&mut Scene)) -> Scene {
     with(|scene| {
@@ -68,6 +70,7 @@ fn where_nobody_serves_the_driver_proof_is_needed() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn refusals_of_attachments() {
     let mounted = NodeRecord {
         volumes_in_use: vec!["kubernetes.io/csi/ssd.csi.test^h1".to_owned()],
@@ -192,7 +195,9 @@ fn volumes() {
         judge_volume(&good, &none, &idle, true),
         Ok(ReleaseWay::PatchDirectly(ReleaseProof::Confirmed))
     );
-    let refused = |scene: &Scene, naming, nodes, confirmed| judge_volume(scene, naming, nodes, confirmed).unwrap_err();
+    let refused = |scene: &Scene, naming: &Naming, nodes: &Lookup<Vec<NodeRecord>>, confirmed| {
+        judge_volume(scene, naming, nodes, confirmed).unwrap_err()
+    };
     assert!(refused(&good, &none, &idle, false).contains("nothing proves"));
     assert!(refused(&good, &Lookup::Found(vec![attachment(claimed())]), &idle, true).contains("names the volume"));
     assert!(refused(&good, &Lookup::Unknown, &idle, true).contains("could not be listed"));
