@@ -142,7 +142,7 @@ pub struct WhyArguments {
     /// Show all steps, also when nothing is wrong
     #[arg(long, short)]
     pub verbose: bool,
-    /// Address of the HTTP API of a Jaeger, to name the trace of the last attempt
+    /// Address of a Jaeger, such as http://localhost:16686, to print links to the traces of the attempts
     #[arg(long, value_name = "URL")]
     pub traces: Option<String>,
 }

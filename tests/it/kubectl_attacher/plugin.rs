@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::rig::{LIMIT, World, within};
-use crate::support::{ControlPlane, Error, Result};
+use crate::rig::{LIMIT, World};
+use crate::support::{ControlPlane, Error, Result, built_program};
 
 /// Longer than any command waits by itself.
 const COMMAND_LIMIT: Duration = Duration::from_mins(2);
@@ -34,11 +34,8 @@ impl Plugin {
     }
 
     pub async fn in_cluster(cluster: &ControlPlane) -> Result<Self> {
-        let programs = Path::new(env!("CARGO_BIN_EXE_csi-attacher-operator")).parent();
-        let programs = programs.map(Path::to_path_buf).unwrap_or_default();
-        if !programs.join("kubectl-attacher").exists() {
-            return Err(Error::Other("build the plugin first: make programs".to_owned()));
-        }
+        let program = built_program("kubectl-attacher")?;
+        let programs = program.parent().map(Path::to_path_buf).unwrap_or_default();
         Ok(Self {
             kubectl: cluster.kubectl_path().await?,
             kubeconfig: cluster.admin_kubeconfig(),
@@ -98,9 +95,4 @@ impl Plugin {
             Err(_) => Err(Error::Other(format!("{arguments:?} does not say {parts:?}:\n{last}"))),
         }
     }
-}
-
-/// A bound for waits of this module.
-pub async fn soon<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
-    within(what, wait).await?
 }

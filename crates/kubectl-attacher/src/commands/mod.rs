@@ -28,9 +28,18 @@ pub async fn run(cli: Cli) -> Result<u8> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            let man = clap_mangen::Man::new(Cli::command());
-            man.render(&mut page)
-                .map_err(|error| PluginError::Output(error.to_string()))?;
+            let mut whole = Cli::command();
+            whole.build();
+            let parts = whole
+                .get_subcommands()
+                .filter(|part| part.get_name() != "help")
+                .cloned();
+            let parts: Vec<clap::Command> = std::iter::once(whole.clone()).chain(parts).collect();
+            for part in parts {
+                let man = clap_mangen::Man::new(part);
+                man.render(&mut page)
+                    .map_err(|error| PluginError::Output(error.to_string()))?;
+            }
             print_bytes(&page)?;
             Ok(EXIT_OK)
         }

@@ -24,7 +24,11 @@ pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u
         Some(WhyOutput::Json) => output::json(&explanation)?,
         Some(WhyOutput::Yaml) => output::yaml(&explanation)?,
         Some(WhyOutput::Name) => names(&explanation),
-        None => output::tree(&explanation, sources.now, context.style, arguments.verbose),
+        None => with_links(
+            output::tree(&explanation, sources.now, context.style, arguments.verbose),
+            &explanation,
+            arguments.traces.as_deref(),
+        ),
     };
     print(&text)?;
     Ok(match explanation.verdict {
@@ -32,6 +36,16 @@ pub(super) async fn run(context: &Context, arguments: &WhyArguments) -> Result<u
         Verdict::Unknown => EXIT_UNKNOWN,
         Verdict::Blocked => EXIT_BLOCKED,
     })
+}
+
+/// Adds where to look at the traces.
+fn with_links(text: String, explanation: &Explanation, jaeger: Option<&str>) -> String {
+    let Some(jaeger) = jaeger else { return text };
+    let ids = explanation.chains.iter().filter_map(|chain| chain.trace_id.as_ref());
+    let links: Vec<String> = ids
+        .map(|id| format!("trace: {}/trace/{id}\n", jaeger.trim_end_matches('/')))
+        .collect();
+    text + &links.concat()
 }
 
 fn names(explanation: &Explanation) -> String {

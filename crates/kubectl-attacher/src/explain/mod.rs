@@ -28,6 +28,8 @@ pub use service::{Service, service};
 pub use steps::node_steps;
 
 use crate::observed::Scene;
+use csi_attacher_model::api::names::TRACEPARENT_ANNOTATION;
+use csi_attacher_model::objects::Attachment;
 
 /// Explains where one volume stands on its way to, or from, one node.
 pub fn chain(scene: &Scene) -> Chain {
@@ -38,9 +40,18 @@ pub fn chain(scene: &Scene) -> Chain {
         node: scene.node_name.clone(),
         driver: Some(scene.driver.name.clone()).filter(|name| !name.is_empty()),
         attachment: scene.attachment.found().map(|attachment| attachment.name.to_string()),
+        trace_id: scene.attachment.found().and_then(|attachment| trace_id(attachment)),
         steps,
         diagnosis,
     }
+}
+
+/// The trace that the operator noted on an attachment (W3C Trace Context: version, trace, span, flags).
+fn trace_id(attachment: &Attachment) -> Option<String> {
+    let noted = attachment.trace_context.get(TRACEPARENT_ANNOTATION)?;
+    let id = noted.split('-').nth(1)?;
+    let is_id = id.len() == 32 && id.chars().all(|character| character.is_ascii_hexdigit());
+    is_id.then(|| id.to_owned())
 }
 
 /// Goes along the way to the first step that does not hold.

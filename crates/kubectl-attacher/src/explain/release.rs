@@ -37,6 +37,7 @@ pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>)
         node: None,
         driver: Some(scene.driver.name.clone()).filter(|name| !name.is_empty()),
         attachment: None,
+        trace_id: None,
         steps,
         diagnosis: diagnosis.since(scene.volume_deleting),
     })

@@ -115,6 +115,9 @@ pub struct Chain {
     /// The VolumeAttachment, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<String>,
+    /// The trace of its attempts, if the operator traces.
+    #[serde(rename = "traceID", skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// What was looked at, in the order in which it has to hold.
     pub steps: Vec<Step>,
     /// Where it stands.

@@ -2,15 +2,17 @@
 
 mod client;
 mod nearest;
+mod others;
 mod reader;
 mod scenes;
 mod sources;
 
 pub use client::{ClientOptions, connect};
 pub use nearest::nearest;
+pub(crate) use others::users;
 pub use reader::{Readable, Reader, ResourceName, words};
+pub(crate) use scenes::now;
 pub use scenes::{
     NodeScenes, PodScenes, VolumeScenes, attachment_name, attachment_scene, node_scenes, pod_scenes, volume_scenes,
 };
-pub(crate) use scenes::{now, users};
 pub use sources::Sources;

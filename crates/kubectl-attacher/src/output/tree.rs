@@ -101,6 +101,9 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
             );
         }
     }
+    if let Some(id) = &chain.trace_id {
+        line(text, below, &format!("trace: {id}"));
+    }
     if chain.steps.is_empty() {
         details(text, &format!("{below}   "), false, diagnosis, now, style);
     }

@@ -315,6 +315,23 @@ fn the_attacher_is_asked() {
     ]);
 }
 
+/// What somebody else wrote there is no trace.
+#[test]
+fn the_trace_is_named() {
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    for (noted, expected) in [
+        (format!("00-{id}-b7ad6b7169203331-01"), Some(id)),
+        ("00-x-y-z".to_owned(), None),
+    ] {
+        let edit = both(
+            claimed(),
+            &json!({"metadata": {"annotations": {"attacher.csi.dev/traceparent": noted}}}),
+        );
+        let scene = with(|scene| scene.attachment = Lookup::Found(attachment(edit)));
+        assert_eq!(chain(&scene).trace_id.as_deref(), expected, "{noted}");
+    }
+}
+
 #[test]
 fn secrets() {
     let failed = |text: &str| Lookup::Found(attachment(both(claimed(), &error("attachError", text))));

@@ -11,6 +11,7 @@
 mod attach;
 pub(crate) mod builders;
 mod detach;
+mod documents;
 mod holders;
 mod releases;
 mod rows;
