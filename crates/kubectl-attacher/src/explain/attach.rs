@@ -15,6 +15,9 @@ use super::steps::not_visible;
 use super::{Case, detach, holders};
 use crate::observed::{Lookup, Scene};
 
+/// gRPC status FAILED_PRECONDITION: the volume is published to another node (CSI spec, "ControllerPublishVolume Errors").
+const FAILED_PRECONDITION: i32 = 9;
+
 /// The step of the VolumeAttachment, and the diagnosis that it leads to.
 pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) {
     let name = || match &scene.attachment {
@@ -109,6 +112,11 @@ fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Di
     }
     match current_error(attachment) {
         Some(error) => {
+            if grpc_code(error) == Some(FAILED_PRECONDITION)
+                && let Some(diagnosis) = holders::refused_for_holder(scene, &error.message)
+            {
+                return diagnosis;
+            }
             let diagnosis = match grpc_code(error) {
                 Some(codes::RESOURCE_EXHAUSTED) => limit(scene, attachment),
                 Some(code) if !is_final(code) => uncertain(scene, attachment),

@@ -100,6 +100,12 @@ fn holder(scene: &Scene) -> Option<&Holder> {
     live.or_else(|| others().next())
 }
 
+/// An attach that the driver refuses while another node has the volume: that is what has to end.
+pub(super) fn refused_for_holder(scene: &Scene, refusal: &str) -> Option<Diagnosis> {
+    let diagnosis = held(scene, holder(scene)?);
+    Some(diagnosis.advise(format!("the driver refuses the attach meanwhile: {refusal}")))
+}
+
 fn report(holder: &Holder) -> HolderReport {
     let pods = holder.pods.found().into_iter().flatten();
     HolderReport {
@@ -181,14 +187,14 @@ fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
 
 fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagnosis {
     let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    let of = if names.is_empty() {
-        String::new()
+    let when = if names.is_empty() {
+        "and its kubelet has not unmounted it yet".to_owned()
     } else {
-        format!(" of pod {}", names.join(", "))
+        format!("and its kubelet unmounts it after the end of pod {}", names.join(", "))
     };
     Diagnosis::new(
         Case::WaitingForUnmount,
-        format!("the volume is still mounted on node {node}; its kubelet unmounts it after the end{of}"),
+        format!("the volume is still mounted on node {node}, {when}"),
     )
     .since(since)
     .next("kube-controller-manager requests the detach when the kubelet reports the unmount")

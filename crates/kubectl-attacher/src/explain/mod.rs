@@ -65,8 +65,15 @@ fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     }
     steps::node(scene, steps);
     let service = service(&scene.driver, scene.now);
-    steps.push(service.step(&scene.driver));
-    let (step, diagnosis) = attach::attachment(scene, &service);
+    let served = service.step(&scene.driver);
+    let (mut step, diagnosis) = attach::attachment(scene, &service);
+    // One step blocks: what is behind it only waits for it.
+    let is_behind = served.state == StepState::Blocked && step.state == StepState::Blocked;
+    if is_behind && diagnosis.case != Case::ForeignFinalizer {
+        step.state = StepState::Waiting;
+        step.text = "waits for an attacher".to_owned();
+    }
+    steps.push(served);
     steps.push(step);
     diagnosis
 }

@@ -76,10 +76,8 @@ fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: St
         .map_or_else(String::new, |node| format!(" at node {node}"));
     line(text, branch, &format!("{volume}{node}"));
     let diagnosis = &chain.diagnosis;
-    let blocks = chain
-        .steps
-        .iter()
-        .rposition(|step| matches!(step.state, StepState::Blocked | StepState::Waiting));
+    let last_of = |state| chain.steps.iter().rposition(|step| step.state == state);
+    let blocks = last_of(StepState::Blocked).or_else(|| last_of(StepState::Waiting));
     let at = blocks.unwrap_or_else(|| chain.steps.len().saturating_sub(1));
     for (number, step) in chain.steps.iter().enumerate() {
         let end = number + 1 == chain.steps.len();

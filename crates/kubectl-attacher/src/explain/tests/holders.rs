@@ -112,6 +112,24 @@ fn who_has_the_volume() {
             &["is being detached from node node2", "\"attachment\":\"csi-2\""],
         ),
         row(
+            "the driver refuses meanwhile",
+            with(|scene| {
+                let text = "rpc error: code = FailedPrecondition desc = published to another node";
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+                let failing = both(
+                    detaching(40),
+                    &error("detachError", "rpc error: code = Internal desc = no"),
+                );
+                scene.holders = Lookup::Found(vec![holder(failing, node("node2"), &[])]);
+            }),
+            Case::WaitingForDetach,
+            &[
+                "and that keeps failing",
+                "published to another node",
+                "kubectl attacher why va csi-2",
+            ],
+        ),
+        row(
             "attached twice",
             with(|scene| {
                 scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));

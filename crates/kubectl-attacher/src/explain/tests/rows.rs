@@ -50,7 +50,7 @@ fn check(name: &str, chain: &Chain) {
         .count();
     match chain.diagnosis.verdict {
         Verdict::Blocked => {
-            assert!(blocked >= 1, "{name}: nothing is marked");
+            assert_eq!(blocked, 1, "{name}: one step is marked");
             assert!(!chain.diagnosis.advice.is_empty(), "{name}: no next step is named");
         }
         Verdict::Healthy | Verdict::InProgress | Verdict::Unknown => assert_eq!(blocked, 0, "{name}"),
