@@ -99,3 +99,23 @@ fn what_differs_is_replaced() {
         "csi-<hash> since <time>, for <age> (<age> ago) attempt: <n> (<age> ago), in <folder>/x.sock\n"
     );
 }
+
+/// Blocks of the pages that show a golden file show all of it: its name is in a comment before the block.
+#[test]
+fn the_pages_show_what_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut shown = 0;
+    for page in ["docs/KUBECTL-ATTACHER.md", "README.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for part in text.split("<!-- golden: ").skip(1) {
+            let (name, rest) = part.split_once(" -->\n```console\n").unwrap();
+            let (block, _) = rest.split_once("```\n").unwrap();
+            let (command, output) = block.split_once('\n').unwrap();
+            let known = root.join(format!("tests/it/kubectl_attacher/golden/{name}.txt"));
+            assert_eq!(output, std::fs::read_to_string(known).unwrap(), "{page}: {name}");
+            assert!(command.starts_with("$ kubectl attacher why "), "{page}: {command}");
+            shown += 1;
+        }
+    }
+    assert!(shown >= 6, "only {shown} blocks were found");
+}

@@ -54,9 +54,11 @@ impl Reader {
         self.client.clone()
     }
 
-    /// What could not be read so far, each once.
+    /// What could not be read so far, each once, in an order that does not depend on which answer came first.
     pub fn gaps(&self) -> Vec<Gap> {
-        self.gaps.lock().map(|gaps| gaps.clone()).unwrap_or_default()
+        let mut gaps = self.gaps.lock().map(|gaps| gaps.clone()).unwrap_or_default();
+        gaps.sort_by(|one, other| (one.group, one.resource, one.verb).cmp(&(other.group, other.resource, other.verb)));
+        gaps
     }
 
     fn note(&self, gap: Gap) {
