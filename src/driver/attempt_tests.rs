@@ -12,6 +12,7 @@ use tokio::sync::{Barrier, watch};
 mod api;
 mod lanes;
 mod lease;
+mod release_requests;
 mod secrets;
 mod traces;
 mod truth;
@@ -39,6 +40,8 @@ const FINALIZER: &str = "external-attacher/a-test";
 /// A driver whose volumes here are in-tree ones.
 const GCE: &str = "pd.csi.storage.gke.io";
 const GCE_FINALIZER: &str = "external-attacher/pd-csi-storage-gke-io";
+/// A driver that can list where its volumes are.
+const LISTING: &str = "list.test";
 const LIMIT: Duration = Duration::from_secs(20);
 const VOLUMES: &str = "/api/v1/persistentvolumes/";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments/";
@@ -52,8 +55,11 @@ fn engine(
 ) -> Engine {
     let connection = DriverConnection::new(&settings.borrow().endpoint);
     let client = CsiClient::new(connection, context.metrics.clone()).with_driver_name(name.into());
+    let lists = name == LISTING;
     let capabilities = Capabilities {
         publish_unpublish: true,
+        list_volumes: lists,
+        list_volumes_published_nodes: lists,
         ..Capabilities::default()
     };
     let facts = DriverFacts::new(name, capabilities);

@@ -62,6 +62,10 @@ reasons! {
     AttachUncertain Warning,
     /// The volume is detached.
     Detached Normal,
+    /// The finalizer was removed without the driver's confirmation, because a person asked for it.
+    Released Warning,
+    /// A person asked for that, and it was refused.
+    ReleaseRefused Warning,
     /// The driver did not confirm a detach.
     DetachFailed Warning,
     /// The driver cannot even be asked to detach: something that the call needs is missing.

@@ -43,7 +43,7 @@ impl World {
         self.managed_driver_named(short, &format!("{short}.csi.test")).await
     }
 
-    async fn managed_driver_named(&self, short: &str, name: &str) -> Result<Driver<'_>> {
+    pub async fn managed_driver_named(&self, short: &str, name: &str) -> Result<Driver<'_>> {
         let driver = self.named_driver(short, name, |builder| builder).await?;
         self.fixtures.csi_driver(name, true).await?;
         self.fixtures.node(&driver.node()).await?;

@@ -38,6 +38,7 @@ mod hostile;
 mod hostile_api;
 mod insight;
 mod jaeger;
+mod kubectl_attacher;
 mod kubectl_docs;
 mod lease;
 mod limits;

@@ -184,7 +184,7 @@ impl Attempt<'_> {
     /// Ends the attempt until another call for the place has ended, when everything is to be looked at again. It does not
     /// wait inside the attempt: that other call may hang and be of the other lane, whose trouble is not to fill this one.
     /// A call at another node is waited for as long as a detach from there would be, and no longer: that node may be dead.
-    fn wait_for_other_call(&self, snapshot: &Snapshot, occupied: CallInFlight) -> StepResult {
+    pub(in crate::driver) fn wait_for_other_call(&self, snapshot: &Snapshot, occupied: CallInFlight) -> StepResult {
         let (work, name, timeouts) = (self.work, &snapshot.attachment.name, self.timeouts());
         let rest = match &occupied.elsewhere {
             None => timeouts.publish.max(timeouts.unpublish),

@@ -9,8 +9,9 @@ use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation};
-use crate::decide::{Failure, VolumeOnNode, is_final};
+use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
+use crate::insight::FailureNote;
 use crate::objects::Operation;
 
 /// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
@@ -79,22 +80,16 @@ pub(in crate::driver) fn failure_event(
 ) {
     let operation = snapshot.operation();
     let reason = reason_of(operation, failure, cause);
-    let direction = match operation {
-        Operation::Attach => "to attach it to",
-        Operation::Detach => "to detach it from",
+    let note = FailureNote {
+        volume: snapshot.volume_handle(),
+        attempt: attempt.run.attempt(),
+        operation,
+        node: &snapshot.attachment.node,
+        uncertain: reason == EventReason::AttachUncertain,
+        delay,
+        message: &failure.message,
     };
-    let doubt = match reason {
-        EventReason::AttachUncertain => "; the call may still be in progress and the volume may be attached",
-        _ => "",
-    };
-    let note = format!(
-        "{}: attempt {} {direction} node {} failed{doubt}; retrying in {}: {}",
-        volume(snapshot),
-        attempt.run.attempt(),
-        snapshot.attachment.node,
-        seconds(delay),
-        failure.message
-    );
+    let note = note.to_string();
     let news = AttemptEvent {
         cause: kind,
         ..AttemptEvent::of(reason, note)
@@ -175,6 +170,30 @@ pub(in crate::driver) fn confirmed(attempt: &Attempt<'_>, snapshot: &Snapshot, p
         level: EventType::Warning,
         cause: "confirmed",
         ..AttemptEvent::of(EventReason::Detached, note)
+    };
+    record_traced(attempt, snapshot, news);
+}
+
+/// An attachment was let go without the driver's confirmation, as a person asked: the record of who did so and why.
+pub(in crate::driver) fn released_on_request(attempt: &Attempt<'_>, snapshot: &Snapshot, request: &str, basis: &str) {
+    let note = format!(
+        "{}: released from node {} without the driver's confirmation, because {basis}; {request}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    record_traced(attempt, snapshot, AttemptEvent::of(EventReason::Released, note));
+}
+
+/// That was refused.
+pub(in crate::driver) fn release_refused(attempt: &Attempt<'_>, snapshot: &Snapshot, refusal: &ReleaseRefusal) {
+    let note = format!(
+        "{}: not released from node {} on request: {refusal}",
+        volume(snapshot),
+        snapshot.attachment.node
+    );
+    let news = AttemptEvent {
+        cause: refusal.reason(),
+        ..AttemptEvent::of(EventReason::ReleaseRefused, note)
     };
     record_traced(attempt, snapshot, news);
 }
@@ -286,10 +305,6 @@ fn volume(snapshot: &Snapshot) -> String {
     snapshot
         .volume_handle()
         .map_or_else(|| "volume".to_owned(), |handle| format!("volume {handle}"))
-}
-
-fn seconds(delay: Duration) -> String {
-    format!("{:.1} s", delay.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub(super) mod events;
 pub(super) mod failure_writes;
 pub(super) mod in_flight;
 pub(super) mod lookup;
+pub(super) mod release_request;
 pub(super) mod report;
 mod span;
 pub(super) mod undo;
@@ -20,7 +21,7 @@ use super::fence::{FencedClient, LeaseLost};
 use super::release;
 use super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
-use crate::apiserver::{ApiErrorKind, SecretData};
+use crate::apiserver::{ApiError, ApiErrorKind, SecretData};
 use crate::cache::{AttacherKey, EnqueueCause as ConditionReason, Snapshot, lane_of, observe};
 use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, Action, Failure, Observed, Policy, Refusal, SecretState, Write};
@@ -273,6 +274,8 @@ impl Attempt<'_> {
                 self.fetch_csi_node(&name).await;
                 StepResult::Continue
             }
+            Action::JudgeRelease(plan) => self.judge_release(snapshot, observed, &plan).await,
+            Action::RefuseRelease(refusal) => self.refuse_release(snapshot, observed, &refusal).await,
             Action::Refuse(refusal) => self.refuse(snapshot, observed, &refusal).await,
             Action::ProtectVolume(write) => {
                 self.write_before_call(snapshot, observed, &write, "could not add PersistentVolume finalizer")
@@ -344,6 +347,18 @@ impl Attempt<'_> {
             report::report_prepared_write(self, snapshot, &write.target);
             return StepResult::Continue;
         };
+        self.handle_prepared_error(snapshot, observed, write, what, error).await
+    }
+
+    /// A write that the API server did not take, and on which no call depends that was made.
+    pub(in crate::driver) async fn handle_prepared_error(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        write: &Write,
+        what: &str,
+        error: ApiError,
+    ) -> StepResult {
         let look_again = match error.kind {
             ApiErrorKind::NotFound => true,
             ApiErrorKind::Stale => self.is_outdated(snapshot, &write.target).await,

@@ -158,6 +158,8 @@ fn every_name_on_objects_is_told() {
         names::TRACEPARENT_ANNOTATION,
         names::RETRY_NOW_ANNOTATION,
         names::NOT_ATTACHED_AT_ANNOTATION,
+        names::RELEASE_ANNOTATION,
+        names::RELEASE_REFUSED_ANNOTATION,
         names::CONFIRM_CAPABILITY_LOST_ANNOTATION,
         names::EVENT_TRACE_ANNOTATION,
         names::LEASE_HOLDER_ANNOTATION,

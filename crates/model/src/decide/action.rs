@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::patch::Write;
+use super::release_request::ReleasePlan;
 use crate::objects::{FormerVolumeOnNode, SecretReference, StringMap, TranslationError};
 
 /// The next step for a VolumeAttachment.
@@ -30,6 +31,10 @@ pub enum Action<'a> {
     MarkAttached(Write),
     /// Take our finalizer off without a call, which the driver does not have: see [`super::ReleaseWithoutCall`].
     Release(Write),
+    /// A person asks to let it go without the driver's confirmation: collect evidence, and ask [`super::judge_release`].
+    JudgeRelease(ReleasePlan<'a>),
+    /// Such a request cannot be granted, whatever the evidence: answer it on the object.
+    RefuseRelease(super::ReleaseRefusal),
     /// It cannot be done as things are; recorded on the attachment and tried again.
     Refuse(Refusal),
 }

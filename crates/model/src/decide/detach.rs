@@ -6,11 +6,15 @@ use std::sync::Arc;
 use super::action::{Action, IgnoreReason, Refusal, UnpublishRequest, VolumeOnNode};
 use super::attach::{csi_source, node_refusal};
 use super::observed::{NodeEntry, Observed, SecretState};
+use super::release_request;
 use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
         return Action::Ignore(IgnoreReason::NothingToDetach);
+    }
+    if let Some(action) = release_request::requested(observed) {
+        return action;
     }
     match steps(observed) {
         Ok(action) => action,
@@ -87,7 +91,7 @@ fn handle(volume: &Volume) -> Option<&str> {
 /// gone has no CSINode, or one without the driver: then what was noted when the attachment was claimed. A node that came
 /// back under its name with another ID leaves the volume with the old one, where the sidecar forgets it; we do not, unless a
 /// person confirmed that it is not there. That is the first list; the second is asked for, and is never empty.
-fn places<'a>(
+pub(super) fn places<'a>(
     observed: &Observed<'a>,
     volume_id: &'a str,
 ) -> Result<(Vec<VolumeOnNode<'a>>, Vec<VolumeOnNode<'a>>), Refusal> {

@@ -27,6 +27,8 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
         attachment.node_id.hash(&mut hasher);
         attachment.volume_note.hash(&mut hasher);
         attachment.not_attached_at.hash(&mut hasher);
+        // The answer to it is our own write.
+        attachment.release.as_ref().map(|note| &note.request).hash(&mut hasher);
         detach::attachment_still_using(observed).is_some().hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);

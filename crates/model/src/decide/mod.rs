@@ -12,6 +12,7 @@
 //! * Our finalizer is removed from a VolumeAttachment only by a write that follows a confirmed
 //!   `ControllerUnpublishVolume`, and before the status is cleared. For a driver that has no such call it goes only as far as
 //!   [`ReleaseWithoutCall`] says.
+//!   A person may ask for more than that: see [`judge_release`], which refuses whatever is in doubt.
 //! * Our finalizer is removed from a PersistentVolume only when no VolumeAttachment of any driver names it. One that is attached
 //!   gets it again.
 //! * Finalizers and annotations of others survive every patch.
@@ -27,6 +28,7 @@ pub mod patch;
 mod protect;
 mod publication;
 pub mod reconcile;
+mod release_request;
 mod scrub;
 mod settle;
 mod snapshot;
@@ -47,6 +49,10 @@ pub use observed::{
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
+pub use release_request::{
+    ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
+    ReleaseRefusal, ReleaseRequest, judge_release, release_answer,
+};
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};
 pub use snapshot::{Snapshot, observe};

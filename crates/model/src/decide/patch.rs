@@ -15,7 +15,9 @@ use std::sync::Arc;
 use super::action::Failure;
 use super::observed::DriverFacts;
 use super::{Publication, publication};
-use crate::api::names::{NODE_ID_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::names::{
+    NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
+};
 use crate::objects::{
     Attachment, CsiSource, Finalizers, FormerVolumeOnNode, ResourceVersion, StringMap, Volume, VolumeAnnotation,
 };
@@ -182,6 +184,40 @@ pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
         form: PatchType::Json,
         body: patch_of(&attachment.uid, remove_finalizer(at, finalizer)),
     })
+}
+
+/// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed
+/// the object since the request was judged, and that the request still stands.
+pub fn release_on_request(attachment: &Attachment, finalizer: &str) -> Option<Write> {
+    let mut write = release(attachment, finalizer)?;
+    let mut tests = vec![requested(attachment)?];
+    let ResourceVersion(version) = attachment.resource_version;
+    if version > 0 {
+        tests.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}));
+    }
+    if let Value::Array(operations) = &mut write.body {
+        operations.splice(1..1, tests);
+    }
+    Some(write)
+}
+
+/// Answers a request to release an attachment; none when there is no request.
+pub fn refuse_release(attachment: &Attachment, answer: &str) -> Option<Write> {
+    let operations = vec![
+        requested(attachment)?,
+        add_annotation(RELEASE_REFUSED_ANNOTATION, answer),
+    ];
+    Some(Write {
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
+        body: patch_of(&attachment.uid, operations),
+    })
+}
+
+/// That the request on the object is the one that was read.
+fn requested(attachment: &Attachment) -> Option<Value> {
+    let note = attachment.release.as_ref()?;
+    Some(json!({"op": "test", "path": annotation_path(RELEASE_ANNOTATION), "value": note.request}))
 }
 
 /// Status: attached, with the publish context that the kubelet will read.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::action::Refusal;
 use super::detach::published_volume;
 use super::observed::{NodeEntry, Observed};
+use super::release_request::ListedEvidence;
 use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
 
 /// What the driver should list about an attachment that is settled.
@@ -233,6 +234,21 @@ impl Listing {
             } else {
                 ListedState::NotPublished
             };
+        }
+    }
+
+    /// What was listed about all expectations together, whatever was expected. A volume that is at one of the places is there; to be
+    /// nowhere it has to be listed, with its nodes.
+    pub fn evidence(&self) -> ListedEvidence {
+        let mut told = self.expectations.iter().zip(&self.told);
+        if let Some((expected, _)) = told.find(|(_, told)| **told == ListedState::Published) {
+            return ListedEvidence::At(expected.node_id.to_string());
+        }
+        let is_elsewhere = |told: &ListedState| *told == ListedState::NotPublished;
+        if !self.told.is_empty() && self.told.iter().all(is_elsewhere) {
+            ListedEvidence::NotThere
+        } else {
+            ListedEvidence::Silent
         }
     }
 

@@ -201,7 +201,7 @@ fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
     let gone = looked.node == NodeEntry::Missing;
     match &attachment.source {
         AttachmentSource::Inline(spec) => {
-            let moved = looked.wanted_at.is_some() && one_node(spec.access_modes);
+            let moved = looked.wanted_at.is_some() && is_for_one_node(spec.access_modes);
             if gone || moved {
                 kinds.add(FindingKind::InlineLeftOver);
                 return;
@@ -210,7 +210,7 @@ fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
         AttachmentSource::PersistentVolume(_) | AttachmentSource::Both(_) => match looked.volume {
             None => kinds.add(FindingKind::VolumeGone),
             Some(volume) => {
-                if attachment.attached && looked.attached_at.is_some() && one_node(volume.spec.access_modes) {
+                if attachment.attached && looked.attached_at.is_some() && is_for_one_node(volume.spec.access_modes) {
                     kinds.add(FindingKind::AttachedTwice);
                 }
             }
@@ -225,7 +225,7 @@ fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
 }
 
 /// Whether a volume with these access modes may be at one node only at a time.
-fn one_node(modes: AccessModes) -> bool {
+pub fn is_for_one_node(modes: AccessModes) -> bool {
     (modes.read_write_once || modes.read_write_once_pod)
         && !(modes.read_only_many || modes.read_write_many || modes.unknown)
 }

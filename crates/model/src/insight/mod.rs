@@ -10,11 +10,15 @@
 
 mod finding;
 mod ledger;
+mod note;
 mod survey;
 mod words;
 
-pub use finding::{FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_pending};
+pub use finding::{
+    FindingInput, FindingKind, FindingKinds, FindingThresholds, age, findings, is_for_one_node, is_pending,
+};
 pub use ledger::{FindingHistory, FindingState};
+pub use note::FailureNote;
 pub use survey::{FindingsPass, FindingsSummary, NewFinding, StuckAttachment};
 pub use words::finding_message;
 

@@ -12,7 +12,10 @@ use std::sync::Arc;
 use super::meta::{boxed, slim_with_writer, trace_context};
 use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
 use super::{Finalizers, ResourceVersion};
-use crate::api::names::{NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION};
+use crate::api::names::{
+    NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
+    RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,
+};
 
 /// A VolumeAttachment as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -126,6 +129,15 @@ pub struct StatusWriter {
     pub time: Timestamp,
 }
 
+/// A request to let an attachment go without the driver's confirmation, as it stands on the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseNote {
+    /// Annotation `attacher.csi.dev/release`.
+    pub request: Box<str>,
+    /// Annotation `attacher.csi.dev/release-refused`: the operator's answer to this request or to an older one.
+    pub answer: Option<Box<str>>,
+}
+
 /// A cached VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
@@ -149,6 +161,8 @@ pub struct Attachment {
     pub retry_now: Option<Box<str>>,
     /// Annotation `attacher.csi.dev/not-attached-at`: former node IDs where the volume is not, as a person confirms.
     pub not_attached_at: Option<Box<str>>,
+    /// Annotations `attacher.csi.dev/release` and `attacher.csi.dev/release-refused`; almost always absent.
+    pub release: Option<Box<ReleaseNote>>,
     /// Annotations that may carry a trace context, ours among them.
     pub trace_context: StringMap,
     /// Whether the object has any annotation, kept here or not; decides the form of the annotation patch.
@@ -239,6 +253,13 @@ impl From<VolumeAttachmentWire> for Attachment {
             not_attached_at: annotations
                 .remove(NOT_ATTACHED_AT_ANNOTATION)
                 .map(String::into_boxed_str),
+            release: annotations.remove(RELEASE_ANNOTATION).map(|request| {
+                let answer = annotations.remove(RELEASE_REFUSED_ANNOTATION);
+                Box::new(ReleaseNote {
+                    request: request.into_boxed_str(),
+                    answer: answer.map(String::into_boxed_str),
+                })
+            }),
             attacher: wire.spec.attacher.into(),
             node: wire.spec.node_name.into(),
             source: wire.spec.source.into(),

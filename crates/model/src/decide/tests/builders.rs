@@ -10,7 +10,7 @@ pub const NODE_ID: &str = "nodeID1";
 pub const ATTACHMENT: &str = "pv1-node1";
 pub const ATTACHMENT_UID: &str = "va-uid";
 pub const VOLUME_UID: &str = "pv-uid";
-const DELETED_AT: &str = "2026-01-02T03:04:05Z";
+pub const DELETED_AT: &str = "2026-01-02T03:04:05Z";
 
 macro_rules! object {
     ($name:ident) => {

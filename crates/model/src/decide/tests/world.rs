@@ -224,6 +224,8 @@ impl DecideModel {
                     self.log.push(format!("HOLD {other}"));
                     return Requeue::Wait;
                 }
+                // Requests have tables of their own.
+                Action::JudgeRelease(_) | Action::RefuseRelease(_) => panic!("no row here asks for a release"),
                 Action::Refuse(refusal) => return self.fail(&observed, Failure::plain(refusal.to_string())),
                 Action::ProtectVolume(write) => match self.write(&write) {
                     Ok(()) => {}

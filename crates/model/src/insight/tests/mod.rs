@@ -1,5 +1,6 @@
 //! An attachment that is written down in a few words, for the tests of findings.
 
+mod note;
 mod properties;
 mod survey;
 mod table;

@@ -1,0 +1,45 @@
+//! What every command starts from.
+
+use kube::Client;
+
+use crate::cli::GlobalOptions;
+use crate::error::Result;
+use crate::gather::{ClientOptions, Reader, Sources, connect, now};
+use crate::output::Style;
+
+/// The client and how to print.
+pub struct Context {
+    /// The client.
+    pub client: Client,
+    /// Namespace of objects that are named without one.
+    pub namespace: String,
+    /// How to print.
+    pub style: Style,
+    /// Who asks, when that is said by `--as`.
+    pub impersonate: Option<String>,
+}
+
+impl Context {
+    /// Connects as kubectl would.
+    pub async fn connect(global: &GlobalOptions) -> Result<Self> {
+        let options = ClientOptions {
+            kubeconfig: global.kubeconfig.clone(),
+            context: global.context.clone(),
+            namespace: global.namespace.clone(),
+            impersonate: global.impersonate.clone(),
+            groups: global.groups.clone(),
+        };
+        let (client, namespace) = connect(&options).await?;
+        Ok(Self {
+            client,
+            namespace,
+            style: Style::of(global.color),
+            impersonate: global.impersonate.clone(),
+        })
+    }
+
+    /// Reads of the cluster as it is now.
+    pub fn sources(&self) -> Sources {
+        Sources::new(Reader::new(self.client.clone()), now())
+    }
+}

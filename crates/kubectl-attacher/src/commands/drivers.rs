@@ -1,0 +1,250 @@
+//! `drivers`: the AttacherConfigs and the drivers that have none, with their health.
+
+use csi_attacher_model::api::condition::ConditionType;
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+use super::{Context, print};
+use crate::cli::{DriversArguments, TableOutput};
+use crate::error::{EXIT_BLOCKED, EXIT_OK, Result};
+use crate::explain::{Service, service};
+use crate::gather::{ResourceName, Sources};
+use crate::observed::{ConfigRecord, DriverScene, Gap, Lookup};
+use crate::output::{self, Table};
+
+/// The version of the serialised form.
+const SCHEMA: &str = "attacher.csi.dev/drivers-v1";
+
+/// One driver.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DriverRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    driver: String,
+    health: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    attached: i64,
+    pending: i64,
+    failing: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saturated: Option<String>,
+    limits: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_pending: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_pending_since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_reconcile_sync: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reconcile_sync_error: Option<String>,
+    healthy: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DriverList {
+    schema: &'static str,
+    items: Vec<DriverRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<Gap>,
+}
+
+/// Reads and prints.
+pub(super) async fn run(context: &Context, arguments: &DriversArguments) -> Result<u8> {
+    let sources = context.sources();
+    let rows = Box::pin(rows(&sources)).await;
+    let healthy = rows.iter().all(|row| row.healthy);
+    let list = DriverList {
+        schema: SCHEMA,
+        items: rows,
+        gaps: sources.reader.gaps(),
+    };
+    let text = match arguments.output {
+        Some(TableOutput::Json) => output::json(&list)?,
+        Some(TableOutput::Yaml) => output::yaml(&list)?,
+        Some(TableOutput::Name) => {
+            let names = list.items.iter().filter_map(|row| row.config.as_ref());
+            let lines: Vec<String> = names
+                .map(|name| format!("attacherconfig.attacher.csi.dev/{name}\n"))
+                .collect();
+            lines.concat()
+        }
+        form => table(&list, form == Some(TableOutput::Wide), sources.now),
+    };
+    print(&text)?;
+    Ok(if healthy { EXIT_OK } else { EXIT_BLOCKED })
+}
+
+/// One row for each driver that has an AttacherConfig or a VolumeAttachment, or that wants to be attached.
+async fn rows(sources: &Sources) -> Vec<DriverRow> {
+    let reader = &sources.reader;
+    let resource = ResourceName::new("storage.k8s.io", "csidrivers");
+    let csi_drivers = reader.list(reader.cluster::<CSIDriver>(), resource, ListParams::default());
+    let (configs, attachments, csi_drivers) = futures::join!(sources.configs(), sources.attachments(), csi_drivers);
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    let configs = configs.found().into_iter().flatten();
+    let (known, nameless): (Vec<_>, Vec<_>) = configs.partition(|config| config.driver().is_some());
+    names.extend(known.iter().filter_map(|config| config.driver()).map(str::to_owned));
+    names.extend(
+        attachments
+            .found()
+            .into_iter()
+            .flatten()
+            .map(|attachment| attachment.attacher.to_string()),
+    );
+    let wanting = csi_drivers.found().into_iter().flatten();
+    let wanting = wanting.filter(|driver| driver.spec.attach_required != Some(false));
+    names.extend(wanting.map(ResourceExt::name_any));
+    let scenes = join_all(names.iter().map(|name| sources.driver(name))).await;
+    let mut rows: Vec<DriverRow> = scenes
+        .iter()
+        .map(|scene| row(scene, attachments.found(), sources.now))
+        .collect();
+    rows.extend(nameless.into_iter().map(|config| {
+        let scene = DriverScene {
+            config: Lookup::Found(config.clone()),
+            ..DriverScene::default()
+        };
+        row(&scene, None, sources.now)
+    }));
+    rows
+}
+
+type Attachments = Vec<std::sync::Arc<csi_attacher_model::objects::Attachment>>;
+
+fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -> DriverRow {
+    let config = scene.config.found();
+    let status = config.map(|config| &config.status);
+    let served = service(scene, now);
+    let (health, message, holder) = match &served {
+        Service::Operator { holder, .. } => ("Ready".to_owned(), None, holder.clone()),
+        Service::Sidecar(holder) => ("Sidecar".to_owned(), None, Some(holder.clone())),
+        Service::Nobody => (
+            "NoAttacher".to_owned(),
+            served.diagnosis(scene).map(|found| found.summary),
+            None,
+        ),
+        Service::Problem(found) => (found.case.as_str().to_owned(), Some(found.summary.clone()), None),
+        Service::Unknown => ("Unknown".to_owned(), None, None),
+    };
+    let counts = status.and_then(|status| status.attachments.clone());
+    let mine = || {
+        attachments
+            .into_iter()
+            .flatten()
+            .filter(|attachment| *attachment.attacher == *scene.name)
+    };
+    let count = |attached: bool| {
+        mine()
+            .filter(|own| (own.attached && own.deleting.is_none()) == attached)
+            .count()
+    };
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let saturated = config
+        .and_then(|config| config.condition(ConditionType::Saturated))
+        .filter(|condition| condition.status == "True");
+    let oldest = counts.as_ref().and_then(|counts| counts.oldest_pending.clone());
+    let sync = status.and_then(|status| status.last_reconcile_sync.as_ref());
+    DriverRow {
+        config: config.map(|config| config.name.clone()),
+        driver: scene.name.clone(),
+        healthy: matches!(served, Service::Operator { .. } | Service::Sidecar(_))
+            || (config.is_none() && mine().next().is_none()),
+        health,
+        message,
+        holder,
+        attached: counts
+            .as_ref()
+            .map_or_else(|| number(count(true)), |counts| counts.attached),
+        pending: counts
+            .as_ref()
+            .map_or_else(|| number(count(false)), |counts| counts.pending),
+        failing: counts.as_ref().map_or(0, |counts| counts.failing),
+        saturated: saturated.map(|condition| condition.reason),
+        limits: config.map_or_else(|| "<unknown>".to_owned(), limits),
+        oldest_pending: oldest.as_ref().map(|oldest| oldest.name.clone()),
+        oldest_pending_since: oldest.map(|oldest| oldest.since.0),
+        last_reconcile_sync: sync.map(|sync| sync.finished_at.0),
+        reconcile_sync_error: sync.and_then(|sync| sync.error.clone()),
+    }
+}
+
+/// The limits of `spec.concurrency`, in the order of its fields.
+fn limits(config: &ConfigRecord) -> String {
+    let Ok(settings) = &config.spec else {
+        return "<invalid>".to_owned();
+    };
+    let of = &settings.concurrency;
+    let set = [
+        ("attach", of.attach.map(std::num::NonZeroUsize::get)),
+        ("detach", of.detach.map(std::num::NonZeroUsize::get)),
+        ("node", of.per_node.map(std::num::NonZeroUsize::get)),
+        ("calls/s", of.calls_per_second.map(|rate| rate.get() as usize)),
+    ];
+    let set: Vec<String> = set
+        .iter()
+        .filter_map(|(name, limit)| limit.map(|limit| format!("{name}={limit}")))
+        .collect();
+    if set.is_empty() {
+        "none".to_owned()
+    } else {
+        set.join(",")
+    }
+}
+
+fn table(list: &DriverList, wide: bool, now: Timestamp) -> String {
+    if list.items.is_empty() {
+        let gaps = list.gaps.iter().map(|gap| format!("not seen: {gap}\n"));
+        return std::iter::once("no drivers\n".to_owned()).chain(gaps).collect();
+    }
+    let mut header = vec![
+        "CONFIG", "DRIVER", "HEALTH", "HOLDER", "ATTACHED", "PENDING", "FAILING", "LANES", "OLDEST", "SYNC",
+    ];
+    if wide {
+        header.extend(["LIMITS", "OLDEST-NAME", "MESSAGE"]);
+    }
+    let mut table = Table::new(&header);
+    for row in &list.items {
+        let mut cells = vec![
+            row.config.clone(),
+            Some(row.driver.clone()),
+            Some(row.health.clone()),
+            row.holder.clone(),
+            Some(row.attached.to_string()),
+            Some(row.pending.to_string()),
+            Some(row.failing.to_string()),
+            row.config
+                .as_ref()
+                .map(|_| row.saturated.clone().unwrap_or_else(|| "free".to_owned())),
+            row.oldest_pending_since.map(|since| output::ago(since, now)),
+            row.last_reconcile_sync.map(|at| {
+                let failed = if row.reconcile_sync_error.is_some() {
+                    " failed"
+                } else {
+                    ""
+                };
+                format!("{} ago{failed}", output::ago(at, now))
+            }),
+        ];
+        if wide {
+            cells.extend([
+                Some(row.limits.clone()),
+                row.oldest_pending.clone(),
+                row.message.clone(),
+            ]);
+        }
+        table.row(cells);
+    }
+    let mut text = table.text(true);
+    text.extend(list.gaps.iter().map(|gap| format!("not seen: {gap}\n")));
+    text
+}

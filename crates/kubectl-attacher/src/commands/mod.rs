@@ -1,0 +1,73 @@
+//! The commands: read, explain, print; `retry` and `release` write.
+
+mod bundle;
+mod context;
+mod drivers;
+mod list;
+mod release;
+mod retry;
+mod wait;
+mod why;
+
+pub use context::Context;
+
+use clap::CommandFactory;
+use std::io::Write;
+
+use crate::cli::{Cli, Command};
+use crate::error::{EXIT_OK, PluginError, Result};
+
+/// Runs a command; the number is its exit code.
+pub async fn run(cli: Cli) -> Result<u8> {
+    match cli.command {
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kubectl-attacher", &mut script);
+            print_bytes(&script)?;
+            Ok(EXIT_OK)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            let mut whole = Cli::command();
+            whole.build();
+            let parts = whole
+                .get_subcommands()
+                .filter(|part| part.get_name() != "help")
+                .cloned();
+            let parts: Vec<clap::Command> = std::iter::once(whole.clone()).chain(parts).collect();
+            for part in parts {
+                let man = clap_mangen::Man::new(part);
+                man.render(&mut page)
+                    .map_err(|error| PluginError::Output(error.to_string()))?;
+            }
+            print_bytes(&page)?;
+            Ok(EXIT_OK)
+        }
+        command => {
+            let context = Context::connect(&cli.global).await?;
+            match command {
+                Command::Why(arguments) => why::run(&context, &arguments).await,
+                Command::List(arguments) => list::run(&context, &arguments).await,
+                Command::Drivers(arguments) => drivers::run(&context, &arguments).await,
+                Command::Wait(arguments) => wait::run(&context, &arguments).await,
+                Command::Retry(arguments) => retry::run(&context, &arguments).await,
+                Command::Release(arguments) => Box::pin(release::run(&context, &arguments)).await,
+                Command::Bundle(arguments) => Box::pin(bundle::run(&context, &arguments)).await,
+                Command::Completion { .. } | Command::Man => Ok(EXIT_OK),
+            }
+        }
+    }
+}
+
+/// Prints a text. Who closed the pipe wants no more.
+pub(crate) fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(PluginError::Output(error.to_string())),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,182 @@
+//! `release`: the evidence, then a request to the operator, or, where nobody serves the driver, a guarded patch.
+
+mod ask;
+mod audit;
+mod direct;
+
+use csi_attacher_model::decide::patch;
+use csi_attacher_model::objects::{Attachment, PersistentVolumeWire, Volume, VolumeAttachmentWire};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+
+use self::ask::ask;
+use self::direct::{Direct, guarded, leases_rest, patch_directly};
+use super::{Context, print};
+use crate::cli::{ReleaseArguments, ReleaseKind};
+use crate::error::{PluginError, Result};
+use crate::explain::{ObjectName, chain, volume_release};
+use crate::gather::{ResourceName, Sources, attachment_scene, users, volume_scenes};
+use crate::observed::{NodeRecord, Scene};
+use crate::output;
+use crate::release::{self, ReleaseFacts, ReleaseWay};
+
+/// Who writes, in `managedFields` and Events.
+pub(super) const MANAGER: &str = "kubectl-attacher";
+
+/// Shows the evidence and releases, or refuses.
+pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
+    match arguments.kind {
+        ReleaseKind::Va => attachment(context, arguments).await,
+        ReleaseKind::Pv => volume(context, arguments).await,
+    }
+}
+
+/// The exact object: a name that is only like it is not enough to write.
+fn exact<T>(found: Option<T>, object: String) -> Result<T> {
+    found.ok_or(PluginError::NotFound {
+        object,
+        nearest: Vec::new(),
+    })
+}
+
+async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
+    let sources = context.sources();
+    let reader = &sources.reader;
+    let resource = ResourceName::new("storage.k8s.io", "volumeattachments");
+    let api = reader.cluster::<VolumeAttachmentWire>();
+    let wire = reader.require(api, resource, &arguments.name).await?;
+    let wire = exact(wire, format!("VolumeAttachment {}", arguments.name))?;
+    let record = Attachment::from(wire);
+    let scene = Box::pin(attachment_scene(&sources, record.clone())).await;
+    let facts = ReleaseFacts {
+        users: users(&sources, scene.claim_name.as_deref(), Some(&record.node)).await,
+        confirmed: arguments.i_know_the_volume_is_not_attached_anywhere,
+        quiet_for: arguments.quiet_for,
+    };
+    print(&evidence(&scene, &facts, &sources))?;
+    match release::attachment(&scene, &facts).map_err(PluginError::Refused)? {
+        ReleaseWay::AskOperator(proof) => ask(context, arguments, &record, proof).await,
+        ReleaseWay::PatchDirectly(proof) => {
+            leases_rest(&sources, &scene.driver.name).await?;
+            let finalizer = &scene.driver.facts().finalizer;
+            let write = patch::release(&record, finalizer).map(|write| guarded(write, record.resource_version));
+            let target = ObjectName::cluster("VolumeAttachment", &*record.name);
+            let path = format!("/apis/storage.k8s.io/v1/volumeattachments/{}", record.name);
+            patch_directly(
+                context,
+                arguments,
+                Direct {
+                    target,
+                    uid: &record.uid,
+                    path,
+                    write,
+                    proof,
+                },
+            )
+            .await
+        }
+    }
+}
+
+async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
+    let sources = context.sources();
+    let reader = &sources.reader;
+    let resource = ResourceName::new("", "persistentvolumes");
+    let wire = reader
+        .require(reader.cluster::<PersistentVolumeWire>(), resource, &arguments.name)
+        .await?;
+    let record = Volume::from(exact(wire, format!("PersistentVolume {}", arguments.name))?);
+    let found = Box::pin(volume_scenes(&sources, None, Some(&arguments.name))).await;
+    let Some(scene) = found.scenes.first() else {
+        return Err(PluginError::Refused("the volume could not be read".to_owned()));
+    };
+    let nodes = ResourceName::new("", "nodes");
+    let nodes = reader
+        .list(reader.cluster::<Node>(), nodes, ListParams::default())
+        .await;
+    let nodes = nodes.map(|nodes| nodes.into_iter().map(NodeRecord::from).collect());
+    let mut shown = volume_release(scene, &found.naming).map_or_else(String::new, |chain| lines(&chain.steps));
+    shown.extend(reader.gaps().iter().map(|gap| format!("not seen: {gap}\n")));
+    print(&shown)?;
+    let confirmed = arguments.i_know_the_volume_is_not_attached_anywhere;
+    let way = release::volume(scene, &found.naming, &nodes, confirmed).map_err(PluginError::Refused)?;
+    let ReleaseWay::PatchDirectly(proof) = way else {
+        return Err(PluginError::Refused(
+            "a PersistentVolume is not released on request".to_owned(),
+        ));
+    };
+    leases_rest(&sources, &scene.driver.name).await?;
+    let finalizer = &scene.driver.facts().finalizer;
+    let write = patch::release_volume(&record, finalizer).map(|write| guarded(write, record.resource_version));
+    let target = ObjectName::cluster("PersistentVolume", &*record.name);
+    let path = format!("/api/v1/persistentvolumes/{}", record.name);
+    patch_directly(
+        context,
+        arguments,
+        Direct {
+            target,
+            uid: &record.uid,
+            path,
+            write,
+            proof,
+        },
+    )
+    .await
+}
+
+fn lines(steps: &[crate::explain::Step]) -> String {
+    steps
+        .iter()
+        .map(|step| format!("evidence: {}: {}\n", step.object, step.text))
+        .collect::<Vec<_>>()
+        .concat()
+}
+
+/// What is known, before anything is done.
+fn evidence(scene: &Scene, facts: &ReleaseFacts, sources: &Sources) -> String {
+    let mut found = vec![lines(&chain(scene).steps)];
+    if let Some(attachment) = scene.attachment.found() {
+        let node = &attachment.node;
+        let mounted = scene.node.found().zip(scene.handle());
+        let mounted = match mounted.map(|(node, handle)| node.uses(&attachment.attacher, handle)) {
+            Some(true) => "reports the volume as mounted (status.volumesInUse)",
+            Some(false) => "does not report the volume as mounted (status.volumesInUse)",
+            None => "says nothing about the volume",
+        };
+        found.push(format!("evidence: Node {node}: {mounted}\n"));
+        if let Some(error) = &attachment.detach_error {
+            let at = error
+                .time
+                .map_or_else(String::new, |at| format!(" {} ago", output::ago(at, scene.now)));
+            found.push(format!("evidence: last error of the detach{at}: {}\n", error.message));
+        }
+    }
+    for pod in facts.users.found().into_iter().flatten() {
+        found.push(format!(
+            "evidence: Pod {}/{} uses the claim on this node\n",
+            pod.namespace, pod.name
+        ));
+    }
+    for holder in scene.holders.found().into_iter().flatten() {
+        let other = &holder.attachment;
+        let state = if other.attached { "attached" } else { "not attached" };
+        let (name, node) = (&other.name, &other.node);
+        found.push(format!(
+            "evidence: VolumeAttachment {name} of the same volume: node {node}, {state}\n"
+        ));
+    }
+    found.extend(sources.reader.gaps().iter().map(|gap| format!("not seen: {gap}\n")));
+    found.concat()
+}
+
+/// Who asks, as the API server knows them.
+pub(super) async fn whoami(client: &Client) -> String {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = reviews
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await;
+    let user = review.ok().and_then(|review| review.status?.user_info?.username);
+    user.unwrap_or_else(|| "an unknown user".to_owned())
+}

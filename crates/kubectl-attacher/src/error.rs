@@ -1,0 +1,91 @@
+//! What can go wrong, and the exit code of each: scripts rely on them.
+
+use thiserror::Error;
+
+use crate::observed::Gap;
+
+/// Everything is as asked for.
+pub const EXIT_OK: u8 = 0;
+/// The cluster could not be asked.
+pub const EXIT_ERROR: u8 = 1;
+/// The command line is wrong.
+pub const EXIT_USAGE: u8 = 2;
+/// A step blocks, or something is stuck.
+pub const EXIT_BLOCKED: u8 = 3;
+/// The object does not exist.
+pub const EXIT_NOT_FOUND: u8 = 4;
+/// The time is over.
+pub const EXIT_TIMEOUT: u8 = 5;
+/// A release was refused.
+pub const EXIT_REFUSED: u8 = 6;
+/// What could be read does not say, mostly for lack of a permission.
+pub const EXIT_UNKNOWN: u8 = 7;
+
+/// Why a command did not come to its end.
+#[derive(Debug, Error)]
+pub enum PluginError {
+    /// The kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig: {0}")]
+    Config(String),
+    /// The API server did not answer as it should.
+    #[error("{what}: {message}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// What came back.
+        message: String,
+    },
+    /// There is no such object.
+    #[error("{object} does not exist{}", suggestion(.nearest))]
+    NotFound {
+        /// The object.
+        object: String,
+        /// Names like it.
+        nearest: Vec<String>,
+    },
+    /// The object of the question could not be read.
+    #[error("{0}")]
+    Unreadable(Gap),
+    /// The time is over.
+    #[error("not within {seconds} s: {what}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        seconds: u64,
+    },
+    /// A release is refused.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The answer cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(String),
+    /// The command line asks for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+}
+
+fn suggestion(names: &[String]) -> String {
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean {}?", names.join(" or "))
+    }
+}
+
+impl PluginError {
+    /// The exit code.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
+            Self::Usage(_) => EXIT_USAGE,
+            Self::NotFound { .. } => EXIT_NOT_FOUND,
+            Self::Timeout { .. } => EXIT_TIMEOUT,
+            Self::Refused(_) => EXIT_REFUSED,
+            Self::Unreadable(_) => EXIT_UNKNOWN,
+        }
+    }
+}
+
+/// The result of a command.
+pub type Result<T, E = PluginError> = std::result::Result<T, E>;

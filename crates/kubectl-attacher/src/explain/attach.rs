@@ -1,0 +1,373 @@
+//! The VolumeAttachment: whether it is there, attached, or waits, and for what.
+
+use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::decide::{Refusal, grpc_code as codes, is_final};
+use csi_attacher_model::insight::age;
+use csi_attacher_model::objects::{Attachment, Operation, SecretReference};
+use jiff::Timestamp;
+use std::sync::Arc;
+
+use super::decision::{NextStep, next_step};
+use super::last::{SecretError, current_error, grpc_code, last_attempt, last_error, secret_error};
+use super::report::{Diagnosis, ObjectName, Step, StepState, Verdict};
+use super::service::Service;
+use super::steps::not_visible;
+use super::{Case, detach, holders};
+use crate::observed::{Lookup, Scene};
+
+/// gRPC status FAILED_PRECONDITION: the volume is published to another node (CSI spec, "ControllerPublishVolume Errors").
+const FAILED_PRECONDITION: i32 = 9;
+
+/// The step of the VolumeAttachment, and the diagnosis that it leads to.
+pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) {
+    let name = || match &scene.attachment {
+        Lookup::Found(attachment) => attachment.name.to_string(),
+        _ => "<none>".to_owned(),
+    };
+    let object = ObjectName::cluster("VolumeAttachment", name());
+    let diagnosis = match &scene.attachment {
+        Lookup::Unknown => not_visible("VolumeAttachments could not be read"),
+        Lookup::Missing => holders::without_attachment(scene),
+        Lookup::Found(attachment) if attachment.deleting.is_some() => detach::diagnosis(scene, attachment, service),
+        Lookup::Found(attachment) if attachment.attached => attached(scene, attachment),
+        Lookup::Found(attachment) => pending(scene, attachment, service),
+    };
+    let state = match diagnosis.verdict {
+        Verdict::Healthy => StepState::Done,
+        Verdict::InProgress => StepState::Waiting,
+        Verdict::Unknown => StepState::Unknown,
+        Verdict::Blocked => StepState::Blocked,
+    };
+    (Step::new(state, object, diagnosis.summary.clone()), diagnosis)
+}
+
+fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
+    let node = &attachment.node;
+    let twice = scene.holders.found().into_iter().flatten().find(|holder| {
+        holder.attachment.attached && holder.attachment.deleting.is_none() && holder.attachment.node != attachment.node
+    });
+    if let Some(other) = twice
+        && scene.is_for_one_node()
+    {
+        return Diagnosis::new(
+            Case::AttachedTwice,
+            format!(
+                "the volume is attached to node {node} and to node {}, and its access mode allows one node only; data may be \
+                 damaged",
+                other.attachment.node
+            ),
+        )
+        .since(other.attachment.created)
+        .next("nothing: no controller resolves this")
+        .run(
+            "find out which node has it in use, and delete the VolumeAttachment of the other one",
+            format!("kubectl attacher why va {}", other.attachment.name),
+        );
+    }
+    if scene
+        .driver
+        .csi_driver
+        .found()
+        .is_some_and(|driver| !driver.attach_required)
+    {
+        let summary = format!(
+            "CSIDriver {} has attachRequired: false, so no controller requests the detach from node {node}",
+            scene.driver.name
+        );
+        return Diagnosis::new(Case::LeftOver, summary).since(attachment.created).run(
+            "once no pod on the node uses the volume, request the detach",
+            format!("kubectl delete volumeattachment {}", attachment.name),
+        );
+    }
+    let diagnosis = Diagnosis::new(Case::Attached, format!("the volume is attached to node {node}"));
+    match &scene.pod {
+        Some(pod) if pod.phase == "Pending" && pod.deleting.is_none() => diagnosis.run(
+            "the attacher has done its part; if the pod does not start, read the kubelet's events (FailedMount)",
+            format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
+        ),
+        _ => diagnosis,
+    }
+}
+
+/// An attach that has not ended.
+fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
+    if let Some(problem) = service.diagnosis(&scene.driver) {
+        return with_errors(scene, attachment, problem);
+    }
+    let Some(next) = next_step(scene, attachment) else {
+        return with_errors(
+            scene,
+            attachment,
+            not_visible("the PersistentVolume or the CSINode could not be read"),
+        );
+    };
+    if let NextStep::Refuse(refusal) = &next {
+        return refused(scene, attachment, refusal);
+    }
+    if let NextStep::AwaitDetach(other) = &next {
+        return holders::awaits(scene, attachment, other);
+    }
+    if let Some(diagnosis) = secret(scene, attachment) {
+        return diagnosis;
+    }
+    match current_error(attachment) {
+        Some(error) => {
+            if grpc_code(error) == Some(FAILED_PRECONDITION)
+                && let Some(diagnosis) = holders::refused_for_holder(scene, &error.message)
+            {
+                return diagnosis;
+            }
+            let diagnosis = match grpc_code(error) {
+                Some(codes::RESOURCE_EXHAUSTED) => limit(scene, attachment),
+                Some(code) if !is_final(code) => uncertain(scene, attachment),
+                _ => failing(scene, attachment),
+            };
+            with_next(with_errors(scene, attachment, diagnosis), &next)
+        }
+        None => with_next(not_failed(scene, attachment, service), &next),
+    }
+}
+
+/// Adds what is known of errors and attempts.
+pub(super) fn with_errors(scene: &Scene, attachment: &Attachment, mut diagnosis: Diagnosis) -> Diagnosis {
+    let operation = Operation::of(attachment);
+    diagnosis.last_error = last_error(attachment);
+    if diagnosis.last_error.is_some() {
+        diagnosis.last_attempt = last_attempt(&scene.events, operation);
+    }
+    let requested = attachment.deleting.or(attachment.created);
+    diagnosis.since = diagnosis.since.or(requested);
+    diagnosis
+}
+
+/// Adds what the attacher does next.
+pub(super) fn with_next(diagnosis: Diagnosis, next: &NextStep) -> Diagnosis {
+    if diagnosis.next.is_some() {
+        return diagnosis;
+    }
+    match next {
+        NextStep::Call(call) => diagnosis.next(format!("the attacher calls {call}")),
+        NextStep::Begin => diagnosis.next("the attacher puts its finalizer on the objects, and then calls the driver"),
+        NextStep::Release => diagnosis.next("the attacher removes its finalizer, and the object is deleted"),
+        NextStep::AnswerRequest => diagnosis.next("the operator answers the request to release the VolumeAttachment"),
+        NextStep::Nothing | NextStep::AwaitDetach(_) | NextStep::Refuse(_) => diagnosis,
+    }
+}
+
+/// The command that ends a backoff.
+pub(super) fn retry(attachment: &Attachment) -> String {
+    format!("kubectl attacher retry {}", attachment.name)
+}
+
+fn failing(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    Diagnosis::new(
+        Case::AttachFailing,
+        format!(
+            "driver {} refuses to attach the volume to node {}",
+            scene.driver.name, attachment.node
+        ),
+    )
+    .run(
+        "follow the driver's message; the attacher retries by itself, and immediately with",
+        retry(attachment),
+    )
+}
+
+fn uncertain(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    let config = scene.driver.config.found().map_or("NAME", |config| &config.name);
+    Diagnosis::new(
+        Case::AttachUncertain,
+        format!(
+            "the last call to attach the volume to node {} did not end in time or was cut off: the volume may be attached",
+            attachment.node
+        ),
+    )
+    .run(
+        "if calls take longer than their deadline, raise it",
+        format!("kubectl patch atc {config} --type=merge -p '{{\"spec\":{{\"timeouts\":{{\"publish\":\"5m\"}}}}}}'"),
+    )
+    .run("the attacher retries by itself, and immediately with", retry(attachment))
+}
+
+fn limit(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    let node = &attachment.node;
+    let known = scene
+        .csi_node
+        .found()
+        .and_then(|record| record.limits.get(&scene.driver.name));
+    let count = match (scene.on_node, known) {
+        (Some(used), Some(limit)) => format!(" ({used} VolumeAttachments, its limit is {limit})"),
+        (Some(used), None) => format!(" ({used} VolumeAttachments, its CSINode has no limit)"),
+        _ => String::new(),
+    };
+    Diagnosis::new(
+        Case::AttachLimit,
+        format!(
+            "node {node} takes no more volumes of driver {}{count}",
+            scene.driver.name
+        ),
+    )
+    .run(
+        "move pods to other nodes; see how many volumes the node takes",
+        format!("kubectl get csinode {node} -o yaml"),
+    )
+    .run(
+        "the attacher retries by itself, and immediately with",
+        retry(attachment),
+    )
+}
+
+/// What stops before the driver is asked.
+pub(super) fn refused(scene: &Scene, attachment: &Attachment, refusal: &Refusal) -> Diagnosis {
+    let (driver, node) = (&scene.driver.name, &attachment.node);
+    let diagnosis = |case| Diagnosis::new(case, refusal.to_string());
+    let diagnosis = match refusal {
+        Refusal::NodeNotFound(_) | Refusal::DriverNotOnNode { .. } => diagnosis(Case::DriverNotOnNode)
+            .next("the attach continues as soon as the kubelet registers the driver on the node")
+            .advise(format!(
+                "check the pod of driver {driver}'s node plugin (DaemonSet) on node {node}"
+            )),
+        Refusal::VolumeDeleting(name) => diagnosis(Case::VolumeDeleting)
+            .next("nothing: a volume that is being deleted is not attached")
+            .run(
+                "find out who deleted the PersistentVolume; the pod needs another one",
+                format!("kubectl attacher why pv {name}"),
+            ),
+        Refusal::VolumeNotFound(name) => Diagnosis::new(
+            Case::VolumeMissing,
+            format!(
+                "PersistentVolume {name} does not exist, and nothing on the VolumeAttachment says what was attached"
+            ),
+        )
+        .advise("restore the PersistentVolume"),
+        Refusal::SecretNotAllowed { secret, .. } => diagnosis(Case::SecretNotAllowed).run(
+            format!(
+                "add the entry if the driver may have Secret {}/{}",
+                secret.namespace, secret.name
+            ),
+            scene
+                .driver
+                .config
+                .found()
+                .map_or_else(String::new, |config| format!("kubectl edit atc {}", config.name)),
+        ),
+        Refusal::Leaving(_) => {
+            diagnosis(Case::ConfigDeleting).advise("create an AttacherConfig for the driver once it is gone")
+        }
+        Refusal::CapabilityLost(_) => {
+            diagnosis(Case::CapabilityLost).advise("check that spec.endpoint is that of the driver's controller plugin")
+        }
+        Refusal::SharedOnNode { attachment: other, .. } => Diagnosis::new(
+            Case::Refused,
+            format!(
+                "VolumeAttachment {other} has the same volume on node {node} in use; a detach now would remove it there"
+            ),
+        )
+        .next("the detach follows when the other VolumeAttachment is not in use any more"),
+        _ => diagnosis(Case::Refused).advise("fix the object that the message names"),
+    };
+    with_errors(scene, attachment, diagnosis)
+}
+
+/// A publish secret that is missing or that may not be read.
+pub(super) fn secret(scene: &Scene, attachment: &Attachment) -> Option<Diagnosis> {
+    let told = secret_error(current_error(attachment));
+    let (reference, looked) = match &scene.secret {
+        Some((reference, looked)) => (Some(reference), looked),
+        None => (None, &Lookup::Unknown),
+    };
+    let is = match (looked, told) {
+        // The last error may be older than the Secret: only the Secret itself says that it is missing.
+        (Lookup::Missing, _) | (Lookup::Unknown, Some(SecretError::Missing)) => SecretError::Missing,
+        (_, Some(SecretError::Forbidden)) => SecretError::Forbidden,
+        _ => return None,
+    };
+    let name = reference.map_or_else(|| "of the volume".to_owned(), name_of);
+    let diagnosis = match is {
+        SecretError::Missing => Diagnosis::new(
+            Case::SecretMissing,
+            format!("Secret {name}, which the volume names for the driver's calls, does not exist"),
+        )
+        .next("the attacher continues when the Secret is there")
+        .advise(format!(
+            "create Secret {name}, or fix controllerPublishSecretRef of the StorageClass and the volume"
+        )),
+        SecretError::Forbidden => Diagnosis::new(
+            Case::SecretForbidden,
+            format!(
+                "the attacher has no permission to read Secret {name}, which the volume names for the driver's calls"
+            ),
+        )
+        .next("the attacher continues when the permission is there")
+        .advise("create the Role and RoleBinding that the last error names"),
+    };
+    Some(with_errors(scene, attachment, diagnosis))
+}
+
+fn name_of(reference: &SecretReference) -> String {
+    format!("{}/{}", reference.namespace, reference.name)
+}
+
+/// Neither attached nor failed.
+fn not_failed(scene: &Scene, attachment: &Attachment, service: &Service) -> Diagnosis {
+    let finalizer = scene.driver.facts().finalizer;
+    let began = attachment.finalizers.contains(&finalizer);
+    if !began && let Some(diagnosis) = saturated(scene, attachment, "attach") {
+        return diagnosis;
+    }
+    let waited = age(attachment.created.unwrap_or(scene.now), scene.now);
+    let patience = if began {
+        scene.stuck_after * 2
+    } else {
+        scene.stuck_after
+    };
+    let node = &attachment.node;
+    let diagnosis = if waited <= patience {
+        let what = if began {
+            "the call to the driver is running or about to"
+        } else {
+            "the attacher has not begun"
+        };
+        Diagnosis::new(
+            Case::Attaching,
+            format!("the volume is being attached to node {node}: {what}"),
+        )
+    } else if *service == Service::Unknown {
+        not_visible(
+            "AttacherConfigs and Leases could not be read, and the attacher shows neither progress nor an error",
+        )
+    } else {
+        let what = if began {
+            "has not ended and has no error"
+        } else {
+            "has not begun"
+        };
+        Diagnosis::new(Case::AttachStuck, format!("the attach to node {node} {what}"))
+            .run("read the attacher's log, and retry immediately with", retry(attachment))
+    };
+    diagnosis.since(attachment.created)
+}
+
+/// That a limit of the configuration holds work up, as the condition Saturated says.
+pub(super) fn saturated(scene: &Scene, attachment: &Attachment, operation: &str) -> Option<Diagnosis> {
+    let config = scene.driver.config.found()?;
+    let condition = config.condition(ConditionType::Saturated)?;
+    if condition.status != "True" {
+        return None;
+    }
+    let requested: Option<Timestamp> = attachment.deleting.or(attachment.created);
+    let diagnosis = Diagnosis::new(
+        Case::LaneSaturated,
+        format!(
+            "the {operation} waits for its turn: {}: {}",
+            condition.reason, condition.message
+        ),
+    )
+    .since(requested)
+    .next("it starts when a running call ends")
+    .run(
+        "raise the limit of spec.concurrency if the backend can handle it",
+        format!("kubectl edit atc {}", config.name),
+    );
+    Some(diagnosis)
+}

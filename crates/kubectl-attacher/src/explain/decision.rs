@@ -1,0 +1,113 @@
+//! What an attacher does next with a VolumeAttachment, asked of the operator's own rules.
+
+use csi_attacher_model::decide::{
+    self, Action, DriverFacts, Neighbours, Policy, Refusal, SecretState, Snapshot, is_in_use, is_leaving, observe,
+};
+use csi_attacher_model::objects::{Attachment, AttachmentSource, VolumeSource};
+use std::sync::Arc;
+
+use crate::observed::{Lookup, Scene};
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum NextStep {
+    /// Nothing is left to do.
+    Nothing,
+    /// It was not begun: the first writes come next.
+    Begin,
+    /// The call comes next, with these words.
+    Call(String),
+    /// It waits for the detach of this VolumeAttachment.
+    AwaitDetach(Arc<str>),
+    /// The finalizer goes without a call.
+    Release,
+    /// A person's request to release it is answered first.
+    AnswerRequest,
+    /// It cannot be done as things are.
+    Refuse(Refusal),
+}
+
+/// Asks the rules. None when an object that they need could not be read.
+pub(super) fn next_step(scene: &Scene, attachment: &Arc<Attachment>) -> Option<NextStep> {
+    let by_volume = matches!(attachment.source, AttachmentSource::PersistentVolume(_));
+    if (by_volume && scene.volume.is_unknown()) || scene.csi_node.is_unknown() {
+        return None;
+    }
+    let (facts, policy) = (scene.driver.facts(), scene.driver.policy());
+    let snapshot = Snapshot {
+        attachment: Arc::clone(attachment),
+        volume: scene.volume.found().cloned(),
+        node: scene.csi_node.found().map(|node| Arc::new(node.drivers.clone())),
+        neighbours: neighbours(scene, attachment, &facts),
+    };
+    let step = ask(&snapshot, &facts, &policy, SecretState::NotLoaded);
+    Some(step)
+}
+
+fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: SecretState) -> NextStep {
+    let observed = observe(snapshot, facts, policy, credentials);
+    match decide::attachment(&observed) {
+        Action::Ignore(_) => NextStep::Nothing,
+        Action::ProtectVolume(_) | Action::Claim(_) | Action::MarkAttached(_) => NextStep::Begin,
+        Action::LoadCredentials(_) => ask(snapshot, facts, policy, SecretState::Loaded),
+        Action::AwaitDetach(other) => NextStep::AwaitDetach(other),
+        Action::Publish(plan) => NextStep::Call(format!(
+            "ControllerPublishVolume for volume {} at node ID {}",
+            plan.volume_id, plan.node_id
+        )),
+        Action::Unpublish(plan) => {
+            let ids: Vec<&str> = plan.places.iter().map(|place| place.node_id).collect();
+            let volume = plan.places.first().map_or("", |place| place.volume_id);
+            NextStep::Call(format!(
+                "ControllerUnpublishVolume for volume {volume} at node ID {}",
+                ids.join(", ")
+            ))
+        }
+        Action::Release(_) => NextStep::Release,
+        Action::JudgeRelease(_) | Action::RefuseRelease(_) => NextStep::AnswerRequest,
+        Action::Refuse(refusal) => NextStep::Refuse(refusal),
+    }
+}
+
+/// The other attachments that bear on one, as the operator's cache picks them.
+fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Neighbours {
+    let Lookup::Found(holders) = &scene.holders else {
+        return Neighbours::default();
+    };
+    let others = holders.iter().map(|holder| &holder.attachment);
+    let mut elsewhere: Vec<Arc<Attachment>> = others
+        .clone()
+        .filter(|other| {
+            other.attacher == attachment.attacher && other.node != attachment.node && other.deleting.is_some()
+        })
+        .cloned()
+        .collect();
+    elsewhere.sort_by_key(|other| !is_leaving(other, &facts.finalizer));
+    let here = others
+        .filter(|other| {
+            attachment.deleting.is_some()
+                && other.attacher == attachment.attacher
+                && other.node == attachment.node
+                && other.name != attachment.name
+                && same_volume(scene, other)
+                && is_in_use(other)
+        })
+        .cloned()
+        .collect();
+    Neighbours { elsewhere, here }
+}
+
+/// Holders share the PersistentVolume, or the handle as far as it is on record.
+fn same_volume(scene: &Scene, other: &Attachment) -> bool {
+    let noted = other.volume_note.as_ref().map(|note| &*note.handle);
+    let inline = match &other.source {
+        AttachmentSource::Inline(spec) => match &spec.source {
+            VolumeSource::Csi(source) => Some(&*source.handle),
+            VolumeSource::Untranslated(_) | VolumeSource::Other => None,
+        },
+        _ => None,
+    };
+    let handle = noted.or(inline);
+    other.volume_name().map(|name| &**name) == scene.volume_name.as_deref()
+        || (handle.is_some() && handle == scene.handle())
+}

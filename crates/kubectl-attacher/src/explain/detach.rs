@@ -1,0 +1,146 @@
+//! A VolumeAttachment that is being deleted: what keeps it.
+
+use csi_attacher_model::api::names::FINALIZER_PREFIX;
+use csi_attacher_model::decide::{ReleaseAnswer, grpc_code as codes};
+use csi_attacher_model::insight::age;
+use csi_attacher_model::objects::Attachment;
+use std::sync::Arc;
+
+use super::Case;
+use super::attach::{refused, retry, saturated, secret, with_errors, with_next};
+use super::decision::{NextStep, next_step};
+use super::last::{current_error, grpc_code};
+use super::report::Diagnosis;
+use super::service::Service;
+use super::steps::not_visible;
+use crate::observed::Scene;
+
+/// Where the detach stands.
+pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
+    let ours = scene.driver.facts().finalizer;
+    if !attachment.finalizers.contains(&ours) {
+        return foreign(scene, attachment);
+    }
+    if *service == Service::Nobody {
+        return with_errors(scene, attachment, orphan(attachment, &ours, &scene.driver.name));
+    }
+    if let Some(problem) = service.diagnosis(&scene.driver) {
+        return with_errors(scene, attachment, problem);
+    }
+    let Some(next) = next_step(scene, attachment) else {
+        return with_errors(
+            scene,
+            attachment,
+            not_visible("the PersistentVolume or the CSINode could not be read"),
+        );
+    };
+    if let NextStep::Refuse(refusal) = &next {
+        return refused(scene, attachment, refusal);
+    }
+    if let Some(diagnosis) = secret(scene, attachment) {
+        return diagnosis;
+    }
+    let diagnosis = match current_error(attachment) {
+        Some(error) => failing(scene, attachment, grpc_code(error)),
+        None => not_failed(scene, attachment),
+    };
+    with_next(with_errors(scene, attachment, diagnosis), &next)
+}
+
+fn foreign(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    let kept: Vec<&str> = attachment.finalizers.iter().collect();
+    let Some(first) = kept.first() else {
+        return Diagnosis::new(Case::Detaching, "the VolumeAttachment is about to be gone").since(attachment.deleting);
+    };
+    let all = kept.join(", ");
+    let diagnosis = if first.starts_with(FINALIZER_PREFIX) {
+        Diagnosis::new(
+            Case::OrphanFinalizer,
+            format!(
+                "finalizer {all} keeps the VolumeAttachment, and it is not that of its driver {}",
+                scene.driver.name
+            ),
+        )
+        .advise("find the attacher that set it; check that the driver was not renamed")
+    } else {
+        Diagnosis::new(
+            Case::ForeignFinalizer,
+            format!("the volume is detached, and finalizer {all} keeps the VolumeAttachment"),
+        )
+        .advise(format!("check the controller that set finalizer {first}"))
+    };
+    diagnosis.since(attachment.deleting)
+}
+
+/// The finalizer of a driver that nobody serves.
+pub(super) fn orphan(attachment: &Attachment, finalizer: &str, driver: &str) -> Diagnosis {
+    Diagnosis::new(
+        Case::OrphanFinalizer,
+        format!(
+            "finalizer {finalizer} keeps the VolumeAttachment, and no attacher serves driver {driver}: nobody detaches the volume \
+             from node {}",
+            attachment.node
+        ),
+    )
+    .since(attachment.deleting)
+    .next("nothing, until an attacher serves the driver")
+    .advise(format!("have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"))
+    .run(
+        "if the driver is gone for good, show the evidence and release the object",
+        format!("kubectl attacher release va {}", attachment.name),
+    )
+}
+
+fn failing(scene: &Scene, attachment: &Attachment, code: Option<i32>) -> Diagnosis {
+    let (driver, node) = (&scene.driver.name, &attachment.node);
+    let diagnosis = Diagnosis::new(
+        Case::DetachFailing,
+        format!("driver {driver} does not confirm that the volume is detached from node {node}"),
+    );
+    let config = scene.driver.config.found();
+    let diagnosis = match (code, config) {
+        (Some(codes::NOT_FOUND), Some(config)) => diagnosis.run(
+            "if NotFound means detached for this driver, say so",
+            format!(
+                "kubectl patch atc {} --type=merge -p '{{\"spec\":{{\"orphanPolicy\":\"TreatNotFoundAsDetached\"}}}}'",
+                config.name
+            ),
+        ),
+        _ => diagnosis.run(
+            "fix the driver or its backend; the attacher retries by itself, and immediately with",
+            retry(attachment),
+        ),
+    };
+    let refused = attachment.release.as_ref().and_then(|note| note.answer.as_deref());
+    let refused = refused.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    let diagnosis = match refused {
+        Some(answer) => diagnosis.advise(format!("a release was refused: {}: {}", answer.reason, answer.message)),
+        None => diagnosis,
+    };
+    diagnosis.run(
+        "if the detach can never finish, show the evidence and ask for a release",
+        format!("kubectl attacher release va {}", attachment.name),
+    )
+}
+
+fn not_failed(scene: &Scene, attachment: &Attachment) -> Diagnosis {
+    let deleted = attachment.deleting.unwrap_or(scene.now);
+    if age(deleted, scene.now) <= scene.stuck_after * 2 {
+        if let Some(diagnosis) = saturated(scene, attachment, "detach") {
+            return diagnosis;
+        }
+        return Diagnosis::new(
+            Case::Detaching,
+            format!("the volume is being detached from node {}", attachment.node),
+        )
+        .since(attachment.deleting);
+    }
+    saturated(scene, attachment, "detach").unwrap_or_else(|| {
+        Diagnosis::new(
+            Case::DetachStuck,
+            format!("the detach from node {} has neither ended nor failed", attachment.node),
+        )
+        .since(attachment.deleting)
+        .run("read the attacher's log, and retry immediately with", retry(attachment))
+    })
+}

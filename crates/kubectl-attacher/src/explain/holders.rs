@@ -1,0 +1,313 @@
+//! A volume that another node has: who, and what has to happen until it is free.
+
+use csi_attacher_model::api::names::finalizer_name;
+use csi_attacher_model::objects::Attachment;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Case;
+use super::last::{current_error, last_attempt, last_error};
+use super::report::{Diagnosis, HolderReport};
+use super::steps::not_visible;
+use crate::observed::{Holder, HolderPod, Lookup, Scene};
+use csi_attacher_model::insight::age;
+use csi_attacher_model::objects::Operation;
+
+/// For how long kube-controller-manager waits for an unmount that nobody confirms.
+const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
+
+/// No VolumeAttachment for this node: another node has the volume, or nobody has requested it.
+pub(super) fn without_attachment(scene: &Scene) -> Diagnosis {
+    let Some(node) = &scene.node_name else {
+        return Diagnosis::new(
+            Case::NotUsed,
+            "no pod on a node needs the volume, and it is attached to none",
+        );
+    };
+    if let Some(holder) = holder(scene) {
+        return held(scene, holder);
+    }
+    if let Lookup::Found(volume) = &scene.volume
+        && volume.deleting
+    {
+        return Diagnosis::new(
+            Case::VolumeDeleting,
+            format!(
+                "PersistentVolume {} is being deleted, and is not attached any more",
+                volume.name
+            ),
+        )
+        .since(scene.volume_deleting)
+        .next("nothing: a volume that is being deleted is not attached")
+        .run(
+            "find out who deleted the PersistentVolume; the pod needs another one",
+            format!("kubectl attacher why pv {}", volume.name),
+        );
+    }
+    if scene.is_for_one_node() && scene.holders.is_unknown() {
+        return not_visible("VolumeAttachments could not be listed, and the volume may be attached to another node");
+    }
+    not_requested(scene, node)
+}
+
+fn not_requested(scene: &Scene, node: &str) -> Diagnosis {
+    let pod = scene.pod.as_ref();
+    let since = pod.and_then(|pod| {
+        pod.scheduled
+            .as_ref()
+            .and_then(|scheduled| scheduled.since)
+            .or(pod.created)
+    });
+    let over = pod.is_some_and(|pod| pod.is_over() || pod.deleting.is_some());
+    if over {
+        return Diagnosis::new(
+            Case::NotUsed,
+            format!("the pod on node {node} does not need the volume any more"),
+        );
+    }
+    let mut diagnosis = Diagnosis::new(
+        Case::NotRequested,
+        format!("kube-controller-manager has not requested the attach to node {node}: there is no VolumeAttachment"),
+    )
+    .since(since)
+    .next("kube-controller-manager creates the VolumeAttachment");
+    let told = scene.pod_events.found().into_iter().flatten();
+    let told = told
+        .filter(|event| event.reason == "FailedAttachVolume")
+        .max_by_key(|event| event.last);
+    if let Some(event) = told {
+        diagnosis = diagnosis.advise(format!(
+            "the pod's last event FailedAttachVolume says: {}",
+            event.message
+        ));
+    }
+    if since.is_some_and(|since| age(since, scene.now) > scene.stuck_after) {
+        diagnosis.verdict = super::Verdict::Blocked;
+        diagnosis = diagnosis.advise("check that kube-controller-manager runs, and read its log");
+    }
+    diagnosis
+}
+
+/// The other attachment that keeps a volume for one node from this one: one that is attached before one that goes.
+fn holder(scene: &Scene) -> Option<&Holder> {
+    if !scene.is_for_one_node() {
+        return None;
+    }
+    let others = || {
+        let others = scene.holders.found().into_iter().flatten();
+        others.filter(|other| Some(&*other.attachment.node) != scene.node_name.as_deref())
+    };
+    let live = others().find(|other| other.attachment.deleting.is_none());
+    live.or_else(|| others().next())
+}
+
+/// An attach that the driver refuses while another node has the volume: that is what has to end.
+pub(super) fn refused_for_holder(scene: &Scene, refusal: &str) -> Option<Diagnosis> {
+    let diagnosis = held(scene, holder(scene)?);
+    Some(diagnosis.advise(format!("the driver refuses the attach meanwhile: {refusal}")))
+}
+
+fn report(holder: &Holder) -> HolderReport {
+    let pods = holder.pods.found().into_iter().flatten();
+    HolderReport {
+        node: holder.attachment.node.to_string(),
+        attachment: holder.attachment.name.to_string(),
+        pods: pods.map(|pod| pod.name.clone()).collect(),
+    }
+}
+
+fn held(scene: &Scene, holder: &Holder) -> Diagnosis {
+    let mut diagnosis = if let Some(deleted) = holder.attachment.deleting {
+        leaving(holder, deleted)
+    } else {
+        wanted(scene, holder)
+    };
+    diagnosis.holder = Some(report(holder));
+    diagnosis
+}
+
+/// kube-controller-manager still wants the volume at the other node.
+fn wanted(scene: &Scene, holder: &Holder) -> Diagnosis {
+    let node = &holder.attachment.node;
+    let no_pods = Vec::new();
+    let pods = holder.pods.found().unwrap_or(&no_pods);
+    let out_of_service = holder.node.found().and_then(|node| node.out_of_service);
+    if let Some(since) = out_of_service {
+        return tainted(holder, since);
+    }
+    let mounted = match (scene.handle(), &holder.node) {
+        (Some(handle), Lookup::Found(node)) => node.uses(&holder.attachment.attacher, handle),
+        _ => false,
+    };
+    let running: Vec<&HolderPod> = pods.iter().filter(|pod| pod.deleting.is_none()).collect();
+    let unready = !holder.node.is_unknown() && !holder.node.found().is_some_and(crate::observed::NodeRecord::is_ready);
+    if unready {
+        return unready_node(holder, pods);
+    }
+    if !running.is_empty() {
+        return used(node, &running);
+    }
+    if mounted || !pods.is_empty() {
+        let since = pods.iter().filter_map(|pod| pod.deleting).min();
+        return unmounting(node, pods, since);
+    }
+    let pods = if holder.pods.is_unknown() {
+        "its pods could not be listed"
+    } else {
+        "no pod on that node uses it any more"
+    };
+    Diagnosis::new(
+        Case::WaitingForDetach,
+        format!("the volume is attached to node {node} and may be attached to one node only; {pods}"),
+    )
+    .since(holder.attachment.created)
+    .next(format!("kube-controller-manager requests the detach from node {node}"))
+    .run(
+        "follow the other attachment",
+        format!("kubectl attacher why va {}", holder.attachment.name),
+    )
+}
+
+fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
+    let names: Vec<&str> = running.iter().map(|pod| pod.name.as_str()).collect();
+    let first = names.first().copied().unwrap_or_default();
+    let (namespace, name) = first.split_once('/').unwrap_or(("", first));
+    Diagnosis::new(
+        Case::UsedOnOtherNode,
+        format!(
+            "the volume may be attached to one node only, and pod {} uses it on node {node} (Multi-Attach error)",
+            names.join(", ")
+        ),
+    )
+    .next("nothing, until that pod is deleted: no VolumeAttachment is made for the second node")
+    .run(
+        "delete the pod that is not needed; for a Deployment with one replica, set strategy Recreate",
+        format!("kubectl delete pod {name} --namespace {namespace}"),
+    )
+}
+
+fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagnosis {
+    let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    let when = if names.is_empty() {
+        "and its kubelet has not unmounted it yet".to_owned()
+    } else {
+        format!("and its kubelet unmounts it after the end of pod {}", names.join(", "))
+    };
+    Diagnosis::new(
+        Case::WaitingForUnmount,
+        format!("the volume is still mounted on node {node}, {when}"),
+    )
+    .since(since)
+    .next("kube-controller-manager requests the detach when the kubelet reports the unmount")
+    .run(
+        "find out why the pod does not end, or the volume is not unmounted",
+        format!("kubectl describe node {node}"),
+    )
+}
+
+fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
+    let node = &holder.attachment.node;
+    let names: Vec<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    let record = holder.node.found();
+    let state = if record.is_some() {
+        "is not Ready"
+    } else {
+        "does not exist"
+    };
+    let deleted = pods.iter().filter_map(|pod| pod.deleting).min();
+    let all_deleted = pods.iter().all(|pod| pod.deleting.is_some());
+    let next = if all_deleted {
+        "kube-controller-manager requests the detach without a confirmed unmount 6 minutes after it first wanted it"
+            .to_owned()
+    } else {
+        format!(
+            "the pods on node {node} are deleted when their toleration of the taint ends (5 minutes by default); 6 minutes later \
+             kube-controller-manager requests the detach"
+        )
+    };
+    let until = deleted.and_then(|deleted| deleted.checked_add(MAX_WAIT_FOR_UNMOUNT).ok());
+    let until = until.map_or_else(String::new, |until| format!(", about {until}"));
+    let of = if names.is_empty() {
+        String::new()
+    } else {
+        format!(", where pod {} used it", names.join(", "))
+    };
+    let since = record.and_then(|node| node.ready.as_ref().and_then(|ready| ready.since));
+    Diagnosis::new(
+        Case::WaitingForUnmount,
+        format!("the volume is attached to node {node}{of}, and that node {state}, so nobody confirms the unmount"),
+    )
+    .since(deleted.or(since))
+    .next(format!("{next}{until}"))
+    .run(
+        "only if the machine is certainly off: let Kubernetes detach immediately",
+        format!("kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"),
+    )
+}
+
+fn tainted(holder: &Holder, since: Option<Timestamp>) -> Diagnosis {
+    let node = &holder.attachment.node;
+    Diagnosis::new(
+        Case::OutOfServiceTaint,
+        format!(
+            "the volume is attached to node {node}, which has the out-of-service taint; it is detached without a confirmed unmount"
+        ),
+    )
+    .since(since.or(holder.attachment.deleting))
+    .next("kube-controller-manager deletes the node's pods and then requests the detach")
+    .run("follow the other attachment", format!("kubectl attacher why va {}", holder.attachment.name))
+}
+
+/// The detach from the other node was requested.
+fn leaving(holder: &Holder, deleted: Timestamp) -> Diagnosis {
+    let other = &holder.attachment;
+    let tainted = holder.node.found().is_some_and(|node| node.out_of_service.is_some());
+    let case = if tainted {
+        Case::OutOfServiceTaint
+    } else {
+        Case::WaitingForDetach
+    };
+    let taint = if tainted {
+        ", which has the out-of-service taint"
+    } else {
+        ""
+    };
+    let held = other.finalizers.contains(&finalizer_name(&other.attacher));
+    let how = match (held, current_error(other)) {
+        (true, Some(_)) => ", and that keeps failing",
+        _ => "",
+    };
+    let mut diagnosis = Diagnosis::new(
+        case,
+        format!("the volume is being detached from node {}{taint}{how}", other.node),
+    )
+    .since(Some(deleted))
+    .next("the attach follows when that detach has ended")
+    .run(
+        "follow the other attachment",
+        format!("kubectl attacher why va {}", other.name),
+    );
+    diagnosis.last_error = last_error(other);
+    if diagnosis.last_error.is_some() {
+        diagnosis.last_attempt = last_attempt(&holder.events, Operation::Detach);
+    }
+    diagnosis
+}
+
+/// The attacher itself holds the attach back for the detach of another VolumeAttachment.
+pub(super) fn awaits(scene: &Scene, attachment: &Attachment, other: &str) -> Diagnosis {
+    let holders = scene.holders.found();
+    let found = holders.and_then(|holders| holders.iter().find(|holder| *holder.attachment.name == *other));
+    match found {
+        Some(holder) => {
+            let deleted = holder.attachment.deleting.or(attachment.created).unwrap_or(scene.now);
+            let mut diagnosis = leaving(holder, deleted);
+            diagnosis.holder = Some(report(holder));
+            diagnosis
+        }
+        None => Diagnosis::new(
+            Case::WaitingForDetach,
+            format!("the attach waits for the detach of VolumeAttachment {other}"),
+        )
+        .since(attachment.created),
+    }
+}

@@ -1,0 +1,103 @@
+//! The last error, the last attempt, and what an error says about a Secret.
+
+use csi_attacher_model::insight::FailureNote;
+use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
+use jiff::{SignedDuration, Timestamp};
+
+use super::report::{LastAttempt, LastError};
+use crate::observed::{EventRecord, Lookup};
+
+/// Names of gRPC codes by number, as they are written in errors.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// The number of the gRPC code of an error: the stored one, or that of its text. API servers before 1.34 do not store it.
+pub fn grpc_code(error: &VolumeError) -> Option<i32> {
+    if error.code.is_some() {
+        return error.code;
+    }
+    let (_, rest) = error.message.split_once("rpc error: code = ")?;
+    let name = rest.split(' ').next()?;
+    let at = CODES.iter().position(|known| *known == name)?;
+    i32::try_from(at).ok()
+}
+
+fn code_name(code: i32) -> Option<String> {
+    let at = usize::try_from(code).ok()?;
+    CODES.get(at).map(|name| (*name).to_owned())
+}
+
+/// The error of an attachment that is about what it is asked for now.
+pub(super) fn current_error(attachment: &Attachment) -> Option<&VolumeError> {
+    match Operation::of(attachment) {
+        Operation::Attach => attachment.attach_error.as_deref(),
+        Operation::Detach => attachment.detach_error.as_deref(),
+    }
+}
+
+/// The same, to be shown.
+pub(super) fn last_error(attachment: &Attachment) -> Option<LastError> {
+    current_error(attachment).map(|error| LastError {
+        code: grpc_code(error).and_then(code_name),
+        message: error.message.to_string(),
+        at: error.time,
+    })
+}
+
+/// The last attempt of an operation that Events tell of.
+pub(super) fn last_attempt(events: &Lookup<Vec<EventRecord>>, operation: Operation) -> Option<LastAttempt> {
+    let attempts = events.found()?.iter().filter_map(|event| {
+        let note = FailureNote::parse(&event.message)?;
+        let at: Timestamp = event.last?;
+        let delay = SignedDuration::try_from(note.delay).ok()?;
+        let attempt = LastAttempt {
+            number: note.attempt,
+            at,
+            next: at.checked_add(delay).ok()?,
+        };
+        (note.operation == operation).then_some(attempt)
+    });
+    attempts.max_by_key(|attempt| (attempt.at, attempt.number))
+}
+
+/// What an error says about a Secret that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecretError {
+    /// It is not there.
+    Missing,
+    /// The attacher may not read it.
+    Forbidden,
+}
+
+/// Operator and sidecar begin such an error with the same words.
+pub(super) fn secret_error(error: Option<&VolumeError>) -> Option<SecretError> {
+    let text = &error?.message;
+    if !text.contains("failed to load secret") && !text.contains("failed to get secret") {
+        return None;
+    }
+    let text = text.to_ascii_lowercase();
+    if text.contains("forbidden") {
+        Some(SecretError::Forbidden)
+    } else if text.contains("not found") {
+        Some(SecretError::Missing)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,156 @@
+//! A PersistentVolume that is being deleted: what keeps it.
+
+use csi_attacher_model::api::names::{FINALIZER_PREFIX, finalizer_name};
+use csi_attacher_model::decide::{self, KeepReason, VolumeAction};
+use csi_attacher_model::objects::Attachment;
+use jiff::Timestamp;
+use std::sync::Arc;
+
+use super::Case;
+use super::report::{Chain, Diagnosis, ObjectName, Step, StepState, Verdict};
+use super::service::{Service, service};
+use super::steps::not_visible;
+use crate::observed::{Lookup, Scene};
+
+/// The finalizer that keeps a PersistentVolume while a claim is bound to it.
+const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
+
+/// Explains why a PersistentVolume that is being deleted is still there. None for one that is not.
+pub fn volume_release(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>) -> Option<Chain> {
+    let volume = scene.volume.found().filter(|volume| volume.deleting)?;
+    let mut steps = Vec::new();
+    let kept: Vec<&str> = volume.finalizers.iter().collect();
+    let object = ObjectName::cluster("PersistentVolume", &*volume.name);
+    steps.push(Step::note(
+        object.clone(),
+        format!("is being deleted, and is kept by {}", kept.join(", ")),
+    ));
+    let diagnosis = diagnosis(scene, attachments, &mut steps);
+    let state = if diagnosis.verdict == Verdict::Blocked {
+        StepState::Blocked
+    } else {
+        StepState::Waiting
+    };
+    steps.push(Step::new(state, object, diagnosis.summary.clone()));
+    Some(Chain {
+        volume: scene.volume_name.clone(),
+        node: None,
+        driver: Some(scene.driver.name.clone()).filter(|name| !name.is_empty()),
+        attachment: None,
+        trace_id: None,
+        steps,
+        diagnosis: diagnosis.since(scene.volume_deleting),
+    })
+}
+
+fn diagnosis(scene: &Scene, attachments: &Lookup<Vec<Arc<Attachment>>>, steps: &mut Vec<Step>) -> Diagnosis {
+    let Some(volume) = scene.volume.found() else {
+        return not_visible("the PersistentVolume could not be read");
+    };
+    let name = &volume.name;
+    let attacher = volume.finalizers.iter().find(|held| held.starts_with(FINALIZER_PREFIX));
+    let Some(finalizer) = attacher else {
+        return by_others(scene, name);
+    };
+    let Lookup::Found(naming) = attachments else {
+        return not_visible("VolumeAttachments could not be listed, and one may name the volume");
+    };
+    let facts = scene.driver.facts();
+    if finalizer != finalizer_name(&scene.driver.name) {
+        let summary = format!(
+            "finalizer {finalizer} keeps the PersistentVolume, and it is not that of its driver {}",
+            scene.driver.name
+        );
+        return Diagnosis::new(Case::OrphanFinalizer, summary).advise("find the attacher that set it");
+    }
+    let served = service(&scene.driver, scene.now);
+    match decide::volume(volume, naming.len(), &facts) {
+        VolumeAction::Keep(KeepReason::Attached) => attached(name, naming),
+        VolumeAction::Keep(KeepReason::Live | KeepReason::NotProtected) => by_others(scene, name),
+        VolumeAction::Release(_) => {
+            steps.push(served.step(&scene.driver));
+            unserved(scene, name, finalizer, &served).unwrap_or_else(|| {
+                Diagnosis::new(Case::Detaching, "no VolumeAttachment names the volume any more")
+                    .next(format!("the attacher removes finalizer {finalizer} within moments"))
+            })
+        }
+    }
+}
+
+fn unserved(scene: &Scene, name: &str, finalizer: &str, served: &Service) -> Option<Diagnosis> {
+    let driver = &scene.driver.name;
+    match served {
+        Service::Nobody => Some(
+            Diagnosis::new(
+                Case::OrphanFinalizer,
+                format!("finalizer {finalizer} keeps the PersistentVolume, and no attacher serves driver {driver}"),
+            )
+            .next("nothing, until an attacher serves the driver")
+            .advise(format!(
+                "have driver {driver} served again: by an AttacherConfig, or by its external-attacher sidecar"
+            ))
+            .run(
+                "if the driver is gone for good, show the evidence and release the object",
+                format!("kubectl attacher release pv {name}"),
+            ),
+        ),
+        Service::Unknown => Some(not_visible("AttacherConfigs and Leases could not be read")),
+        other => other.diagnosis(&scene.driver),
+    }
+}
+
+fn attached(name: &str, naming: &[Arc<Attachment>]) -> Diagnosis {
+    let first = naming
+        .iter()
+        .min_by_key(|attachment| (attachment.deleting.is_some(), attachment.name.clone()));
+    let names: Vec<String> = naming
+        .iter()
+        .map(|attachment| format!("{} (node {})", attachment.name, attachment.node))
+        .collect();
+    let oldest: Option<Timestamp> = naming.iter().filter_map(|attachment| attachment.deleting).min();
+    let diagnosis = Diagnosis::new(
+        Case::VolumeInUse,
+        format!(
+            "PersistentVolume {name} is kept until no VolumeAttachment names it: {}",
+            names.join(", ")
+        ),
+    )
+    .since(oldest)
+    .next("the attacher removes its finalizer when the last one is gone");
+    match first {
+        Some(first) => diagnosis.run(
+            "follow the attachment",
+            format!("kubectl attacher why va {}", first.name),
+        ),
+        None => diagnosis,
+    }
+}
+
+/// Nothing of an attacher keeps the volume.
+fn by_others(scene: &Scene, name: &str) -> Diagnosis {
+    let Some(volume) = scene.volume.found() else {
+        return not_visible("the PersistentVolume could not be read");
+    };
+    if volume.finalizers.contains(PV_PROTECTION)
+        && let Some(claim) = &volume.claim
+    {
+        return Diagnosis::new(
+            Case::VolumeInUse,
+            format!("PersistentVolume {name} is kept until claim {}/{} is deleted", claim.namespace, claim.name),
+        )
+        .next("kube-controller-manager removes its finalizer when the claim is gone; the claim waits for the pods that use it")
+        .run(
+            "delete the claim, if its data is not needed",
+            format!("kubectl delete pvc {} --namespace {}", claim.name, claim.namespace),
+        );
+    }
+    let others: Vec<&str> = volume.finalizers.iter().collect();
+    Diagnosis::new(
+        Case::ForeignFinalizer,
+        format!(
+            "finalizer {} keeps PersistentVolume {name}, and no attacher set it",
+            others.join(", ")
+        ),
+    )
+    .advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")
+}

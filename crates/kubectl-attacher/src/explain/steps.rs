@@ -1,0 +1,281 @@
+//! The steps before the VolumeAttachment: pod, claim, volume, CSIDriver, node.
+
+use super::Case;
+use super::report::{Diagnosis, ObjectName, Step, StepState};
+use crate::observed::{ClaimRecord, Lookup, PodRecord, Scene};
+
+/// The pod has a node.
+pub(super) fn pod(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
+    let pod = scene.pod.as_ref()?;
+    let object = ObjectName::namespaced("Pod", &pod.namespace, &pod.name);
+    let Some(node) = &pod.node else {
+        let diagnosis = not_scheduled(scene, pod);
+        steps.push(Step::new(StepState::Blocked, object, diagnosis.summary.clone()));
+        if let (Some(name), Lookup::Found(claim)) = (&scene.claim_name, &scene.claim)
+            && !claim.is_bound()
+        {
+            steps.push(Step::note(
+                claim_object(name),
+                "is not bound yet, which may be what the scheduler waits for",
+            ));
+        }
+        return Some(diagnosis);
+    };
+    steps.push(if pod.deleting.is_some() {
+        Step::note(object, format!("is being deleted on node {node}"))
+    } else {
+        Step::done(object, format!("is scheduled to node {node}"))
+    });
+    None
+}
+
+fn not_scheduled(scene: &Scene, pod: &PodRecord) -> Diagnosis {
+    let scheduled = pod.scheduled.clone().unwrap_or_default();
+    let why = match (scheduled.reason.as_str(), scheduled.message.as_str()) {
+        ("", "") => "the scheduler has not answered yet".to_owned(),
+        (reason, "") => reason.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    };
+    let unbound = matches!(&scene.claim, Lookup::Found(claim) if !claim.is_bound());
+    let diagnosis = Diagnosis::new(
+        Case::PodNotScheduled,
+        format!("pod {}/{} is not scheduled to a node: {why}", pod.namespace, pod.name),
+    )
+    .since(scheduled.since.or(pod.created))
+    .next("kube-controller-manager requests the attach when the pod has a node")
+    .run(
+        "fix what the scheduler names",
+        format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
+    );
+    match (&scene.claim_name, unbound) {
+        (Some(claim), true) => diagnosis.advise(format!(
+            "claim {claim} has no PersistentVolume yet; the pod may wait for that"
+        )),
+        _ => diagnosis,
+    }
+}
+
+fn claim_object(name: &str) -> ObjectName {
+    match name.split_once('/') {
+        Some((namespace, name)) => ObjectName::namespaced("PersistentVolumeClaim", namespace, name),
+        None => ObjectName::cluster("PersistentVolumeClaim", name),
+    }
+}
+
+/// The claim is there and bound.
+pub(super) fn claim(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
+    let name = scene.claim_name.as_ref()?;
+    let object = claim_object(name);
+    match &scene.claim {
+        Lookup::Unknown => {
+            steps.push(Step::unknown(object));
+            scene
+                .volume_name
+                .is_none()
+                .then(|| not_visible("the claim could not be read"))
+        }
+        // A PersistentVolume may outlive its claim, with a VolumeAttachment that is asked about.
+        Lookup::Missing if scene.volume_name.is_some() => {
+            steps.push(Step::note(object, "does not exist any more"));
+            None
+        }
+        Lookup::Missing => {
+            steps.push(Step::new(StepState::Blocked, object, "does not exist"));
+            let diagnosis = Diagnosis::new(Case::ClaimMissing, format!("claim {name} does not exist"))
+                .since(scene.pod.as_ref().and_then(|pod| pod.created))
+                .advise("create the claim; a generic ephemeral volume's claim is made by kube-controller-manager");
+            Some(diagnosis)
+        }
+        Lookup::Found(claim) if claim.is_bound() => {
+            let volume = claim.volume.as_deref().unwrap_or_default();
+            steps.push(Step::done(object, format!("is bound to PersistentVolume {volume}")));
+            None
+        }
+        Lookup::Found(claim) => {
+            let diagnosis = not_bound(name, claim);
+            steps.push(Step::new(StepState::Blocked, object, diagnosis.summary.clone()));
+            Some(diagnosis)
+        }
+    }
+}
+
+fn not_bound(name: &str, claim: &ClaimRecord) -> Diagnosis {
+    let (namespace, short) = name.split_once('/').unwrap_or(("", name));
+    let class = match claim.storage_class.as_deref() {
+        Some(class) if !class.is_empty() => format!("StorageClass {class}"),
+        _ => "no StorageClass".to_owned(),
+    };
+    Diagnosis::new(
+        Case::ClaimNotBound,
+        format!(
+            "claim {name} is {} and has no PersistentVolume ({class}), so there is nothing to attach",
+            claim.phase
+        ),
+    )
+    .since(claim.created)
+    .next("the provisioner, or kube-controller-manager, binds a PersistentVolume")
+    .run(
+        "check the provisioner, not the attacher",
+        format!("kubectl describe pvc {short} --namespace {namespace}"),
+    )
+}
+
+/// The volume is there and one of a CSI driver.
+pub(super) fn volume(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
+    let name = scene.volume_name.as_ref()?;
+    let object = ObjectName::cluster("PersistentVolume", name);
+    match &scene.volume {
+        Lookup::Unknown => {
+            steps.push(Step::unknown(object));
+            None
+        }
+        Lookup::Missing if scene.attachment.found().is_some() => {
+            steps.push(Step::note(object, "does not exist any more"));
+            None
+        }
+        Lookup::Missing => {
+            steps.push(Step::new(StepState::Blocked, object, "does not exist"));
+            Some(
+                Diagnosis::new(Case::VolumeMissing, format!("PersistentVolume {name} does not exist"))
+                    .advise("restore the PersistentVolume, or delete the claim and create it again"),
+            )
+        }
+        Lookup::Found(volume) => {
+            let Some(source) = volume.spec.csi() else {
+                steps.push(Step::note(object, "is not a volume of a CSI driver"));
+                let summary = format!(
+                    "PersistentVolume {name} is not a volume of a CSI driver; no VolumeAttachment is made for it"
+                );
+                return Some(Diagnosis::new(Case::NotCsi, summary));
+            };
+            let deleting = if volume.deleting { ", is being deleted" } else { "" };
+            let text = format!("is volume {} of driver {}{deleting}", source.handle, source.driver);
+            steps.push(if volume.deleting {
+                Step::note(object, text)
+            } else {
+                Step::done(object, text)
+            });
+            None
+        }
+    }
+}
+
+/// The driver wants volumes to be attached.
+pub(super) fn csi_driver(scene: &Scene, steps: &mut Vec<Step>) -> Option<Diagnosis> {
+    let name = &scene.driver.name;
+    let object = ObjectName::cluster("CSIDriver", name);
+    match &scene.driver.csi_driver {
+        Lookup::Found(driver) if driver.attach_required => {
+            steps.push(Step::done(object, "has attachRequired: true"));
+            None
+        }
+        Lookup::Found(_) if scene.attachment.found().is_some() => {
+            steps.push(Step::note(object, "has attachRequired: false"));
+            None
+        }
+        Lookup::Found(_) => {
+            steps.push(Step::done(object, "has attachRequired: false"));
+            let summary = format!(
+                "CSIDriver {name} has attachRequired: false, so the volume is never attached; what the pod waits for is a mount"
+            );
+            let diagnosis = Diagnosis::new(Case::AttachNotRequired, summary);
+            Some(match &scene.pod {
+                Some(pod) => diagnosis.run(
+                    "if the pod does not start, read the kubelet's events (FailedMount)",
+                    format!("kubectl describe pod {} --namespace {}", pod.name, pod.namespace),
+                ),
+                None => diagnosis,
+            })
+        }
+        Lookup::Missing => {
+            steps.push(Step::note(
+                object,
+                "does not exist; Kubernetes then attaches volumes of the driver",
+            ));
+            None
+        }
+        Lookup::Unknown => {
+            steps.push(Step::unknown(object));
+            None
+        }
+    }
+}
+
+/// What the node shows. It holds up nothing by itself: the decision says whether it does.
+pub(super) fn node(scene: &Scene, steps: &mut Vec<Step>) {
+    let Some(name) = &scene.node_name else { return };
+    if let Lookup::Found(node) = &scene.node {
+        if !node.is_ready() {
+            steps.push(Step::note(ObjectName::cluster("Node", name), "is not Ready"));
+        }
+        if node.out_of_service.is_some() {
+            steps.push(Step::note(
+                ObjectName::cluster("Node", name),
+                "has the out-of-service taint",
+            ));
+        }
+    } else if scene.node.is_missing() {
+        steps.push(Step::note(ObjectName::cluster("Node", name), "does not exist"));
+    }
+    let object = ObjectName::cluster("CSINode", name);
+    let driver = &scene.driver.name;
+    steps.push(match &scene.csi_node {
+        Lookup::Unknown => Step::unknown(object),
+        Lookup::Missing => Step::note(object, "does not exist"),
+        Lookup::Found(record) => match record.drivers.node_id(driver) {
+            None => Step::note(object, format!("does not list driver {driver}")),
+            Some(id) => {
+                let used = match (scene.on_node, record.limits.get(driver)) {
+                    (Some(used), Some(limit)) => format!(", {used} of {limit} volumes"),
+                    _ => String::new(),
+                };
+                Step::done(object, format!("lists driver {driver} as {id}{used}"))
+            }
+        },
+    });
+}
+
+/// What can be said of a node by itself.
+pub fn node_steps(scene: &Scene) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let Some(name) = &scene.node_name else { return steps };
+    let object = || ObjectName::cluster("Node", name);
+    match &scene.node {
+        Lookup::Unknown => steps.push(Step::unknown(object())),
+        Lookup::Missing => steps.push(Step::note(object(), "does not exist")),
+        Lookup::Found(node) if node.is_ready() => steps.push(Step::done(object(), "is Ready")),
+        Lookup::Found(_) => steps.push(Step::note(object(), "is not Ready")),
+    }
+    if let Lookup::Found(node) = &scene.node {
+        if node.unschedulable {
+            steps.push(Step::note(object(), "is cordoned"));
+        }
+        if node.out_of_service.is_some() {
+            steps.push(Step::note(object(), "has the out-of-service taint"));
+        }
+    }
+    let object = ObjectName::cluster("CSINode", name);
+    match &scene.csi_node {
+        Lookup::Unknown => steps.push(Step::unknown(object)),
+        Lookup::Missing => steps.push(Step::note(
+            object,
+            "does not exist: no driver is registered on the node",
+        )),
+        Lookup::Found(record) => {
+            let drivers: Vec<&str> = record.drivers.drivers().collect();
+            let text = if drivers.is_empty() {
+                "lists no driver".to_owned()
+            } else {
+                format!("lists {}", drivers.join(", "))
+            };
+            steps.push(Step::done(object, text));
+        }
+    }
+    steps
+}
+
+/// The answer when an object that decides could not be read.
+pub(super) fn not_visible(what: &str) -> Diagnosis {
+    Diagnosis::new(Case::NotVisible, format!("cannot tell: {what}"))
+        .advise("grant the permissions that are named below, or ask somebody who has them")
+}

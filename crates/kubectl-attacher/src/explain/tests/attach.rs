@@ -1,0 +1,460 @@
+//! Attaches: from the pod to the driver's answer.
+
+use serde_json::json;
+
+use super::builders::{
+    DRIVER, attachment, before, both, claimed, config, csi_node, error, event, lease, scene, secret, unrequested,
+    volume, volume_with_secret, with,
+};
+use super::rows::{play, row};
+use crate::explain::{Case, Verdict, chain};
+use crate::observed::{ConditionRecord, CsiDriverRecord, Lookup};
+
+#[test]
+fn before_the_attachment() {
+    let unscheduled = |scene: &mut crate::observed::Scene| {
+        let pod = scene.pod.as_mut().unwrap();
+        pod.node = None;
+        pod.scheduled = Some(ConditionRecord {
+            status: "False".into(),
+            reason: "Unschedulable".into(),
+            message: "0/3 nodes are available".into(),
+            since: Some(before(90)),
+        });
+    };
+    let unbound = |scene: &mut crate::observed::Scene| {
+        scene.volume_name = None;
+        scene.volume = Lookup::Unknown;
+        if let Lookup::Found(claim) = &mut scene.claim {
+            claim.phase = "Pending".into();
+            claim.volume = None;
+        }
+    };
+    play(vec![
+        row(
+            "not scheduled",
+            unrequested(unscheduled),
+            Case::PodNotScheduled,
+            &["0/3 nodes are available", "kubectl describe pod web-1"],
+        ),
+        row(
+            "not scheduled, and its claim waits for the pod",
+            unrequested(|scene| {
+                unscheduled(scene);
+                unbound(scene);
+            }),
+            Case::PodNotScheduled,
+            &["claim shop/data has no PersistentVolume yet"],
+        ),
+        row(
+            "claim not bound",
+            unrequested(unbound),
+            Case::ClaimNotBound,
+            &["StorageClass fast", "check the provisioner"],
+        ),
+        row(
+            "no claim",
+            unrequested(|scene| {
+                scene.volume_name = None;
+                scene.claim = Lookup::Missing;
+            }),
+            Case::ClaimMissing,
+            &["claim shop/data does not exist"],
+        ),
+        row(
+            "no volume",
+            unrequested(|scene| scene.volume = Lookup::Missing),
+            Case::VolumeMissing,
+            &["pv1 does not exist"],
+        ),
+        row(
+            "another plug-in",
+            unrequested(|scene| scene.volume = volume(json!({"spec": {"csi": null, "nfs": {}}}))),
+            Case::NotCsi,
+            &["no VolumeAttachment is made"],
+        ),
+        row(
+            "attachRequired: false",
+            unrequested(|scene| scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false })),
+            Case::AttachNotRequired,
+            &["never attached", "FailedMount"],
+        ),
+        row(
+            "not requested",
+            unrequested(|_| {}),
+            Case::NotRequested,
+            &["kube-controller-manager creates the VolumeAttachment"],
+        ),
+        row(
+            "the volume is being deleted",
+            unrequested(|scene| {
+                scene.volume = volume(json!({"metadata": {"deletionTimestamp": "2026-01-01T11:59:00Z"}}));
+                scene.volume_deleting = Some(before(60));
+            }),
+            Case::VolumeDeleting,
+            &["kubectl attacher why pv pv1"],
+        ),
+    ]);
+}
+
+#[test]
+fn not_requested_for_long_is_a_problem() {
+    let scene = unrequested(|scene| {
+        let pod = scene.pod.as_mut().unwrap();
+        pod.scheduled.as_mut().unwrap().since = Some(before(301));
+        scene.pod_events = Lookup::Found(vec![crate::observed::EventRecord {
+            reason: "FailedAttachVolume".into(),
+            ..event("Multi-Attach error for volume", 5)
+        }]);
+    });
+    let found = chain(&scene);
+    assert_eq!(
+        (found.diagnosis.case, found.diagnosis.verdict),
+        (Case::NotRequested, Verdict::Blocked)
+    );
+    let advice: Vec<&str> = found
+        .diagnosis
+        .advice
+        .iter()
+        .map(|advice| advice.text.as_str())
+        .collect();
+    assert!(advice[0].contains("Multi-Attach error"), "{advice:?}");
+}
+
+#[test]
+fn nobody_serves_the_driver() {
+    let fresh = || Lookup::Found(attachment(json!({})));
+    let nobody = |scene: &mut crate::observed::Scene| {
+        scene.attachment = fresh();
+        scene.driver.config = Lookup::Missing;
+        scene.driver.lease = Lookup::Missing;
+    };
+    let with_config = |conditions: &[(&str, &str, &str, &str)], spec: &serde_json::Value| {
+        let config = config(conditions, spec);
+        with(|scene| scene.driver.config = config)
+    };
+    play(vec![
+        row(
+            "no AttacherConfig",
+            with(nobody),
+            Case::NoAttacher,
+            &["no AttacherConfig is for the driver", "create an AttacherConfig"],
+        ),
+        row(
+            "no CRD",
+            with(|scene| {
+                nobody(scene);
+                scene.driver.crd = Lookup::Missing;
+            }),
+            Case::NoAttacher,
+            &["the CRD of AttacherConfig is not installed"],
+        ),
+        row(
+            "the Lease of a sidecar that is gone",
+            with(|scene| {
+                nobody(scene);
+                scene.driver.lease = lease("sidecar-0", false, 300);
+            }),
+            Case::NoAttacher,
+            &["no Lease of it is being renewed"],
+        ),
+        row(
+            "the Lease of a sidecar that moves",
+            with(|scene| {
+                nobody(scene);
+                scene.driver.lease = lease("sidecar-0", false, 3);
+            }),
+            Case::Attaching,
+            &["a sidecar serves driver ssd.csi.test: sidecar-0 renews the Lease"],
+        ),
+        row(
+            "driver unreachable",
+            with_config(
+                &[
+                    ("Ready", "False", "DriverUnreachable", ""),
+                    ("DriverReachable", "False", "SocketMissing", "no such socket"),
+                ],
+                &json!({}),
+            ),
+            Case::DriverUnreachable,
+            &["SocketMissing: no such socket", "kubectl describe atc ssd"],
+        ),
+        row(
+            "no leader",
+            with(|scene| scene.driver.lease = lease("replica-1", true, 300)),
+            Case::NoLeader,
+            &["of replica-1 has expired"],
+        ),
+        row(
+            "no Lease",
+            with(|scene| scene.driver.lease = Lookup::Missing),
+            Case::NoLeader,
+            &["there is no Lease"],
+        ),
+        row(
+            "stalled",
+            with_config(
+                &[("Stalled", "True", "DriverNameMismatch", "the driver is x")],
+                &json!({}),
+            ),
+            Case::ConfigStalled,
+            &["DriverNameMismatch: the driver is x"],
+        ),
+        row(
+            "capability lost",
+            with_config(&[("Stalled", "True", "CapabilityLost", "m")], &json!({})),
+            Case::CapabilityLost,
+            &["CapabilityLost: m"],
+        ),
+        row(
+            "suspended",
+            with_config(&[], &json!({"suspend": true})),
+            Case::ConfigSuspended,
+            &["\"suspend\":false"],
+        ),
+        row(
+            "starting",
+            with_config(&[("Ready", "False", "Syncing", "lists")], &json!({})),
+            Case::AttacherStarting,
+            &["Syncing: lists"],
+        ),
+        row(
+            "not visible",
+            with(|scene| {
+                nobody(scene);
+                scene.driver.config = Lookup::Unknown;
+                scene.driver.lease = Lookup::Unknown;
+                scene.attachment = Lookup::Found(attachment(
+                    json!({"metadata": {"creationTimestamp": "2026-01-01T11:00:00Z"}}),
+                ));
+            }),
+            Case::NotVisible,
+            &["could not be read"],
+        ),
+    ]);
+}
+
+#[test]
+fn the_attacher_is_asked() {
+    let unregistered = |record| {
+        with(|scene| {
+            scene.csi_node = record;
+            scene.attachment = Lookup::Found(attachment(json!({})));
+        })
+    };
+    play(vec![
+        row(
+            "no CSINode",
+            unregistered(Lookup::Missing),
+            Case::DriverNotOnNode,
+            &["csinode.storage.k8s.io \"node1\" not found"],
+        ),
+        row(
+            "no entry for the driver",
+            unregistered(csi_node(&[("other", "x")], None)),
+            Case::DriverNotOnNode,
+            &["CSINode node1 does not contain driver ssd.csi.test", "node plugin"],
+        ),
+        row(
+            "PersistentVolume deleting",
+            with(|scene| scene.volume = volume(json!({"metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z"}}))),
+            Case::VolumeDeleting,
+            &["marked for deletion"],
+        ),
+        row(
+            "another driver's volume",
+            with(|scene| scene.volume = volume(json!({"spec": {"csi": {"driver": "x"}}}))),
+            Case::Refused,
+            &["the volume belongs to CSI driver x"],
+        ),
+        row(
+            "AttacherConfig deleting",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(json!({})));
+                if let Lookup::Found(config) = &mut scene.driver.config {
+                    config.deleting = Some(before(9));
+                }
+            }),
+            Case::ConfigDeleting,
+            &["is being deleted"],
+        ),
+        row(
+            "under way",
+            scene(),
+            Case::Attaching,
+            &["the attacher calls ControllerPublishVolume for volume h1 at node ID id1"],
+        ),
+        row(
+            "not begun",
+            with(|scene| scene.attachment = Lookup::Found(attachment(json!({})))),
+            Case::Attaching,
+            &["has not begun", "puts its finalizer"],
+        ),
+        row(
+            "saturated lane",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(json!({})));
+                scene.driver.config = config(
+                    &[("Saturated", "True", "LaneFull", "10 attaches run, 40 wait")],
+                    &json!({}),
+                );
+            }),
+            Case::LaneSaturated,
+            &["LaneFull: 10 attaches run, 40 wait", "spec.concurrency"],
+        ),
+        row(
+            "stuck",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(
+                    json!({"metadata": {"creationTimestamp": "2026-01-01T11:54:59Z"}}),
+                ));
+            }),
+            Case::AttachStuck,
+            &["has not begun", "kubectl attacher retry csi-1"],
+        ),
+    ]);
+}
+
+/// What somebody else wrote there is no trace.
+#[test]
+fn the_trace_is_named() {
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    for (noted, expected) in [
+        (format!("00-{id}-b7ad6b7169203331-01"), Some(id)),
+        ("00-x-y-z".to_owned(), None),
+    ] {
+        let edit = both(
+            claimed(),
+            &json!({"metadata": {"annotations": {"attacher.csi.dev/traceparent": noted}}}),
+        );
+        let scene = with(|scene| scene.attachment = Lookup::Found(attachment(edit)));
+        assert_eq!(chain(&scene).trace_id.as_deref(), expected, "{noted}");
+    }
+}
+
+#[test]
+fn secrets() {
+    let failed = |text: &str| Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+    let missing = "failed to load secret \"storage/key\": secrets \"key\" not found";
+    let forbidden = "failed to load secret \"storage/key\": secrets \"key\" is forbidden: User cannot get resource";
+    play(vec![
+        row(
+            "missing",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Missing);
+                scene.attachment = failed(missing);
+            }),
+            Case::SecretMissing,
+            &["Secret storage/key", "does not exist"],
+        ),
+        row(
+            "missing, and the caller may not look",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Unknown);
+                scene.attachment = failed(missing);
+            }),
+            Case::SecretMissing,
+            &["does not exist"],
+        ),
+        row(
+            "forbidden",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Found(()));
+                scene.attachment = failed(forbidden);
+            }),
+            Case::SecretForbidden,
+            &["has no permission to read Secret storage/key"],
+        ),
+        row(
+            "there again: the error is an old one",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Found(()));
+                scene.attachment = failed(missing);
+            }),
+            Case::AttachFailing,
+            &["failed to load secret"],
+        ),
+        row(
+            "not listed",
+            with(|scene| scene.volume = volume_with_secret("elsewhere")),
+            Case::SecretNotAllowed,
+            &["spec.publishSecrets", "kubectl edit atc ssd"],
+        ),
+    ]);
+}
+
+#[test]
+fn answers_of_the_driver() {
+    let failed = |text: &str| Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+    let busy = "rpc error: code = Internal desc = the volume is busy";
+    play(vec![
+        row(
+            "refused, with backoff",
+            with(|scene| {
+                scene.attachment = failed(busy);
+                scene.events = Lookup::Found(vec![event(
+                    "volume h1: attempt 7 to attach it to node node1 failed; retrying in 32.0 s: busy",
+                    10,
+                )]);
+            }),
+            Case::AttachFailing,
+            &[
+                "the volume is busy",
+                "\"number\":7",
+                "\"next\":\"2026-01-01T12:00:22Z\"",
+                "kubectl attacher retry csi-1",
+            ],
+        ),
+        row(
+            "refused, and the Event has expired",
+            with(|scene| scene.attachment = failed(busy)),
+            Case::AttachFailing,
+            &["busy"],
+        ),
+        row(
+            "limit, by its code",
+            with(|scene| {
+                let mut edit = both(claimed(), &error("attachError", "full"));
+                edit["status"]["attachError"]["errorCode"] = 8.into();
+                scene.attachment = Lookup::Found(attachment(edit));
+                scene.csi_node = csi_node(&[(DRIVER, "id1")], Some(25));
+                scene.on_node = Some(25);
+            }),
+            Case::AttachLimit,
+            &["(25 VolumeAttachments, its limit is 25)", "kubectl get csinode node1"],
+        ),
+        row(
+            "limit, by its text",
+            with(|scene| scene.attachment = failed("rpc error: code = ResourceExhausted desc = full")),
+            Case::AttachLimit,
+            &["takes no more volumes"],
+        ),
+        row(
+            "uncertain",
+            with(|scene| scene.attachment = failed("rpc error: code = DeadlineExceeded desc = late")),
+            Case::AttachUncertain,
+            &["the volume may be attached", "timeouts"],
+        ),
+        row(
+            "healthy",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))))
+            }),
+            Case::Attached,
+            &["is attached to node node1", "FailedMount"],
+        ),
+        row(
+            "left over",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))));
+                scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false });
+            }),
+            Case::LeftOver,
+            &["no controller requests the detach"],
+        ),
+    ]);
+}

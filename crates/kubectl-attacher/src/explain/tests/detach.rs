@@ -1,0 +1,133 @@
+//! Detaches.
+
+use serde_json::json;
+
+use super::builders::{attachment, both, config, detaching, error, event, secret, volume_with_secret, with};
+use super::rows::{play, row};
+use crate::explain::Case;
+use crate::observed::{Lookup, Scene};
+
+fn deleted(edit: serde_json::Value, more: impl FnOnce(&mut Scene)) -> Scene {
+    with(|scene| {
+        scene.attachment = Lookup::Found(attachment(edit));
+        more(scene);
+    })
+}
+
+fn nobody(scene: &mut Scene) {
+    scene.driver.config = Lookup::Missing;
+    scene.driver.lease = Lookup::Missing;
+}
+
+#[test]
+fn what_keeps_an_attachment() {
+    let foreign = json!({"metadata": {"finalizers": ["someone/else"]}});
+    let renamed = json!({"metadata": {"finalizers": ["external-attacher/old-name"]}});
+    let failing = |text| both(detaching(30), &error("detachError", text));
+    play(vec![
+        row(
+            "under way",
+            deleted(detaching(30), |_| {}),
+            Case::Detaching,
+            &["the attacher calls ControllerUnpublishVolume for volume h1 at node ID id1"],
+        ),
+        row(
+            "failing, with backoff",
+            deleted(failing("rpc error: code = Internal desc = read-only"), |scene| {
+                scene.events = Lookup::Found(vec![event(
+                    "volume h1: attempt 4 to detach it from node node1 failed; retrying in 8.0 s: read-only",
+                    10,
+                )]);
+            }),
+            Case::DetachFailing,
+            &[
+                "read-only",
+                "\"number\":4",
+                "kubectl attacher retry csi-1",
+                "kubectl attacher release va csi-1",
+            ],
+        ),
+        row(
+            "NotFound",
+            deleted(failing("rpc error: code = NotFound desc = gone"), |_| {}),
+            Case::DetachFailing,
+            &["TreatNotFoundAsDetached"],
+        ),
+        row(
+            "the finalizer of a driver that nobody runs",
+            deleted(detaching(30), nobody),
+            Case::OrphanFinalizer,
+            &[
+                "finalizer external-attacher/ssd-csi-test keeps",
+                "kubectl attacher release va csi-1",
+            ],
+        ),
+        row(
+            "a renamed driver",
+            deleted(both(detaching(30), &renamed), |_| {}),
+            Case::OrphanFinalizer,
+            &["external-attacher/old-name"],
+        ),
+        row(
+            "another controller's",
+            deleted(both(detaching(30), &foreign), |_| {}),
+            Case::ForeignFinalizer,
+            &["someone/else"],
+        ),
+        row(
+            "no node ID anywhere",
+            deleted(
+                both(
+                    detaching(30),
+                    &json!({"metadata": {"annotations": {"csi.alpha.kubernetes.io/node-id": null}}}),
+                ),
+                |scene| scene.csi_node = Lookup::Missing,
+            ),
+            Case::DriverNotOnNode,
+            &["csinode.storage.k8s.io"],
+        ),
+        row(
+            "no volume and no note of it",
+            deleted(
+                both(
+                    detaching(30),
+                    &json!({"metadata": {"annotations": {"attacher.csi.dev/volume": null}}}),
+                ),
+                |scene| scene.volume = Lookup::Missing,
+            ),
+            Case::VolumeMissing,
+            &["nothing on the VolumeAttachment says what was attached"],
+        ),
+        row(
+            "secret missing",
+            deleted(failing("failed to load secret \"storage/key\": not found"), |scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Missing);
+            }),
+            Case::SecretMissing,
+            &["Secret storage/key"],
+        ),
+        row(
+            "saturated",
+            deleted(detaching(30), |scene| {
+                scene.driver.config = config(&[("Saturated", "True", "LaneFull", "5 detaches run")], &json!({}));
+            }),
+            Case::LaneSaturated,
+            &["the detach waits for its turn"],
+        ),
+        row(
+            "stuck",
+            deleted(detaching(700), |_| {}),
+            Case::DetachStuck,
+            &["has neither ended nor failed"],
+        ),
+        row(
+            "not reached",
+            deleted(detaching(30), |scene| {
+                scene.driver.config = config(&[("DriverReachable", "False", "Timeout", "m")], &json!({}));
+            }),
+            Case::DriverUnreachable,
+            &["Timeout: m"],
+        ),
+    ]);
+}

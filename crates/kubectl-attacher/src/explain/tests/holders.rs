@@ -1,0 +1,166 @@
+//! A volume that another node has.
+
+use serde_json::json;
+
+use super::builders::{
+    attachment, before, both, claimed, detaching, error, event, holder, node, unready, unrequested, volume, with,
+};
+use super::rows::{play, row};
+use crate::explain::{Case, chain};
+use crate::observed::{Lookup, NodeRecord};
+
+fn attached() -> serde_json::Value {
+    json!({"status": {"attached": true}})
+}
+
+fn held(node: NodeRecord, pods: &[(&str, Option<i64>)]) -> crate::observed::Scene {
+    unrequested(|scene| scene.holders = Lookup::Found(vec![holder(attached(), node, pods)]))
+}
+
+#[test]
+fn who_has_the_volume() {
+    let tainted = NodeRecord {
+        out_of_service: Some(Some(before(20))),
+        ..unready("node2")
+    };
+    let mounted = NodeRecord {
+        volumes_in_use: vec!["kubernetes.io/csi/ssd.csi.test^h1".to_owned()],
+        ..node("node2")
+    };
+    play(vec![
+        row(
+            "multi-attach",
+            held(node("node2"), &[("shop/web-0", None)]),
+            Case::UsedOnOtherNode,
+            &[
+                "pod shop/web-0 uses it on node node2",
+                "kubectl delete pod web-0 --namespace shop",
+            ],
+        ),
+        row(
+            "the old pod ends",
+            held(mounted, &[("shop/web-0", Some(15))]),
+            Case::WaitingForUnmount,
+            &["still mounted on node node2", "of pod shop/web-0"],
+        ),
+        row(
+            "unready node: six minutes",
+            held(unready("node2"), &[("shop/web-0", Some(60))]),
+            Case::WaitingForUnmount,
+            &[
+                "6 minutes",
+                "2026-01-01T12:05:00Z",
+                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+            ],
+        ),
+        row(
+            "unready node, pods still there",
+            held(unready("node2"), &[("shop/web-0", None)]),
+            Case::WaitingForUnmount,
+            &["5 minutes by default"],
+        ),
+        row(
+            "out-of-service taint",
+            held(tainted.clone(), &[]),
+            Case::OutOfServiceTaint,
+            &["out-of-service taint"],
+        ),
+        row(
+            "nobody uses it",
+            held(node("node2"), &[]),
+            Case::WaitingForDetach,
+            &["no pod on that node uses it any more"],
+        ),
+        row(
+            "being detached",
+            unrequested(|scene| {
+                scene.holders = Lookup::Found(vec![holder(detaching(40), node("node2"), &[])]);
+            }),
+            Case::WaitingForDetach,
+            &["is being detached from node node2", "kubectl attacher why va csi-2"],
+        ),
+        row(
+            "being detached from a tainted node",
+            unrequested(|scene| scene.holders = Lookup::Found(vec![holder(detaching(40), tainted, &[])])),
+            Case::OutOfServiceTaint,
+            &["is being detached from node node2, which has the out-of-service taint"],
+        ),
+        row(
+            "its detach keeps failing",
+            unrequested(|scene| {
+                let mut other = holder(
+                    both(
+                        detaching(40),
+                        &error("detachError", "rpc error: code = Internal desc = no"),
+                    ),
+                    node("node2"),
+                    &[],
+                );
+                other.events = Lookup::Found(vec![event(
+                    "volume h1: attempt 3 to detach it from node node2 failed; retrying in 8.0 s: no",
+                    4,
+                )]);
+                scene.holders = Lookup::Found(vec![other]);
+            }),
+            Case::WaitingForDetach,
+            &["and that keeps failing", "\"code\":\"Internal\"", "\"number\":3"],
+        ),
+        row(
+            "the attacher holds it back",
+            with(|scene| scene.holders = Lookup::Found(vec![holder(detaching(40), node("node2"), &[])])),
+            Case::WaitingForDetach,
+            &["is being detached from node node2", "\"attachment\":\"csi-2\""],
+        ),
+        row(
+            "the driver refuses meanwhile",
+            with(|scene| {
+                let text = "rpc error: code = FailedPrecondition desc = published to another node";
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+                let failing = both(
+                    detaching(40),
+                    &error("detachError", "rpc error: code = Internal desc = no"),
+                );
+                scene.holders = Lookup::Found(vec![holder(failing, node("node2"), &[])]);
+            }),
+            Case::WaitingForDetach,
+            &[
+                "and that keeps failing",
+                "published to another node",
+                "kubectl attacher why va csi-2",
+            ],
+        ),
+        row(
+            "attached twice",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.holders = Lookup::Found(vec![holder(attached(), node("node2"), &[])]);
+            }),
+            Case::AttachedTwice,
+            &["data may be damaged"],
+        ),
+        row(
+            "nobody could list",
+            unrequested(|scene| scene.holders = Lookup::Unknown),
+            Case::NotVisible,
+            &["may be attached to another node"],
+        ),
+    ]);
+}
+
+/// A volume for many nodes is held by nobody.
+#[test]
+fn shared_volumes_wait_for_nobody() {
+    let scene = unrequested(|scene| {
+        scene.volume = volume(json!({"spec": {"accessModes": ["ReadWriteMany"]}}));
+        scene.holders = Lookup::Found(vec![holder(attached(), node("node2"), &[("shop/web-0", None)])]);
+    });
+    assert_eq!(chain(&scene).diagnosis.case, Case::NotRequested);
+}
+
+#[test]
+fn the_holder_is_named() {
+    let found = chain(&held(node("node2"), &[("shop/web-0", None)]));
+    let holder = found.diagnosis.holder.unwrap();
+    assert_eq!((holder.node.as_str(), holder.attachment.as_str()), ("node2", "csi-2"));
+    assert_eq!(holder.pods, ["shop/web-0"]);
+}

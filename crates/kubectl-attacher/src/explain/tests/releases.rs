@@ -1,0 +1,94 @@
+//! PersistentVolumes that are being deleted.
+
+use serde_json::json;
+
+use super::builders::{FINALIZER, attachment, before, claimed, volume, with};
+use super::rows::all_words;
+use crate::explain::{Case, volume_release};
+use crate::observed::{Lookup, Scene};
+
+fn deleting(finalizers: &[&str], more: impl FnOnce(&mut Scene)) -> Scene {
+    let edit = json!({"metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": finalizers}});
+    with(|scene| {
+        scene.volume = volume(edit);
+        scene.volume_deleting = Some(before(3_600));
+        more(scene);
+    })
+}
+
+fn nobody(scene: &mut Scene) {
+    scene.driver.config = Lookup::Missing;
+    scene.driver.lease = Lookup::Missing;
+}
+
+#[test]
+fn what_keeps_a_volume() {
+    let claim = json!({"spec": {"claimRef": {"namespace": "shop", "name": "data", "uid": "u"}}});
+    let rows = [
+        (
+            "attached",
+            deleting(&[FINALIZER], |_| {}),
+            1,
+            Case::VolumeInUse,
+            "csi-1 (node node1)",
+        ),
+        (
+            "about to go",
+            deleting(&[FINALIZER], |_| {}),
+            0,
+            Case::Detaching,
+            "within moments",
+        ),
+        (
+            "nobody",
+            deleting(&[FINALIZER], nobody),
+            0,
+            Case::OrphanFinalizer,
+            "kubectl attacher release pv pv1",
+        ),
+        (
+            "renamed",
+            deleting(&["external-attacher/old"], |_| {}),
+            0,
+            Case::OrphanFinalizer,
+            "not that of its driver",
+        ),
+        (
+            "other",
+            deleting(&["x/y"], |_| {}),
+            0,
+            Case::ForeignFinalizer,
+            "finalizer x/y keeps",
+        ),
+        (
+            "claim",
+            with(|scene| {
+                let mut edit = claim;
+                edit["metadata"] =
+                    json!({"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": ["kubernetes.io/pv-protection"]});
+                scene.volume = volume(edit);
+            }),
+            0,
+            Case::VolumeInUse,
+            "kubectl delete pvc data --namespace shop",
+        ),
+    ];
+    for (name, scene, count, case, says) in rows {
+        let naming = (0..count).map(|_| attachment(claimed())).collect();
+        let chain = volume_release(&scene, &Lookup::Found(naming)).unwrap();
+        assert_eq!(chain.diagnosis.case, case, "{name}: {}", all_words(&chain));
+        assert!(all_words(&chain).contains(says), "{name}: {}", all_words(&chain));
+    }
+}
+
+#[test]
+fn what_could_not_be_listed_is_not_taken_for_nothing() {
+    let scene = deleting(&[FINALIZER], nobody);
+    let chain = volume_release(&scene, &Lookup::Unknown).unwrap();
+    assert_eq!(chain.diagnosis.case, Case::NotVisible);
+}
+
+#[test]
+fn a_live_volume_waits_for_nothing() {
+    assert!(volume_release(&with(|_| {}), &Lookup::Found(Vec::new())).is_none());
+}

@@ -1,0 +1,58 @@
+//! Rows of a table, and how they are checked.
+
+use crate::explain::{Case, Chain, StepState, Verdict, chain};
+use crate::observed::Scene;
+
+/// One line of a table.
+pub struct Row {
+    pub name: &'static str,
+    pub scene: Scene,
+    pub case: Case,
+    /// What the summary, the error, the next step, or the advice says.
+    pub says: &'static [&'static str],
+}
+
+pub fn row(name: &'static str, scene: Scene, case: Case, says: &'static [&'static str]) -> Row {
+    Row {
+        name,
+        scene,
+        case,
+        says,
+    }
+}
+
+/// Everything that a chain says, in one text.
+pub fn all_words(chain: &Chain) -> String {
+    serde_json::to_string(chain).unwrap()
+}
+
+pub fn play(rows: Vec<Row>) {
+    for row in rows {
+        let found = chain(&row.scene);
+        assert_eq!(found.diagnosis.case, row.case, "{}: {}", row.name, all_words(&found));
+        let words = all_words(&found);
+        for part in row.says {
+            // A text inside of JSON has its quotes escaped.
+            let escaped = part.replace('"', "\\\"");
+            let is_there = words.contains(part) || words.contains(&escaped);
+            assert!(is_there, "{}: {part:?} is not in {words}", row.name);
+        }
+        check(row.name, &found);
+    }
+}
+
+/// What holds of every chain.
+fn check(name: &str, chain: &Chain) {
+    let blocked = chain
+        .steps
+        .iter()
+        .filter(|step| step.state == StepState::Blocked)
+        .count();
+    match chain.diagnosis.verdict {
+        Verdict::Blocked => {
+            assert_eq!(blocked, 1, "{name}: one step is marked");
+            assert!(!chain.diagnosis.advice.is_empty(), "{name}: no next step is named");
+        }
+        Verdict::Healthy | Verdict::InProgress | Verdict::Unknown => assert_eq!(blocked, 0, "{name}"),
+    }
+}

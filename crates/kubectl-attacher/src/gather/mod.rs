@@ -1,0 +1,18 @@
+//! Reading the cluster with the caller's permissions. What may not be read is a [`Gap`], and the explanation goes without it.
+
+mod client;
+mod nearest;
+mod others;
+mod reader;
+mod scenes;
+mod sources;
+
+pub use client::{ClientOptions, connect};
+pub use nearest::nearest;
+pub(crate) use others::users;
+pub use reader::{Readable, Reader, ResourceName, words};
+pub(crate) use scenes::now;
+pub use scenes::{
+    NodeScenes, PodScenes, VolumeScenes, attachment_name, attachment_scene, node_scenes, pod_scenes, volume_scenes,
+};
+pub use sources::Sources;

@@ -1,0 +1,95 @@
+//! Who else has, or wants, a volume: other attachments of it, and pods that use its claim.
+
+use csi_attacher_model::objects::Attachment;
+use futures::future::join_all;
+use std::sync::Arc;
+
+use super::sources::Sources;
+use crate::observed::{Holder, HolderPod, Lookup, PodRecord, Scene};
+
+/// The VolumeAttachments that name a PersistentVolume.
+pub(super) async fn naming(sources: &Sources, volume: Option<&str>) -> Lookup<Vec<Arc<Attachment>>> {
+    let Some(volume) = volume else {
+        return Lookup::Found(Vec::new());
+    };
+    match sources.attachments().await {
+        Lookup::Found(all) => {
+            let naming = all
+                .iter()
+                .filter(|attachment| attachment.volume_name().is_some_and(|name| **name == *volume));
+            Lookup::Found(naming.cloned().collect())
+        }
+        Lookup::Missing => Lookup::Missing,
+        Lookup::Unknown => Lookup::Unknown,
+    }
+}
+
+/// Pods of the claim's namespace that use it.
+pub(crate) async fn users(sources: &Sources, claim: Option<&str>, node: Option<&str>) -> Lookup<Vec<PodRecord>> {
+    let Some((namespace, name)) = claim.and_then(|claim| claim.split_once('/')) else {
+        return Lookup::Found(Vec::new());
+    };
+    let pods = sources.pods(namespace, node).await;
+    pods.map(|pods| pods.into_iter().filter(|pod| pod.uses(name)).collect())
+}
+
+/// The other attachments of the volume, and how many the node has.
+pub(super) async fn read_others(sources: &Sources, scene: &mut Scene) {
+    let Lookup::Found(all) = sources.attachments().await else {
+        return;
+    };
+    let driver = &scene.driver.name;
+    scene.on_node = scene.node_name.as_ref().map(|node| {
+        let of_node = |attachment: &&Arc<Attachment>| *attachment.node == **node && *attachment.attacher == **driver;
+        all.iter().filter(of_node).count()
+    });
+    let own = scene.attachment.found().map(|own| own.name.clone());
+    let others = all
+        .iter()
+        .filter(|other| Some(&other.name) != own.as_ref() && concerns(scene, other));
+    let holders = others.map(|other| holder(sources, scene, other));
+    let holders = join_all(holders).await;
+    scene.holders = Lookup::Found(holders);
+}
+
+/// Whether an attachment is of the same volume: by its PersistentVolume, or by the handle that is noted on it.
+fn concerns(scene: &Scene, other: &Attachment) -> bool {
+    if *other.attacher != *scene.driver.name {
+        return false;
+    }
+    let by_name = other
+        .volume_name()
+        .is_some_and(|name| Some(&**name) == scene.volume_name.as_deref());
+    let noted = other.volume_note.as_ref().map(|note| &*note.handle);
+    by_name || (noted.is_some() && noted == scene.handle())
+}
+
+async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Holder {
+    let name = &other.name;
+    let elsewhere = Some(&*other.node) != scene.node_name.as_deref();
+    let (node, pods, events) = if scene.is_for_one_node() && elsewhere {
+        let (node, pods, events) = futures::join!(
+            sources.node(&other.node),
+            users(sources, scene.claim_name.as_deref(), Some(&other.node)),
+            sources.events("VolumeAttachment", "default", name)
+        );
+        (node.0, pods, events)
+    } else {
+        (Lookup::Unknown, Lookup::Unknown, Lookup::Unknown)
+    };
+    let pods = pods.map(|pods| {
+        let active = pods.into_iter().filter(|pod| !pod.is_over());
+        active
+            .map(|pod| HolderPod {
+                name: format!("{}/{}", pod.namespace, pod.name),
+                deleting: pod.deleting,
+            })
+            .collect()
+    });
+    Holder {
+        attachment: Arc::clone(other),
+        node,
+        pods,
+        events,
+    }
+}

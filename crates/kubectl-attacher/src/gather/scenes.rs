@@ -1,0 +1,325 @@
+//! From a name to the scenes that an explanation is made of.
+
+use csi_attacher_model::objects::{
+    Attachment, AttachmentSource, PersistentVolumeWire, SecretReference, Volume, VolumeAttachmentWire, VolumeSource,
+};
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use ring::digest::{SHA256, digest};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::others::{naming, read_others, users};
+use super::reader::ResourceName;
+use super::sources::{ATTACHMENTS, Sources};
+use crate::error::{PluginError, Result};
+use crate::observed::{ClaimRecord, Lookup, PodRecord, PodVolumeSource, Scene};
+
+const CLAIMS: ResourceName = ResourceName::new("", "persistentvolumeclaims");
+const VOLUMES: ResourceName = ResourceName::new("", "persistentvolumes");
+
+/// The name that kube-controller-manager gives the VolumeAttachment of a volume at a node.
+pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
+    let hash = digest(&SHA256, format!("{handle}{driver}{node}").as_bytes());
+    hash.as_ref().iter().fold("csi-".to_owned(), |mut name, byte| {
+        // Writing to a String cannot fail.
+        let _written = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+/// A pod, and one scene for each of its volumes.
+pub struct PodScenes {
+    /// The pod.
+    pub pod: PodRecord,
+    /// Its volumes.
+    pub scenes: Vec<Scene>,
+}
+
+/// The ways of one volume, to several nodes it may be.
+pub struct VolumeScenes {
+    /// The scenes, one for each node.
+    pub scenes: Vec<Scene>,
+    /// The VolumeAttachments that name the volume.
+    pub naming: Lookup<Vec<Arc<Attachment>>>,
+}
+
+/// A node, and one scene for each VolumeAttachment of it.
+pub struct NodeScenes {
+    /// The node itself.
+    pub node: Scene,
+    /// Its attachments.
+    pub scenes: Vec<Scene>,
+}
+
+/// The volumes of a pod.
+pub async fn pod_scenes(sources: &Sources, pod: PodRecord) -> PodScenes {
+    let claims: Vec<String> = pod
+        .volumes
+        .iter()
+        .filter_map(|volume| match &volume.source {
+            PodVolumeSource::Claim(claim) => Some(claim.clone()),
+            PodVolumeSource::Inline(_) => None,
+        })
+        .collect();
+    let scenes = claims.iter().map(|claim| async {
+        let mut scene = claim_scene(sources, &pod.namespace, claim).await;
+        scene.node_name.clone_from(&pod.node);
+        scene.pod = Some(pod.clone());
+        Box::pin(complete(sources, scene)).await
+    });
+    let scenes = join_all(scenes).await;
+    PodScenes { pod, scenes }
+}
+
+/// A claim, and its volume if it has one.
+async fn claim_scene(sources: &Sources, namespace: &str, claim: &str) -> Scene {
+    let reader = &sources.reader;
+    let mut scene = Scene::empty(sources.now);
+    scene.claim_name = Some(format!("{namespace}/{claim}"));
+    let found = reader
+        .get(reader.namespaced::<PersistentVolumeClaim>(namespace), CLAIMS, claim)
+        .await;
+    scene.claim = found.map(ClaimRecord::from);
+    scene.volume_name = scene.claim.found().and_then(|claim| claim.volume.clone());
+    scene
+}
+
+/// The volume of a claim at each node that has or needs it.
+pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volume: Option<&str>) -> VolumeScenes {
+    let mut base = match claim {
+        Some((namespace, claim)) => claim_scene(sources, namespace, claim).await,
+        None => Scene {
+            volume_name: volume.map(str::to_owned),
+            ..Scene::empty(sources.now)
+        },
+    };
+    read_volume(sources, &mut base).await;
+    if base.claim_name.is_none()
+        && let Some(claim) = base.volume.found().and_then(|volume| volume.claim.clone())
+    {
+        let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
+        base.claim_name = of_claim.claim_name;
+        base.claim = of_claim.claim;
+    }
+    let naming = naming(sources, base.volume_name.as_deref()).await;
+    let pods = users(sources, base.claim_name.as_deref(), None).await;
+    let mut nodes: Vec<String> = naming
+        .found()
+        .into_iter()
+        .flatten()
+        .map(|attachment| attachment.node.to_string())
+        .collect();
+    let wanted = pods.found().into_iter().flatten().filter(|pod| !pod.is_over());
+    nodes.extend(wanted.filter_map(|pod| pod.node.clone()));
+    nodes.sort();
+    nodes.dedup();
+    let mut bases: Vec<Scene> = nodes
+        .into_iter()
+        .map(|node| {
+            let of_node = |pod: &&PodRecord| pod.node.as_ref() == Some(&node) && !pod.is_over();
+            let pod = pods.found().and_then(|pods| pods.iter().find(of_node)).cloned();
+            Scene {
+                pod,
+                node_name: Some(node),
+                ..base.clone()
+            }
+        })
+        .collect();
+    if bases.is_empty() {
+        let waiting = pods.found().and_then(|pods| pods.iter().find(|pod| !pod.is_over()));
+        base.pod = waiting.cloned();
+        bases.push(base);
+    }
+    let scenes = join_all(bases.into_iter().map(|scene| complete(sources, scene))).await;
+    VolumeScenes { scenes, naming }
+}
+
+/// The scene of one VolumeAttachment.
+pub async fn attachment_scene(sources: &Sources, attachment: Attachment) -> Scene {
+    let mut scene = Scene::empty(sources.now);
+    scene.node_name = Some(attachment.node.to_string());
+    scene.volume_name = attachment.volume_name().map(ToString::to_string);
+    scene.attachment = Lookup::Found(Arc::new(attachment));
+    read_volume(sources, &mut scene).await;
+    if let Some(claim) = scene.volume.found().and_then(|volume| volume.claim.clone()) {
+        let of_claim = claim_scene(sources, &claim.namespace, &claim.name).await;
+        scene.claim_name = of_claim.claim_name;
+        scene.claim = of_claim.claim;
+    }
+    Box::pin(complete(sources, scene)).await
+}
+
+/// The attachments of a node. Only those that are not settled are looked at closely.
+pub async fn node_scenes(sources: &Sources, name: &str) -> Result<NodeScenes> {
+    let mut node = Scene::empty(sources.now);
+    node.node_name = Some(name.to_owned());
+    (node.node, node.csi_node) = sources.node(name).await;
+    let attachments = match sources.attachments().await {
+        Lookup::Found(attachments) => attachments.clone(),
+        Lookup::Missing => Vec::new(),
+        Lookup::Unknown => {
+            let gap = sources
+                .reader
+                .gaps()
+                .into_iter()
+                .find(|gap| gap.resource == ATTACHMENTS.plural);
+            return Err(gap.map_or_else(
+                || PluginError::Usage("no VolumeAttachments".to_owned()),
+                PluginError::Unreadable,
+            ));
+        }
+    };
+    let mine: Vec<Arc<Attachment>> = attachments
+        .into_iter()
+        .filter(|attachment| &*attachment.node == name)
+        .collect();
+    node.on_node = Some(mine.len());
+    let pending = mine
+        .iter()
+        .filter(|attachment| attachment.deleting.is_some() || !attachment.attached);
+    let scenes = pending.map(|attachment| attachment_scene(sources, (**attachment).clone()));
+    let scenes = join_all(scenes).await;
+    Ok(NodeScenes { node, scenes })
+}
+
+/// Reads the PersistentVolume of a scene.
+async fn read_volume(sources: &Sources, scene: &mut Scene) {
+    let Some(name) = &scene.volume_name else { return };
+    if !scene.volume.is_unknown() {
+        return;
+    }
+    let reader = &sources.reader;
+    let found = reader
+        .get(reader.cluster::<PersistentVolumeWire>(), VOLUMES, name)
+        .await;
+    if let Lookup::Found(wire) = &found {
+        scene.volume_deleting = wire.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    }
+    scene.volume = found.map(|wire| Arc::new(Volume::from(wire)));
+}
+
+/// Reads whatever else bears on a volume and a node.
+async fn complete(sources: &Sources, mut scene: Scene) -> Scene {
+    read_volume(sources, &mut scene).await;
+    scene.driver.name = driver_name(&scene);
+    if scene.driver.name.is_empty() {
+        return scene;
+    }
+    let driver = sources.driver(&scene.driver.name);
+    let node = async {
+        match &scene.node_name {
+            Some(node) => sources.node(node).await,
+            None => (Lookup::Unknown, Lookup::Unknown),
+        }
+    };
+    let (driver, (node, csi_node), attachment) = futures::join!(driver, node, own_attachment(sources, &scene));
+    (scene.driver, scene.node, scene.csi_node, scene.attachment) = (driver, node, csi_node, attachment);
+    let settled = matches!(&scene.attachment, Lookup::Found(own) if own.attached && own.deleting.is_none());
+    if !settled || scene.is_for_one_node() {
+        read_others(sources, &mut scene).await;
+    }
+    if settled {
+        return scene;
+    }
+    read_details(sources, &mut scene).await;
+    scene
+}
+
+fn driver_name(scene: &Scene) -> String {
+    if let Some(attachment) = scene.attachment.found() {
+        return attachment.attacher.to_string();
+    }
+    let source = scene.volume.found().and_then(|volume| volume.spec.csi());
+    source.map(|source| source.driver.to_string()).unwrap_or_default()
+}
+
+/// The VolumeAttachment of the scene: by the name that kube-controller-manager computes, else from the list.
+async fn own_attachment(sources: &Sources, scene: &Scene) -> Lookup<Arc<Attachment>> {
+    if scene.attachment.found().is_some() {
+        return scene.attachment.clone();
+    }
+    let Some(node) = &scene.node_name else {
+        return Lookup::Missing;
+    };
+    let source = scene.volume.found().and_then(|volume| volume.spec.csi());
+    if let Some(source) = source {
+        let name = attachment_name(&source.handle, &source.driver, node);
+        let reader = &sources.reader;
+        let found = reader
+            .get(reader.cluster::<VolumeAttachmentWire>(), ATTACHMENTS, &name)
+            .await;
+        if let Lookup::Found(wire) = found {
+            return Lookup::Found(Arc::new(wire.into()));
+        }
+        if found.is_unknown() {
+            return Lookup::Unknown;
+        }
+    }
+    let naming = naming(sources, scene.volume_name.as_deref()).await;
+    match naming {
+        Lookup::Found(naming) => naming
+            .into_iter()
+            .find(|attachment| *attachment.node == **node)
+            .map_or(Lookup::Missing, Lookup::Found),
+        // The computed name is the usual one, and there is none of it.
+        Lookup::Missing | Lookup::Unknown if source.is_some() => Lookup::Missing,
+        Lookup::Missing => Lookup::Missing,
+        Lookup::Unknown => Lookup::Unknown,
+    }
+}
+
+/// Events and the publish secret.
+async fn read_details(sources: &Sources, scene: &mut Scene) {
+    let reference = secret(scene);
+    let secret = async {
+        match &reference {
+            Some(reference) => Some((reference.clone(), sources.secret(reference).await)),
+            None => None,
+        }
+    };
+    let events = async {
+        match scene.attachment.found() {
+            Some(attachment) => sources.events("VolumeAttachment", "default", &attachment.name).await,
+            None => Lookup::Unknown,
+        }
+    };
+    let pod_events = async {
+        match &scene.pod {
+            Some(pod) => sources.events("Pod", &pod.namespace, &pod.name).await,
+            None => Lookup::Unknown,
+        }
+    };
+    let (secret, events, pod_events) = futures::join!(secret, events, pod_events);
+    (scene.secret, scene.events, scene.pod_events) = (secret, events, pod_events);
+}
+
+/// The publish secret that the driver's calls need.
+fn secret(scene: &Scene) -> Option<SecretReference> {
+    let inline = scene
+        .attachment
+        .found()
+        .and_then(|attachment| match &attachment.source {
+            AttachmentSource::Inline(spec) => match &spec.source {
+                VolumeSource::Csi(source) => source.publish_secret.clone(),
+                VolumeSource::Untranslated(_) | VolumeSource::Other => None,
+            },
+            _ => None,
+        });
+    let of_volume = scene.volume.found().and_then(|volume| volume.spec.csi());
+    let noted = scene
+        .attachment
+        .found()
+        .and_then(|attachment| attachment.volume_note.as_ref());
+    of_volume
+        .map(|source| source.publish_secret.clone())
+        .or_else(|| noted.map(|note| note.secret.clone()))
+        .flatten()
+        .or(inline)
+}
+
+/// Reads the clock.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,14 @@
+//! `kubectl attacher`: why a volume is not attached, and what fixes it safely.
+//!
+//! [`explain`] and [`output`] are pure. [`gather`] reads with the permissions of the caller, and what it cannot read is a typed gap.
+//! [`commands`] put the two together; only `retry` and `release` write, and what they write is checked again by the operator.
+
+pub mod bundle;
+pub mod cli;
+pub mod commands;
+pub mod error;
+pub mod explain;
+pub mod gather;
+pub mod observed;
+pub mod output;
+pub mod release;

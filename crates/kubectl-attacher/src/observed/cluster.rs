@@ -1,0 +1,253 @@
+//! Nodes, drivers, Leases, AttacherConfigs and Events.
+
+use csi_attacher_model::api::condition::ConditionType;
+use csi_attacher_model::api::names::LEASE_HOLDER_ANNOTATION;
+use csi_attacher_model::api::{AttacherConfigObject, AttacherConfigStatus, DriverConfig};
+use csi_attacher_model::objects::CsiNode;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The taint that confirms that a machine is off.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// A condition of some object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConditionRecord {
+    /// True, False or Unknown.
+    pub status: String,
+    /// Why, as one word.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// When the status changed last.
+    pub since: Option<Timestamp>,
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Name.
+    pub name: String,
+    /// The condition Ready.
+    pub ready: Option<ConditionRecord>,
+    /// Since when it has the taint out-of-service: the time may be missing.
+    pub out_of_service: Option<Option<Timestamp>>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// `status.volumesInUse`: what the kubelet has mounted.
+    pub volumes_in_use: Vec<String>,
+}
+
+impl NodeRecord {
+    /// Whether the kubelet reports in.
+    pub fn is_ready(&self) -> bool {
+        self.ready.as_ref().is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Whether the kubelet says that it has a volume mounted.
+    pub fn uses(&self, driver: &str, handle: &str) -> bool {
+        let name = format!("kubernetes.io/csi/{driver}^{handle}");
+        self.volumes_in_use.contains(&name)
+    }
+}
+
+impl From<Node> for NodeRecord {
+    fn from(node: Node) -> Self {
+        let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
+        let ready = status.conditions.unwrap_or_default();
+        let ready = ready.into_iter().find(|condition| condition.type_ == "Ready");
+        let taints = spec.taints.unwrap_or_default();
+        let out_of_service = taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
+        Self {
+            name: node.metadata.name.unwrap_or_default(),
+            ready: ready.map(|condition| ConditionRecord {
+                status: condition.status,
+                reason: condition.reason.unwrap_or_default(),
+                message: condition.message.unwrap_or_default(),
+                since: condition.last_transition_time.map(|time| time.0),
+            }),
+            out_of_service: out_of_service.map(|taint| taint.time_added.as_ref().map(|time| time.0)),
+            unschedulable: spec.unschedulable.unwrap_or_default(),
+            volumes_in_use: status.volumes_in_use.unwrap_or_default(),
+        }
+    }
+}
+
+/// A CSINode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiNodeRecord {
+    /// Drivers and node IDs.
+    pub drivers: CsiNode,
+    /// How many volumes of a driver the node takes, where the driver says so.
+    pub limits: BTreeMap<String, i32>,
+}
+
+impl From<CSINode> for CsiNodeRecord {
+    fn from(node: CSINode) -> Self {
+        let name = node.metadata.name.unwrap_or_default();
+        let drivers: Vec<(&str, &str)> = node
+            .spec
+            .drivers
+            .iter()
+            .map(|driver| (driver.name.as_str(), driver.node_id.as_str()))
+            .collect();
+        let limit = |driver: &k8s_openapi::api::storage::v1::CSINodeDriver| {
+            let count = driver.allocatable.as_ref()?.count?;
+            Some((driver.name.clone(), count))
+        };
+        Self {
+            drivers: CsiNode::new(&name, &drivers),
+            limits: node.spec.drivers.iter().filter_map(limit).collect(),
+        }
+    }
+}
+
+/// A CSIDriver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiDriverRecord {
+    /// `spec.attachRequired`.
+    pub attach_required: bool,
+}
+
+impl From<CSIDriver> for CsiDriverRecord {
+    fn from(driver: CSIDriver) -> Self {
+        Self {
+            attach_required: driver.spec.attach_required.unwrap_or(true),
+        }
+    }
+}
+
+/// The Lease of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Namespace.
+    pub namespace: String,
+    /// Who has it; none when it was released.
+    pub holder: Option<String>,
+    /// Whether the holder is a replica of the operator.
+    pub is_of_operator: bool,
+    /// When it was renewed last.
+    pub renewed: Option<Timestamp>,
+    /// For how long a renewal counts.
+    pub duration: Duration,
+}
+
+impl LeaseRecord {
+    /// Whether somebody has it and has renewed it lately. Clocks of other machines may differ, so it counts for twice its time.
+    pub fn is_held(&self, now: Timestamp) -> bool {
+        let Some(renewed) = self.renewed else { return false };
+        let age: Duration = now.duration_since(renewed).try_into().unwrap_or_default();
+        self.holder.is_some() && age <= self.duration * 2
+    }
+}
+
+impl From<Lease> for LeaseRecord {
+    fn from(lease: Lease) -> Self {
+        let spec = lease.spec.unwrap_or_default();
+        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        let annotations = lease.metadata.annotations.unwrap_or_default();
+        let noted = annotations.get(LEASE_HOLDER_ANNOTATION);
+        Self {
+            namespace: lease.metadata.namespace.unwrap_or_default(),
+            is_of_operator: holder.is_some() && noted == holder.as_ref(),
+            renewed: spec.renew_time.map(|time| time.0),
+            duration: Duration::from_secs(
+                spec.lease_duration_seconds
+                    .and_then(|seconds| u64::try_from(seconds).ok())
+                    .unwrap_or(15),
+            ),
+            holder,
+        }
+    }
+}
+
+/// An AttacherConfig.
+#[derive(Clone, Debug)]
+pub struct ConfigRecord {
+    /// Name.
+    pub name: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When it was deleted, if it was.
+    pub deleting: Option<Timestamp>,
+    /// Its settings; an error in words when they cannot be used.
+    pub spec: Result<DriverConfig, String>,
+    /// Its status.
+    pub status: AttacherConfigStatus,
+}
+
+impl ConfigRecord {
+    /// The driver that it is for: what the driver answered, else what the spec says.
+    pub fn driver(&self) -> Option<&str> {
+        let spec = self.spec.as_ref().ok().and_then(|spec| spec.driver_name.as_deref());
+        self.status.driver.as_ref().map(|driver| driver.name.as_str()).or(spec)
+    }
+
+    /// One of its conditions.
+    pub fn condition(&self, kind: ConditionType) -> Option<ConditionRecord> {
+        config_condition(&self.status.conditions, kind)
+    }
+
+    /// The namespace of its Lease.
+    pub fn lease_namespace(&self) -> Option<&str> {
+        let recorded = self.status.leader_election.as_ref();
+        recorded.and_then(|recorded| recorded.namespace.as_deref())
+    }
+}
+
+/// One condition of a list.
+pub fn config_condition(conditions: &[Condition], kind: ConditionType) -> Option<ConditionRecord> {
+    let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
+    Some(ConditionRecord {
+        status: found.status.clone(),
+        reason: found.reason.clone(),
+        message: found.message.clone(),
+        since: Some(found.last_transition_time.0),
+    })
+}
+
+impl From<AttacherConfigObject> for ConfigRecord {
+    fn from(object: AttacherConfigObject) -> Self {
+        Self {
+            spec: object.config().map_err(|errors| errors.to_string()),
+            name: object.metadata.name.unwrap_or_default(),
+            created: object.metadata.creation_timestamp.map(|time| time.0),
+            deleting: object.metadata.deletion_timestamp.map(|time| time.0),
+            status: object.status,
+        }
+    }
+}
+
+/// An Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRecord {
+    /// Its reason.
+    pub reason: String,
+    /// Its text.
+    pub message: String,
+    /// Whether it is a Warning.
+    pub is_warning: bool,
+    /// When it happened last.
+    pub last: Option<Timestamp>,
+}
+
+impl From<Event> for EventRecord {
+    fn from(event: Event) -> Self {
+        let series = event.series.and_then(|series| series.last_observed_time);
+        let last = event.last_timestamp.map(|time| time.0);
+        Self {
+            last: series
+                .map(|time| time.0)
+                .or(last)
+                .or(event.event_time.map(|time| time.0)),
+            reason: event.reason.unwrap_or_default(),
+            message: event.message.unwrap_or_default(),
+            is_warning: event.type_.as_deref() == Some("Warning"),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What could not be read, and what would make it readable.
+
+use serde::Serialize;
+use std::fmt;
+
+/// Why something could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "reason", content = "message")]
+pub enum GapReason {
+    /// The caller lacks a permission.
+    Forbidden,
+    /// The request failed otherwise.
+    Failed(String),
+}
+
+/// A read that did not succeed, so that the explanation goes without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// `get` or `list`.
+    pub verb: &'static str,
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Resource in the plural.
+    pub resource: &'static str,
+    /// Namespace, when the resource has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: GapReason,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.verb, self.resource)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        match &self.reason {
+            GapReason::Forbidden => write!(
+                f,
+                ": forbidden; missing RBAC rule: {{apiGroups: [\"{}\"], resources: [\"{}\"], verbs: [\"{}\"]}}",
+                self.group, self.resource, self.verb
+            ),
+            GapReason::Failed(message) => write!(f, ": {message}"),
+        }
+    }
+}

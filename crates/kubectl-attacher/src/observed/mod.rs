@@ -1,0 +1,240 @@
+//! What was read of the cluster, reduced to what an explanation needs. Reading is done in [`crate::gather`]; nothing here talks.
+
+mod cluster;
+mod gap;
+mod workload;
+
+pub use cluster::{
+    ConditionRecord, ConfigRecord, CsiDriverRecord, CsiNodeRecord, EventRecord, LeaseRecord, NodeRecord,
+    config_condition,
+};
+pub use gap::{Gap, GapReason};
+pub use workload::{ClaimRecord, PodRecord, PodVolume, PodVolumeSource, PodWire};
+
+use csi_attacher_model::decide::{Capabilities, DriverFacts, Policy, PublishSecrets, ReleaseWithoutCall};
+use csi_attacher_model::objects::{Attachment, SecretReference, Volume};
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One object that was asked for.
+#[derive(Clone, Debug, Default)]
+pub enum Lookup<T> {
+    /// It is there.
+    Found(T),
+    /// It is not there.
+    Missing,
+    /// It was not asked for, or the answer is not known; then a [`Gap`] says why.
+    #[default]
+    Unknown,
+}
+
+impl<T> Lookup<T> {
+    /// The object, if it is there.
+    pub fn found(&self) -> Option<&T> {
+        match self {
+            Self::Found(object) => Some(object),
+            Self::Missing | Self::Unknown => None,
+        }
+    }
+
+    /// Whether it is certain that there is none.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// The same about something made of it.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Lookup<U> {
+        match self {
+            Self::Found(object) => Lookup::Found(make(object)),
+            Self::Missing => Lookup::Missing,
+            Self::Unknown => Lookup::Unknown,
+        }
+    }
+}
+
+/// Another VolumeAttachment of the same volume, with what may keep the volume at its node.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// The VolumeAttachment.
+    pub attachment: Arc<Attachment>,
+    /// Its node.
+    pub node: Lookup<NodeRecord>,
+    /// Pods on that node that use the claim, with when they were deleted; none when nobody looked.
+    pub pods: Lookup<Vec<HolderPod>>,
+    /// Events of the VolumeAttachment.
+    pub events: Lookup<Vec<EventRecord>>,
+}
+
+/// A pod that uses the volume on another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderPod {
+    /// Namespace and name, with a slash.
+    pub name: String,
+    /// When it was deleted, if it was.
+    pub deleting: Option<Timestamp>,
+}
+
+/// Who serves a driver, as far as objects show it.
+#[derive(Clone, Debug, Default)]
+pub struct DriverScene {
+    /// The driver.
+    pub name: String,
+    /// Whether the CRD of AttacherConfig is installed; unknown when nobody may list them.
+    pub crd: Lookup<()>,
+    /// The AttacherConfig that is for the driver; of several the one that is used.
+    pub config: Lookup<ConfigRecord>,
+    /// The driver's Lease.
+    pub lease: Lookup<LeaseRecord>,
+    /// The CSIDriver.
+    pub csi_driver: Lookup<CsiDriverRecord>,
+}
+
+impl DriverScene {
+    /// What the operator knows of the driver. Of a sidecar, and of a driver that never answered, the usual is supposed.
+    pub fn facts(&self) -> DriverFacts {
+        let status = self.config.found().and_then(|config| config.status.driver.as_ref());
+        let capabilities = match status {
+            Some(driver) if !driver.capabilities.is_empty() => capabilities(&driver.capabilities),
+            Some(driver) if driver.mode == Some(csi_attacher_model::api::status::DriverMode::Trivial) => {
+                Capabilities::default()
+            }
+            _ => Capabilities {
+                publish_unpublish: true,
+                ..Capabilities::default()
+            },
+        };
+        let facts = DriverFacts::new(&self.name, capabilities);
+        let not_required = self.csi_driver.found().is_some_and(|driver| !driver.attach_required);
+        if capabilities.publish_unpublish {
+            facts
+        } else if not_required {
+            facts.releasing(ReleaseWithoutCall::AttachNotRequired)
+        } else {
+            facts.releasing(ReleaseWithoutCall::Unclaimed)
+        }
+    }
+
+    /// The settings that decisions are made by. A sidecar reads every Secret that it has a permission for.
+    pub fn policy(&self) -> Policy {
+        let Some((record, config)) = self
+            .config
+            .found()
+            .and_then(|record| Some((record, record.spec.as_ref().ok()?)))
+        else {
+            return Policy {
+                publish_secrets: PublishSecrets::Any,
+                ..Policy::default()
+            };
+        };
+        Policy {
+            default_fs_type: config.default_fs_type.as_str().into(),
+            orphans: config.orphan_policy,
+            leaving: record.deleting.is_some(),
+            publish_secrets: config.publish_secrets.clone(),
+            config: record.name.as_str().into(),
+        }
+    }
+}
+
+fn capabilities(names: &[String]) -> Capabilities {
+    let has = |name: &str| names.iter().any(|known| known == name);
+    Capabilities {
+        publish_unpublish: has("PUBLISH_UNPUBLISH_VOLUME"),
+        publish_readonly: has("PUBLISH_READONLY"),
+        single_node_multi_writer: has("SINGLE_NODE_MULTI_WRITER"),
+        list_volumes: has("LIST_VOLUMES"),
+        list_volumes_published_nodes: has("LIST_VOLUMES_PUBLISHED_NODES"),
+    }
+}
+
+/// One volume on its way to, or from, one node.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// When it was read.
+    pub now: Timestamp,
+    /// From when on an operation counts as stuck.
+    pub stuck_after: Duration,
+    /// The pod that wants the volume, if the question was about one or one was found.
+    pub pod: Option<PodRecord>,
+    /// Events of the pod.
+    pub pod_events: Lookup<Vec<EventRecord>>,
+    /// Namespace and name of the claim, with a slash.
+    pub claim_name: Option<String>,
+    /// The claim.
+    pub claim: Lookup<ClaimRecord>,
+    /// Name of the PersistentVolume.
+    pub volume_name: Option<String>,
+    /// The PersistentVolume.
+    pub volume: Lookup<Arc<Volume>>,
+    /// Since when the PersistentVolume is being deleted.
+    pub volume_deleting: Option<Timestamp>,
+    /// Name of the node.
+    pub node_name: Option<String>,
+    /// The node.
+    pub node: Lookup<NodeRecord>,
+    /// Its CSINode.
+    pub csi_node: Lookup<CsiNodeRecord>,
+    /// The VolumeAttachment of the volume at the node.
+    pub attachment: Lookup<Arc<Attachment>>,
+    /// Events of the VolumeAttachment.
+    pub events: Lookup<Vec<EventRecord>>,
+    /// The other VolumeAttachments of the volume; unknown when they could not be listed.
+    pub holders: Lookup<Vec<Holder>>,
+    /// How many VolumeAttachments of the driver name the node.
+    pub on_node: Option<usize>,
+    /// Who serves the driver.
+    pub driver: DriverScene,
+    /// The publish secret of the volume, and whether it is there.
+    pub secret: Option<(SecretReference, Lookup<()>)>,
+}
+
+impl Scene {
+    /// A scene of which nothing is known yet.
+    pub fn empty(now: Timestamp) -> Self {
+        Self {
+            now,
+            stuck_after: Duration::from_mins(5),
+            pod: None,
+            pod_events: Lookup::Unknown,
+            claim_name: None,
+            claim: Lookup::Unknown,
+            volume_name: None,
+            volume: Lookup::Unknown,
+            volume_deleting: None,
+            node_name: None,
+            node: Lookup::Unknown,
+            csi_node: Lookup::Unknown,
+            attachment: Lookup::Unknown,
+            events: Lookup::Unknown,
+            holders: Lookup::Unknown,
+            on_node: None,
+            driver: DriverScene::default(),
+            secret: None,
+        }
+    }
+
+    /// The handle of the volume, if it is a CSI volume.
+    pub fn handle(&self) -> Option<&str> {
+        let described = self.volume.found().and_then(|volume| volume.spec.csi());
+        let noted = self
+            .attachment
+            .found()
+            .and_then(|attachment| attachment.volume_note.as_deref());
+        described
+            .map(|source| &*source.handle)
+            .or_else(|| noted.map(|note| &*note.handle))
+    }
+
+    /// Whether the volume may be at one node at a time only.
+    pub fn is_for_one_node(&self) -> bool {
+        self.volume
+            .found()
+            .is_some_and(|volume| csi_attacher_model::insight::is_for_one_node(volume.spec.access_modes))
+    }
+}

@@ -1,0 +1,189 @@
+//! Pods and their claims.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use serde::Deserialize;
+
+use super::ConditionRecord;
+
+/// A Pod as it comes over the wire, reduced to what is read: there may be ten thousand.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Pod, crates(kube_core = "::kube_core"))]
+pub struct PodWire {
+    /// Object metadata.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: PodSpecWire,
+    #[serde(default)]
+    status: PodStatusWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpecWire {
+    node_name: Option<String>,
+    #[serde(default)]
+    volumes: Option<Vec<VolumeWire>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeWire {
+    name: String,
+    persistent_volume_claim: Option<ClaimSourceWire>,
+    ephemeral: Option<serde::de::IgnoredAny>,
+    csi: Option<InlineWire>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSourceWire {
+    claim_name: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct InlineWire {
+    driver: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct PodStatusWire {
+    phase: Option<String>,
+    #[serde(default)]
+    conditions: Option<Vec<PodCondition>>,
+}
+
+/// Where a volume of a pod comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodVolumeSource {
+    /// A claim of this name in the pod's namespace.
+    Claim(String),
+    /// A CSI ephemeral volume of this driver, which is never attached.
+    Inline(String),
+}
+
+/// A volume of a pod that a CSI driver has to do with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodVolume {
+    /// Its name in the pod.
+    pub name: String,
+    /// Where it comes from.
+    pub source: PodVolumeSource,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRecord {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// The node that it was scheduled to.
+    pub node: Option<String>,
+    /// `status.phase`.
+    pub phase: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When it was deleted, if it was.
+    pub deleting: Option<Timestamp>,
+    /// The condition PodScheduled.
+    pub scheduled: Option<ConditionRecord>,
+    /// The volumes that a CSI driver may have to do with.
+    pub volumes: Vec<PodVolume>,
+}
+
+impl PodRecord {
+    /// Whether it ended by itself and uses no volume any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Whether one of its volumes is this claim.
+    pub fn uses(&self, claim: &str) -> bool {
+        let source = PodVolumeSource::Claim(claim.to_owned());
+        self.volumes.iter().any(|volume| volume.source == source)
+    }
+}
+
+impl From<PodWire> for PodRecord {
+    fn from(wire: PodWire) -> Self {
+        let name = wire.metadata.name.unwrap_or_default();
+        let source = |volume: &VolumeWire| match volume {
+            VolumeWire {
+                persistent_volume_claim: Some(claim),
+                ..
+            } => Some(PodVolumeSource::Claim(claim.claim_name.clone())),
+            // The claim of a generic ephemeral volume has the pod's name and the volume's.
+            VolumeWire { ephemeral: Some(_), .. } => Some(PodVolumeSource::Claim(format!("{name}-{}", volume.name))),
+            VolumeWire { csi: Some(inline), .. } => Some(PodVolumeSource::Inline(inline.driver.clone())),
+            VolumeWire { .. } => None,
+        };
+        let volumes = wire.spec.volumes.unwrap_or_default();
+        let volumes = volumes
+            .iter()
+            .filter_map(|volume| {
+                let name = volume.name.clone();
+                source(volume).map(|source| PodVolume { name, source })
+            })
+            .collect();
+        let conditions = wire.status.conditions.unwrap_or_default();
+        let scheduled = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "PodScheduled");
+        Self {
+            namespace: wire.metadata.namespace.unwrap_or_default(),
+            uid: wire.metadata.uid.unwrap_or_default(),
+            node: wire.spec.node_name.filter(|node| !node.is_empty()),
+            phase: wire.status.phase.unwrap_or_default(),
+            created: wire.metadata.creation_timestamp.map(|time| time.0),
+            deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
+            scheduled: scheduled.map(|condition| ConditionRecord {
+                status: condition.status,
+                reason: condition.reason.unwrap_or_default(),
+                message: condition.message.unwrap_or_default(),
+                since: condition.last_transition_time.map(|time| time.0),
+            }),
+            volumes,
+            name,
+        }
+    }
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRecord {
+    /// `status.phase`.
+    pub phase: String,
+    /// The PersistentVolume that it is bound to.
+    pub volume: Option<String>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When it was deleted, if it was.
+    pub deleting: Option<Timestamp>,
+    /// The StorageClass.
+    pub storage_class: Option<String>,
+}
+
+impl ClaimRecord {
+    /// Whether it has its volume.
+    pub fn is_bound(&self) -> bool {
+        self.phase == "Bound" && self.volume.is_some()
+    }
+}
+
+impl From<PersistentVolumeClaim> for ClaimRecord {
+    fn from(claim: PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.unwrap_or_default();
+        Self {
+            phase: claim.status.and_then(|status| status.phase).unwrap_or_default(),
+            volume: spec.volume_name.filter(|name| !name.is_empty()),
+            created: claim.metadata.creation_timestamp.map(|time| time.0),
+            deleting: claim.metadata.deletion_timestamp.map(|time| time.0),
+            storage_class: spec.storage_class_name,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Tables in the form of kubectl: columns by spaces, headers in capitals.
+
+use std::fmt::Write as _;
+
+/// Rows of a table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(header: &[&'static str]) -> Self {
+        Self {
+            header: header.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row. What has no value is shown as `<none>`, as kubectl does.
+    pub fn row(&mut self, cells: Vec<Option<String>>) {
+        let cells = cells
+            .into_iter()
+            .map(|cell| cell.unwrap_or_else(|| "<none>".to_owned()));
+        self.rows.push(cells.collect());
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The text, each line with a newline.
+    pub fn text(&self, with_header: bool) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            let header = self.header.get(column).map_or(0, |header| header.len());
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(header)
+        };
+        let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
+        let header: Vec<String> = self.header.iter().map(|&header| header.to_owned()).collect();
+        let header = with_header.then_some(&header);
+        let mut text = String::new();
+        for row in header.into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                // Writing to a String cannot fail.
+                let _written = write!(line, "{cell:<width$}   ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}

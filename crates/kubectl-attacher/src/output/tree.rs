@@ -1,0 +1,170 @@
+//! An explanation as a short tree.
+
+use jiff::Timestamp;
+use std::fmt::Write as _;
+
+use super::{Style, ago};
+use crate::explain::{Chain, Diagnosis, Explanation, StepState, Verdict};
+
+/// The answer in one line.
+pub fn headline(explanation: &Explanation, style: Style) -> String {
+    let worst = explanation.chains.iter().max_by_key(|chain| chain.diagnosis.verdict);
+    let subject = explanation.subject.to_string();
+    let Some(chain) = worst else {
+        return style.good(&format!("{subject}: nothing to attach"));
+    };
+    let count = explanation.chains.len();
+    let text = match explanation.verdict {
+        Verdict::Healthy if count > 1 => format!("{subject}: {count} volumes, nothing is wrong"),
+        Verdict::Healthy => format!("{subject}: {}", chain.diagnosis.summary),
+        _ => format!(
+            "{subject}: {}: {}",
+            chain.diagnosis.case.as_str(),
+            chain.diagnosis.summary
+        ),
+    };
+    match explanation.verdict {
+        Verdict::Healthy => style.good(&text),
+        Verdict::InProgress | Verdict::Unknown => style.busy(&text),
+        Verdict::Blocked => style.bad(&text),
+    }
+}
+
+/// The whole answer. When nothing is wrong it is one line, unless all steps are asked for.
+pub fn tree(explanation: &Explanation, now: Timestamp, style: Style, verbose: bool) -> String {
+    let mut text = headline(explanation, style);
+    text.push('\n');
+    let quiet = explanation.verdict == Verdict::Healthy && !verbose;
+    if !quiet {
+        for step in &explanation.steps {
+            line(
+                &mut text,
+                "",
+                &format!("{} {}: {}", style.mark(step.state), step.object, step.text),
+            );
+        }
+        let worth = |chain: &&Chain| verbose || chain.diagnosis.verdict != Verdict::Healthy;
+        let shown: Vec<&Chain> = explanation.chains.iter().filter(worth).collect();
+        for (at, chain) in shown.iter().enumerate() {
+            self::chain(&mut text, chain, at + 1 == shown.len(), now, style);
+        }
+    }
+    for gap in &explanation.gaps {
+        line(&mut text, "", &style.busy(&format!("not seen: {gap}")));
+    }
+    if quiet {
+        let advice = explanation.chains.iter().flat_map(|chain| &chain.diagnosis.advice);
+        for advice in advice {
+            line(&mut text, "  ", &advice.text);
+            if let Some(command) = &advice.command {
+                line(&mut text, "    ", &style.command(command));
+            }
+        }
+    }
+    text
+}
+
+fn chain(text: &mut String, chain: &Chain, last: bool, now: Timestamp, style: Style) {
+    let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+    let volume = chain
+        .volume
+        .as_deref()
+        .map_or_else(|| "volume not known".to_owned(), |name| format!("volume {name}"));
+    let node = chain
+        .node
+        .as_deref()
+        .map_or_else(String::new, |node| format!(" at node {node}"));
+    line(text, branch, &format!("{volume}{node}"));
+    let diagnosis = &chain.diagnosis;
+    let last_of = |state| chain.steps.iter().rposition(|step| step.state == state);
+    let blocks = last_of(StepState::Blocked).or_else(|| last_of(StepState::Waiting));
+    let at = blocks.unwrap_or_else(|| chain.steps.len().saturating_sub(1));
+    for (number, step) in chain.steps.iter().enumerate() {
+        let end = number + 1 == chain.steps.len();
+        let (branch, deeper) = if end { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let state = style.mark(step.state);
+        line(
+            text,
+            &format!("{below}{branch}"),
+            &format!("{state} {}: {}", step.object, step.text),
+        );
+        if number == at {
+            details(
+                text,
+                &format!("{below}{deeper}       "),
+                step.text == diagnosis.summary,
+                diagnosis,
+                now,
+                style,
+            );
+        }
+    }
+    if let Some(id) = &chain.trace_id {
+        line(text, below, &format!("trace: {id}"));
+    }
+    if chain.steps.is_empty() {
+        details(text, &format!("{below}   "), false, diagnosis, now, style);
+    }
+}
+
+fn details(text: &mut String, indent: &str, summarised: bool, diagnosis: &Diagnosis, now: Timestamp, style: Style) {
+    if !summarised {
+        line(text, indent, &diagnosis.summary);
+    }
+    if let Some(since) = diagnosis.since {
+        line(text, indent, &format!("since {since}, for {}", ago(since, now)));
+    }
+    if let Some(error) = &diagnosis.last_error {
+        let at = error
+            .at
+            .map_or_else(String::new, |at| format!(" ({} ago)", ago(at, now)));
+        line(text, indent, &format!("last error{at}: {}", error.message));
+        line(text, indent, &attempt(diagnosis, now));
+    }
+    if let Some(holder) = &diagnosis.holder {
+        let pods = if holder.pods.is_empty() {
+            "no pod".to_owned()
+        } else {
+            format!("pod {}", holder.pods.join(", "))
+        };
+        line(
+            text,
+            indent,
+            &format!(
+                "held by: node {}, {pods}, VolumeAttachment {}",
+                holder.node, holder.attachment
+            ),
+        );
+    }
+    if let Some(next) = &diagnosis.next {
+        line(text, indent, &format!("next: {next}"));
+    }
+    for advice in &diagnosis.advice {
+        line(text, indent, &format!("fix: {}", advice.text));
+        if let Some(command) = &advice.command {
+            line(text, indent, &format!("     {}", style.command(command)));
+        }
+    }
+}
+
+fn attempt(diagnosis: &Diagnosis, now: Timestamp) -> String {
+    let Some(attempt) = &diagnosis.last_attempt else {
+        return "attempt: unknown, next attempt: unknown (no Event tells of it)".to_owned();
+    };
+    let next = if attempt.next > now {
+        format!("in {}", ago(now, attempt.next))
+    } else {
+        format!("was due {} ago", ago(attempt.next, now))
+    };
+    // An Event that is repeated is written at most every 30 seconds.
+    format!(
+        "attempt: {} ({} ago), next attempt {next}",
+        attempt.number,
+        ago(attempt.at, now)
+    )
+}
+
+fn line(text: &mut String, indent: &str, content: &str) {
+    // Writing to a String cannot fail.
+    let _written = writeln!(text, "{indent}{content}");
+}

@@ -1,0 +1,284 @@
+//! A person asks to let a VolumeAttachment go, though its driver does not confirm the detach.
+//!
+//! A wrong answer destroys data: the finalizer is what keeps a volume, which may still be written to at its node, from being attached
+//! elsewhere. So a request counts only for the object and the deletion that it names, the driver is asked to detach first, and
+//! whatever is in doubt is a refusal. Proof is what the driver lists, or a taint by which a person confirmed that the machine is off.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use thiserror::Error;
+
+use super::action::{Action, VolumeOnNode};
+use super::detach;
+use super::message::{cut, plain};
+use super::observed::Observed;
+use crate::objects::{Attachment, ReleaseNote};
+
+/// How far the time of a request may be from the clock of the replica that judges it.
+pub const MAX_REQUEST_AGE: SignedDuration = SignedDuration::from_mins(15);
+/// Longest part of a request that is repeated in Events and logs, in bytes.
+const MAX_TEXT: usize = 200;
+
+/// What the annotation `attacher.csi.dev/release` holds as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseRequest {
+    /// `metadata.uid` of the object: names come back.
+    pub uid: String,
+    /// `metadata.deletionTimestamp` of the object, so that a request from before the deletion does not count.
+    pub deleted: Timestamp,
+    /// When it was asked for. It tells one request from another, and an old one does not count: the node may be back since.
+    pub at: Timestamp,
+    /// Who asks, as the API server knows them.
+    #[serde(default)]
+    pub by: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+    /// What makes it safe, if it is not what the driver lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ReleaseProof>,
+}
+
+/// What a person vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReleaseProof {
+    /// The node had the taint `node.kubernetes.io/out-of-service` at the moment of the request: the machine is off.
+    OutOfServiceTaint,
+    /// The volume is attached nowhere, as a person knows.
+    Confirmed,
+}
+
+impl ReleaseRequest {
+    /// Who asks and why, on one line.
+    pub fn words(&self) -> String {
+        let by = plain(cut(&self.by, MAX_TEXT)).into_owned();
+        let by = if by.is_empty() { "somebody" } else { &by };
+        match plain(cut(&self.reason, MAX_TEXT)) {
+            reason if reason.is_empty() => format!("requested by {by}, without a reason"),
+            reason => format!("requested by {by}: {reason}"),
+        }
+    }
+}
+
+/// What the annotation `attacher.csi.dev/release-refused` holds as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseAnswer {
+    /// `at` of the request; of one that cannot be read, its beginning.
+    pub request: String,
+    /// Stable name of the refusal.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// Why a request is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReleaseRefusal {
+    /// The annotation is not a request.
+    #[error("the annotation attacher.csi.dev/release cannot be read: {0}")]
+    Unreadable(String),
+    /// It names another object.
+    #[error("the request is for an object with UID {0}, which is not that of this VolumeAttachment")]
+    OtherObject(String),
+    /// It names another deletion.
+    #[error("the request is for a deletion at {0}, which is not that of this VolumeAttachment")]
+    OtherDeletion(Timestamp),
+    /// It is too old, or the clocks differ.
+    #[error("the request of {0} is more than 15 minutes from the time of the operator; ask again")]
+    Expired(Timestamp),
+    /// The volume is in use on the same machine by another attachment.
+    #[error("VolumeAttachment {0} has the same volume on the same node")]
+    InUseOnNode(Arc<str>),
+    /// The driver says that the volume is still there.
+    #[error("the driver lists the volume as attached to the node (node ID {0})")]
+    ListedAtNode(String),
+    /// The volume is attached to another node, so it cannot be attached nowhere.
+    #[error(
+        "VolumeAttachment {0} has the volume on another node, so the confirmation that it is attached nowhere is wrong"
+    )]
+    AttachedElsewhere(Arc<str>),
+    /// Nothing proves that the volume is not at the node.
+    #[error("nothing proves that the volume is detached: {0}, and the node does not have the out-of-service taint")]
+    NoProof(String),
+}
+
+impl ReleaseRefusal {
+    /// Stable name.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "Unreadable",
+            Self::OtherObject(_) => "OtherObject",
+            Self::OtherDeletion(_) => "OtherDeletion",
+            Self::Expired(_) => "Expired",
+            Self::InUseOnNode(_) => "InUseOnNode",
+            Self::ListedAtNode(_) => "ListedAtNode",
+            Self::AttachedElsewhere(_) => "AttachedElsewhere",
+            Self::NoProof(_) => "NoProof",
+        }
+    }
+}
+
+/// A request that may be granted, if the evidence allows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReleasePlan<'a> {
+    /// The request.
+    pub request: ReleaseRequest,
+    /// Every place where the volume may be; empty when that is not known.
+    pub places: Vec<VolumeOnNode<'a>>,
+}
+
+/// What the driver lists about the places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListedEvidence {
+    /// The driver cannot list where its volumes are, or lists them under other handles.
+    CannotList,
+    /// The listing failed.
+    Failed(String),
+    /// The volume is not listed, or without its nodes.
+    Silent,
+    /// The volume is listed at this node ID.
+    At(String),
+    /// The volume is listed, and not at any of the places.
+    NotThere,
+}
+
+/// What was found out while no call was in flight for the volume at any of the places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseEvidence {
+    /// When it was found out.
+    pub now: Timestamp,
+    /// What the driver lists.
+    pub listed: ListedEvidence,
+    /// Another attachment of the volume on the same machine that is claimed or attached.
+    pub here: Option<Arc<str>>,
+    /// Another attachment of the volume on another node that is claimed or attached.
+    pub elsewhere: Option<Arc<str>>,
+}
+
+/// What a release rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseBasis {
+    /// The driver lists the volume, and not at the node.
+    Listing,
+    /// The node has the out-of-service taint.
+    OutOfServiceTaint,
+    /// A person confirmed that the volume is attached nowhere.
+    Confirmed,
+}
+
+impl ReleaseBasis {
+    /// For Events and logs.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Listing => "the driver lists the volume, and not at the node",
+            Self::OutOfServiceTaint => "the node has the out-of-service taint",
+            Self::Confirmed => "the person confirmed that the volume is attached nowhere",
+        }
+    }
+}
+
+/// What a request on a VolumeAttachment that is being deleted asks for. None while the driver has not been asked to detach, when
+/// there is no request, and when it was answered.
+pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
+    let attachment = observed.attachment;
+    let note = attachment.release.as_deref()?;
+    if !attachment.finalizers.contains(&observed.driver.finalizer) || is_answered(note) {
+        return None;
+    }
+    let request = match check(attachment, note) {
+        Ok(request) => request,
+        Err(refusal) => return Some(Action::RefuseRelease(refusal)),
+    };
+    // Only what the driver was asked for and did not do needs a person.
+    attachment.detach_error.as_ref()?;
+    let known = detach::published_volume(observed).and_then(|(volume_id, _)| detach::places(observed, volume_id));
+    let places = known.map(|(confirmed, places)| confirmed.into_iter().chain(places).collect());
+    Some(Action::JudgeRelease(ReleasePlan {
+        request,
+        places: places.unwrap_or_default(),
+    }))
+}
+
+/// Whether a request is for this object and this deletion of it.
+fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, ReleaseRefusal> {
+    let request: ReleaseRequest =
+        serde_json::from_str(&note.request).map_err(|error| ReleaseRefusal::Unreadable(error.to_string()))?;
+    if *request.uid != *attachment.uid || request.uid.is_empty() {
+        return Err(ReleaseRefusal::OtherObject(
+            plain(cut(&request.uid, MAX_TEXT)).into_owned(),
+        ));
+    }
+    if attachment.deleting != Some(request.deleted) {
+        return Err(ReleaseRefusal::OtherDeletion(request.deleted));
+    }
+    Ok(request)
+}
+
+fn is_answered(note: &ReleaseNote) -> bool {
+    let answer = note
+        .answer
+        .as_deref()
+        .and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    answer.is_some_and(|answer| answer.request == key(&note.request))
+}
+
+/// What tells one request from another.
+fn key(request: &str) -> String {
+    match serde_json::from_str::<ReleaseRequest>(request) {
+        Ok(request) => request.at.to_string(),
+        Err(_) => cut(request, MAX_TEXT).to_owned(),
+    }
+}
+
+/// The answer to the request on an attachment, as the annotation has it; none when there is no request.
+pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Option<String> {
+    let note = attachment.release.as_deref()?;
+    let answer = ReleaseAnswer {
+        request: key(&note.request),
+        reason: refusal.reason().to_owned(),
+        message: refusal.to_string(),
+    };
+    serde_json::to_string(&answer).ok()
+}
+
+/// Whether the evidence allows a release, and what it rests on.
+///
+/// What the driver lists is proof only for an attach that ended well: one that timed out may still be in progress at the driver, and
+/// put the volume at the node after it was listed.
+pub fn judge_release(
+    observed: &Observed<'_>,
+    plan: &ReleasePlan<'_>,
+    evidence: &ReleaseEvidence,
+) -> Result<ReleaseBasis, ReleaseRefusal> {
+    if evidence.now.duration_since(plan.request.at).abs() > MAX_REQUEST_AGE {
+        return Err(ReleaseRefusal::Expired(plan.request.at));
+    }
+    if let Some(other) = evidence.here.as_ref() {
+        return Err(ReleaseRefusal::InUseOnNode(other.clone()));
+    }
+    if let Some(other) = detach::attachment_still_using(observed) {
+        return Err(ReleaseRefusal::InUseOnNode(other.name.clone()));
+    }
+    let certain = observed.attachment.attached && observed.attachment.attach_error.is_none();
+    let unproven = match &evidence.listed {
+        ListedEvidence::At(node_id) => return Err(ReleaseRefusal::ListedAtNode(node_id.clone())),
+        ListedEvidence::NotThere if certain && !plan.places.is_empty() => return Ok(ReleaseBasis::Listing),
+        ListedEvidence::NotThere => {
+            "the outcome of the attach is unknown, and a call may still be in progress".to_owned()
+        }
+        ListedEvidence::CannotList => "the driver cannot list where its volumes are attached".to_owned(),
+        ListedEvidence::Failed(error) => {
+            format!("the driver did not list its volumes ({})", plain(cut(error, MAX_TEXT)))
+        }
+        ListedEvidence::Silent => "the driver does not list where the volume is attached".to_owned(),
+    };
+    match (plan.request.proof, &evidence.elsewhere) {
+        (Some(ReleaseProof::OutOfServiceTaint), _) => Ok(ReleaseBasis::OutOfServiceTaint),
+        (Some(ReleaseProof::Confirmed), None) => Ok(ReleaseBasis::Confirmed),
+        (Some(ReleaseProof::Confirmed), Some(other)) => Err(ReleaseRefusal::AttachedElsewhere(other.clone())),
+        (None, _) => Err(ReleaseRefusal::NoProof(unproven)),
+    }
+}

@@ -1,0 +1,300 @@
+//! Requests to release an attachment without the driver's confirmation. Each row but a few is a refusal.
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::builders::{ATTACHMENT_UID, DELETED_AT, FINALIZER, NODE_ID, Va, attachment, volume};
+use super::world::{DecideModel, NOW, world};
+use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION};
+use crate::decide::patch::{refuse_release, release_on_request};
+use crate::decide::{
+    Action, ListedEvidence, ReleaseBasis, ReleaseEvidence, ReleaseRefusal, SecretState, attachment as decide,
+    judge_release, observe, release_answer,
+};
+
+const AT: &str = "2026-02-03T04:00:00Z";
+
+fn request() -> Value {
+    json!({"uid": ATTACHMENT_UID, "deleted": DELETED_AT, "at": AT, "by": "jane", "reason": "scrapped"})
+}
+
+/// A deleted attachment that was attached, and whose detach failed once.
+fn stuck() -> Va {
+    attachment()
+        .finalizers(&[FINALIZER])
+        .noted_node(NODE_ID)
+        .attached()
+        .deleting()
+        .set(
+            "/status/detachError",
+            json!({"message": "no", "time": "2026-02-03T00:00:00Z"}),
+        )
+}
+
+fn asked(attachment: Va, request: &str) -> DecideModel {
+    world()
+        .pv(volume().protected())
+        .node()
+        .va(attachment.annotation(RELEASE_ANNOTATION, request))
+}
+
+fn without_volume(mut world: DecideModel) -> DecideModel {
+    world.volume = None;
+    world
+}
+
+/// What is decided, in one word, with the reason of a refusal.
+fn decided(world: &DecideModel) -> String {
+    let snapshot = world.snapshot().unwrap();
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+    match decide(&observed) {
+        Action::JudgeRelease(plan) => format!("judge {} places", plan.places.len()),
+        Action::RefuseRelease(refusal) => format!("refuse {}", refusal.reason()),
+        Action::Unpublish(_) => "unpublish".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn which_requests_count() {
+    let with = |key: &str, value: Value| {
+        let mut request = request();
+        request[key] = value;
+        request.to_string()
+    };
+    let good = request().to_string();
+    let answer = |at: &str| json!({"request": at, "reason": "NoProof", "message": "m"}).to_string();
+    let answered = |at: &str| stuck().annotation(RELEASE_REFUSED_ANNOTATION, &answer(at));
+    let rows = [
+        ("a request", asked(stuck(), &good), "judge 1 places"),
+        (
+            "the driver was not asked yet",
+            asked(stuck().set("/status/detachError", Value::Null), &good),
+            "unpublish",
+        ),
+        (
+            "another UID",
+            asked(stuck(), &with("uid", "other".into())),
+            "refuse OtherObject",
+        ),
+        ("no UID", asked(stuck(), &with("uid", "".into())), "refuse OtherObject"),
+        (
+            "another deletion",
+            asked(stuck(), &with("deleted", "2026-01-02T03:04:04Z".into())),
+            "refuse OtherDeletion",
+        ),
+        ("no JSON", asked(stuck(), "true"), "refuse Unreadable"),
+        (
+            "a proof that nobody knows",
+            asked(stuck(), &with("proof", "Rumour".into())),
+            "refuse Unreadable",
+        ),
+        (
+            "a deletion missing",
+            asked(stuck(), &with("deleted", Value::Null)),
+            "refuse Unreadable",
+        ),
+        ("answered", asked(answered(AT), &good), "unpublish"),
+        (
+            "an older one was answered",
+            asked(answered("2026-02-03T03:59:59Z"), &good),
+            "judge 1 places",
+        ),
+        ("answered, unreadable", asked(answered("true"), "true"), "unpublish"),
+        (
+            "an answer that is none",
+            asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x"), &good),
+            "judge 1 places",
+        ),
+        (
+            "our finalizer is not there",
+            asked(stuck().finalizers(&["a/b"]), &good),
+            "Ignore(NothingToDetach)",
+        ),
+        (
+            "no volume, no note",
+            without_volume(asked(stuck(), &good)),
+            "judge 0 places",
+        ),
+    ];
+    for (name, world, expected) in rows {
+        assert_eq!(decided(&world), expected, "{name}");
+    }
+}
+
+/// What is wanted is never released, whatever is written on it.
+#[test]
+fn a_live_attachment_is_never_released() {
+    let live = attachment().claimed().attached();
+    assert_eq!(decided(&asked(live, &request().to_string())), "Ignore(AlreadyAttached)");
+    let waiting = decided(&asked(attachment().claimed(), &request().to_string()));
+    assert!(waiting.starts_with("Claim"), "{waiting}");
+}
+
+fn evidence(listed: ListedEvidence) -> ReleaseEvidence {
+    ReleaseEvidence {
+        now: NOW.parse().unwrap(),
+        listed,
+        here: None,
+        elsewhere: None,
+    }
+}
+
+fn judged(world: &DecideModel, evidence: &ReleaseEvidence) -> Result<ReleaseBasis, &'static str> {
+    let snapshot = world.snapshot().unwrap();
+    let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+    let Action::JudgeRelease(plan) = decide(&observed) else {
+        panic!("not judged: {}", decided(world));
+    };
+    judge_release(&observed, &plan, evidence).map_err(|refusal| refusal.reason())
+}
+
+#[test]
+fn what_the_evidence_allows() {
+    let with = |proof: Option<&str>, va: Va| {
+        let mut request = request();
+        if let Some(proof) = proof {
+            request["proof"] = proof.into();
+        }
+        asked(va, &request.to_string())
+    };
+    let (none, taint, confirmed) = (None, Some("OutOfServiceTaint"), Some("Confirmed"));
+    let uncertain = || stuck().set("/status/attached", false);
+    let repaired = || stuck().set("/status/attachError", json!({"message": "late"}));
+    let other: Option<Arc<str>> = Some("other".into());
+    let here = |listed| ReleaseEvidence {
+        here: other.clone(),
+        ..evidence(listed)
+    };
+    let elsewhere = |listed| ReleaseEvidence {
+        elsewhere: other.clone(),
+        ..evidence(listed)
+    };
+    let (cannot, silent, not_there) = (
+        ListedEvidence::CannotList,
+        ListedEvidence::Silent,
+        ListedEvidence::NotThere,
+    );
+    let failed = || ListedEvidence::Failed("no answer".to_owned());
+    let at = || ListedEvidence::At(NODE_ID.to_owned());
+    let rows = [
+        (none, stuck(), evidence(not_there.clone()), Ok(ReleaseBasis::Listing)),
+        (none, stuck(), elsewhere(not_there.clone()), Ok(ReleaseBasis::Listing)),
+        (none, uncertain(), evidence(not_there.clone()), Err("NoProof")),
+        (none, repaired(), evidence(not_there.clone()), Err("NoProof")),
+        (none, stuck(), evidence(silent.clone()), Err("NoProof")),
+        (none, stuck(), evidence(failed()), Err("NoProof")),
+        (none, stuck(), evidence(cannot.clone()), Err("NoProof")),
+        (none, stuck(), evidence(at()), Err("ListedAtNode")),
+        (
+            taint,
+            stuck(),
+            evidence(cannot.clone()),
+            Ok(ReleaseBasis::OutOfServiceTaint),
+        ),
+        (
+            taint,
+            uncertain(),
+            evidence(failed()),
+            Ok(ReleaseBasis::OutOfServiceTaint),
+        ),
+        (taint, stuck(), evidence(at()), Err("ListedAtNode")),
+        (taint, stuck(), here(cannot.clone()), Err("InUseOnNode")),
+        (
+            confirmed,
+            stuck(),
+            evidence(cannot.clone()),
+            Ok(ReleaseBasis::Confirmed),
+        ),
+        (
+            confirmed,
+            uncertain(),
+            evidence(silent.clone()),
+            Ok(ReleaseBasis::Confirmed),
+        ),
+        (confirmed, stuck(), evidence(at()), Err("ListedAtNode")),
+        (confirmed, stuck(), elsewhere(cannot.clone()), Err("AttachedElsewhere")),
+        (confirmed, stuck(), here(not_there.clone()), Err("InUseOnNode")),
+    ];
+    for (number, (proof, va, evidence, expected)) in rows.into_iter().enumerate() {
+        assert_eq!(
+            judged(&with(proof, va), &evidence),
+            expected,
+            "row {number}: {proof:?} {evidence:?}"
+        );
+    }
+}
+
+/// A neighbour that the cache knows counts as much as one that the effects find.
+#[test]
+fn a_neighbour_on_the_node_is_a_refusal() {
+    let mut confirmed = request();
+    confirmed["proof"] = "Confirmed".into();
+    let world = asked(stuck(), &confirmed.to_string()).here(&attachment().claimed().attached());
+    assert_eq!(judged(&world, &evidence(ListedEvidence::NotThere)), Err("InUseOnNode"));
+}
+
+/// Where it is not known what was attached, nothing that is listed is proof.
+#[test]
+fn without_a_place_a_listing_proves_nothing() {
+    let world = without_volume(asked(stuck(), &request().to_string()));
+    assert_eq!(judged(&world, &evidence(ListedEvidence::NotThere)), Err("NoProof"));
+}
+
+#[test]
+fn the_release_is_written_on_conditions() {
+    let world = asked(stuck().finalizers(&["a/b", FINALIZER]), &request().to_string());
+    let attachment = world.snapshot().unwrap().attachment;
+    let write = release_on_request(&attachment, FINALIZER).unwrap();
+    assert_eq!(
+        write.body,
+        json!([
+            {"op": "test", "path": "/metadata/uid", "value": ATTACHMENT_UID},
+            {"op": "test", "path": "/metadata/annotations/attacher.csi.dev~1release", "value": request().to_string()},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+            {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
+            {"op": "remove", "path": "/metadata/finalizers/1"},
+        ])
+    );
+    let refusal = ReleaseRefusal::NoProof("why".to_owned());
+    let answer = release_answer(&attachment, &refusal).unwrap();
+    let parsed: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        (parsed["request"].as_str(), parsed["reason"].as_str()),
+        (Some(AT), Some("NoProof"))
+    );
+    let write = refuse_release(&attachment, &answer).unwrap();
+    assert_eq!(write.body[2]["value"], json!(answer));
+}
+
+/// The request wakes an attachment from its backoff, the answer to it does not.
+#[test]
+fn the_request_is_part_of_the_fingerprint() {
+    let fingerprint = |world: &DecideModel| {
+        let snapshot = world.snapshot().unwrap();
+        let observed = observe(&snapshot, &world.driver, &world.policy, SecretState::NotLoaded);
+        crate::decide::attachment_fingerprint(&observed)
+    };
+    let without = world().pv(volume().protected()).node().va(stuck());
+    let with = asked(stuck(), "a");
+    let answered = asked(stuck().annotation(RELEASE_REFUSED_ANNOTATION, "x"), "a");
+    assert_ne!(fingerprint(&without), fingerprint(&with));
+    assert_ne!(fingerprint(&with), fingerprint(&asked(stuck(), "b")));
+    assert_eq!(fingerprint(&with), fingerprint(&answered));
+}
+
+/// An old request says nothing about the node as it is now, and a clock that is wrong says nothing at all.
+#[test]
+fn a_request_expires() {
+    for at in ["2026-02-03T03:50:05Z", "2026-02-03T04:20:07Z"] {
+        let mut request = request();
+        request["at"] = at.into();
+        request["proof"] = "OutOfServiceTaint".into();
+        let world = asked(stuck(), &request.to_string());
+        assert_eq!(
+            judged(&world, &evidence(ListedEvidence::NotThere)),
+            Err("Expired"),
+            "{at}"
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! The text of an Event about a failed attempt, written and read back.
+
+use std::time::Duration;
+
+use crate::insight::FailureNote;
+use crate::objects::Operation;
+
+fn note() -> FailureNote<'static> {
+    FailureNote {
+        volume: Some("ssd-0002"),
+        attempt: 7,
+        operation: Operation::Attach,
+        node: "node-2",
+        uncertain: false,
+        delay: Duration::from_millis(1_500),
+        message: "rpc error: code = Internal desc = busy; retrying in 3 s: really",
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let rows = [
+        note(),
+        FailureNote { volume: None, ..note() },
+        FailureNote {
+            operation: Operation::Detach,
+            ..note()
+        },
+        FailureNote {
+            uncertain: true,
+            ..note()
+        },
+        FailureNote {
+            delay: Duration::ZERO,
+            message: "",
+            ..note()
+        },
+    ];
+    for row in rows {
+        let text = row.to_string();
+        assert_eq!(FailureNote::parse(&text), Some(row), "{text}");
+    }
+}
+
+#[test]
+fn the_text_is_the_one_that_people_know() {
+    assert_eq!(
+        note().to_string(),
+        "volume ssd-0002: attempt 7 to attach it to node node-2 failed; retrying in 1.5 s: rpc error: code = Internal desc = \
+         busy; retrying in 3 s: really"
+    );
+    let doubt = FailureNote {
+        uncertain: true,
+        ..note()
+    };
+    assert!(
+        doubt
+            .to_string()
+            .contains(" failed; the call may still be in progress and the volume may be attached; retrying")
+    );
+}
+
+#[test]
+fn other_texts_are_none() {
+    for text in [
+        "",
+        "volume v: attached to node n in attempt 1, 1.1 s after it was requested",
+        "volume v: attempt x to attach it to node n failed; retrying in 1.0 s: m",
+        "volume v: attempt 1 to attach it to node n failed; retrying in -1.0 s: m",
+        "volume v: attempt 1 to attach it to node n failed",
+    ] {
+        assert_eq!(FailureNote::parse(text), None, "{text}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Requests to release an attachment without the driver's confirmation, against a real connection and a modelled API server.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::ReconcileSyncMode;
+use crate::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
+use crate::mock::Rule;
+
+const DELETED: &str = "2026-01-01T00:00:00Z";
+
+/// A driver that refuses every detach, and its node and volume.
+async fn stage() -> AttemptFixture {
+    stage_of(DRIVER).await
+}
+
+async fn stage_of(driver: &'static str) -> AttemptFixture {
+    let stage = AttemptFixture::with(Api::default(), driver, |spec| {
+        spec.backoff.initial = "50ms".parse().unwrap();
+        spec.backoff.max = "100ms".parse().unwrap();
+        spec.reconcile_sync.mode = ReconcileSyncMode::Disabled;
+    })
+    .await;
+    let refuse = Rule::on(Call::ControllerUnpublishVolume).fail(tonic::Code::Internal, "never");
+    stage.driver.script(refuse);
+    stage.store.apply_node(CsiNode::new("n0", &[(driver, "id0")]));
+    stage.put_volume(json!({
+        "metadata": {"name": "pv1", "uid": "pv-uid", "finalizers": [finalizer_name(driver)]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": driver, "volumeHandle": "h"}},
+    }));
+    stage
+}
+
+/// The time of the first request, the same for the whole run.
+fn at() -> &'static str {
+    static AT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    AT.get_or_init(|| jiff::Timestamp::now().to_string())
+}
+
+fn request(edit: &Value) -> String {
+    let mut request = json!({"uid": "va0-uid", "deleted": DELETED, "at": at(), "by": "jane", "reason": "scrapped"});
+    json_patch::merge(&mut request, edit);
+    request.to_string()
+}
+
+/// Puts the attachment there, with the request on it.
+fn ask(stage: &AttemptFixture, request: &str) {
+    let annotations = json!({
+        "csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": "{\"handle\":\"h\"}", RELEASE_ANNOTATION: request,
+    });
+    let object = json!({
+        "metadata": {
+            "name": "va0", "uid": "va0-uid", "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED, "annotations": annotations,
+        },
+        "spec": {"attacher": stage.name, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": true},
+    });
+    let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
+    stage
+        .store
+        .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+}
+
+fn answer(api: &Api) -> Option<Value> {
+    let object = api.get(&format!("{ATTACHMENTS}va0"))?;
+    let text = object["metadata"]["annotations"][RELEASE_REFUSED_ANNOTATION].as_str()?;
+    serde_json::from_str(text).ok()
+}
+
+/// Waits for the answer to the request, and checks that nothing was released, then and after one more attempt.
+async fn refused(stage: &AttemptFixture, reason: &str) {
+    stage.api.until(|api| answer(api).is_some()).await;
+    let said = answer(&stage.api).unwrap();
+    assert_eq!(
+        (said["request"].as_str(), said["reason"].as_str()),
+        (Some(at()), Some(reason)),
+        "{said}"
+    );
+    let calls = stage.calls(Call::ControllerUnpublishVolume);
+    let again = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, again).await.unwrap();
+    assert!(
+        stage.calls(Call::ControllerUnpublishVolume) >= calls,
+        "the driver is asked again"
+    );
+    let object = stage.api.get(&format!("{ATTACHMENTS}va0")).unwrap();
+    assert_eq!(object["metadata"]["finalizers"], json!([finalizer_name(stage.name)]));
+    let answers = stage.api.patches.lock();
+    let answers = answers
+        .iter()
+        .filter(|(_, body, _)| body.to_string().contains("~1release-refused"));
+    assert_eq!(answers.count(), 1, "answered once");
+}
+
+async fn released(stage: &AttemptFixture) {
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+    assert!(
+        stage.calls(Call::ControllerUnpublishVolume) >= 1,
+        "the driver is asked first"
+    );
+    let patches = stage.api.patches.lock();
+    let (_, body, code) = patches.iter().rfind(|(path, ..)| path.ends_with("va0")).unwrap();
+    assert_eq!(*code, 200);
+    let tests: Vec<&str> = body
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|step| step["path"].as_str())
+        .collect();
+    assert!(
+        tests.contains(&"/metadata/resourceVersion") && tests.contains(&"/metadata/uid"),
+        "{body}"
+    );
+}
+
+#[tokio::test]
+async fn without_proof_nothing_is_released() {
+    let stage = stage().await;
+    ask(&stage, &request(&json!({})));
+    refused(&stage, "NoProof").await;
+}
+
+#[tokio::test]
+async fn a_request_for_another_object_or_deletion_is_refused() {
+    for (edit, reason) in [
+        (json!({"uid": "va0-old", "proof": "Confirmed"}), "OtherObject"),
+        (
+            json!({"deleted": "2025-12-31T00:00:00Z", "proof": "OutOfServiceTaint"}),
+            "OtherDeletion",
+        ),
+    ] {
+        let stage = stage().await;
+        ask(&stage, &request(&edit));
+        refused(&stage, reason).await;
+    }
+}
+
+#[tokio::test]
+async fn a_taint_and_a_confirmation_are_enough() {
+    for proof in ["OutOfServiceTaint", "Confirmed"] {
+        let stage = stage().await;
+        ask(&stage, &request(&json!({"proof": proof})));
+        released(&stage).await;
+    }
+}
+
+/// Another attachment of the volume makes a confirmation wrong, wherever it is.
+#[tokio::test]
+async fn other_attachments_of_the_volume_are_a_refusal() {
+    for (node, proof, reason) in [
+        ("n1", "Confirmed", "AttachedElsewhere"),
+        ("n0", "OutOfServiceTaint", "InUseOnNode"),
+    ] {
+        let stage = stage().await;
+        let annotations =
+            json!({"csi.alpha.kubernetes.io/node-id": "id1", "attacher.csi.dev/volume": "{\"handle\":\"h\"}"});
+        let other = json!({
+            "metadata": {"name": "va1", "uid": "va1-uid", "finalizers": [FINALIZER], "annotations": annotations},
+            "spec": {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": "pv1"}},
+            "status": {"attached": true},
+        });
+        let other = stage.api.put(format!("{ATTACHMENTS}va1"), other);
+        stage
+            .store
+            .apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(other).unwrap().into());
+        ask(&stage, &request(&json!({"proof": proof})));
+        stage.api.until(|api| answer(api).is_some()).await;
+        assert_eq!(answer(&stage.api).unwrap()["reason"], reason);
+    }
+}
+
+/// A detach that lasts is a call in flight: nothing is judged before it ends.
+#[tokio::test]
+async fn a_call_in_flight_is_waited_for() {
+    let stage = stage().await;
+    stage.driver.clear_rules();
+    let slow = Rule::on(Call::ControllerUnpublishVolume)
+        .delay(Duration::from_millis(400))
+        .fail(tonic::Code::Internal, "late");
+    stage.driver.script(slow);
+    ask(&stage, &request(&json!({"proof": "Confirmed"})));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+    released(&stage).await;
+    let in_flight = stage.driver.in_flight();
+    assert_eq!(in_flight.now, 0, "the call ended before");
+}
+
+/// What the driver lists decides, also against what a person says.
+#[tokio::test]
+async fn what_the_driver_lists_decides() {
+    let stage = stage_of(LISTING).await;
+    stage.driver.create_volume("h");
+    stage.driver.drift_attach("h", "id0");
+    ask(&stage, &request(&json!({"proof": "Confirmed"})));
+    refused(&stage, "ListedAtNode").await;
+    // Somebody detached it by the storage's own tools, and asks again.
+    assert!(stage.driver.drift_detach("h", "id0"));
+    ask(&stage, &request(&json!({"at": jiff::Timestamp::now().to_string()})));
+    released(&stage).await;
+}
+
+/// A volume that the driver does not list may be anywhere.
+#[tokio::test]
+async fn a_volume_that_is_not_listed_is_in_doubt() {
+    let stage = stage_of(LISTING).await;
+    ask(&stage, &request(&json!({})));
+    refused(&stage, "NoProof").await;
+}
+
+/// So may one whose driver does not answer.
+#[tokio::test]
+async fn a_listing_that_fails_is_in_doubt() {
+    let stage = stage_of(LISTING).await;
+    stage.driver.create_volume("h");
+    stage
+        .driver
+        .script(Rule::on(Call::ListVolumes).fail(tonic::Code::Unavailable, "no"));
+    ask(&stage, &request(&json!({})));
+    refused(&stage, "NoProof").await;
+    let said = answer(&stage.api).unwrap();
+    assert!(
+        said["message"].as_str().unwrap().contains("did not list its volumes"),
+        "{said}"
+    );
+}

@@ -1,0 +1,7 @@
+//! The plugin `kubectl attacher`, found by the real kubectl on PATH, against stock kube-controller-manager.
+
+mod golden;
+mod plugin;
+mod release;
+mod wait;
+mod why;

@@ -1,0 +1,73 @@
+//! `wait` in a drain whose detaches are slow.
+
+use std::time::{Duration, Instant};
+
+use csi_mock_driver::{Method, Rule};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
+
+use super::plugin::Plugin;
+use crate::rig::World;
+use crate::support::{Error, Result};
+
+/// How long the driver takes for the last detach, longer than for the others.
+const SLOW: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_drain_ends_with_the_last_detach() -> Result<()> {
+    let world = World::managed().await?;
+    let plugin = Plugin::of(&world).await?;
+    let driver = world.driver("drain", json!({})).await?;
+    let names = ["drain-1", "drain-2", "drain-3"];
+    for name in names {
+        driver.attach(name).await?;
+    }
+    let unpublish = |name: &str, delay| Rule::on(Method::ControllerUnpublishVolume).volume(name).delay(delay);
+    driver.mock.script(unpublish("drain-2", SLOW / 2));
+    driver.mock.script(unpublish("drain-3", SLOW));
+    let node = driver.node();
+    let waiting = plugin
+        .command(&["wait", "--node", &node, "--for=detached", "--timeout", "1m"])
+        .spawn();
+    let waiting = waiting.map_err(|error| Error::Other(error.to_string()))?;
+    let began = Instant::now();
+    for name in names {
+        world.fixtures.delete::<VolumeAttachment>(name).await?;
+    }
+    let output = waiting
+        .wait_with_output()
+        .await
+        .map_err(|error| Error::Other(error.to_string()))?;
+    let (took, text) = (began.elapsed(), String::from_utf8_lossy(&output.stderr).into_owned());
+    assert!(output.status.success(), "{output:?}");
+    assert!(took >= SLOW, "not before the last one: {took:?}");
+    assert!(took < SLOW + Duration::from_secs(10), "and soon after it: {took:?}");
+    assert!(
+        driver.mock.published().is_empty(),
+        "nothing is attached when it returns"
+    );
+    let left = world.fixtures.cluster::<VolumeAttachment>().get_opt("drain-3").await;
+    assert!(left.expect("answered").is_none());
+    assert!(text.contains("1 volume left: drain-3"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_timeout_says_what_is_left() -> Result<()> {
+    let world = World::managed().await?;
+    let plugin = Plugin::of(&world).await?;
+    let driver = world.driver("linger", json!({})).await?;
+    driver.attach("linger").await?;
+    let ran = plugin
+        .run(&["wait", "--node", &driver.node(), "--for=detached", "--timeout", "2s"])
+        .await?;
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.error.contains("1 left: linger"), "{ran:?}");
+    let ran = plugin
+        .run(&["wait", "pv", "linger", "--for=attached", "--timeout", "30s"])
+        .await?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = plugin.run(&["wait", "pod", "linger", "--for=attached"]).await?;
+    assert_eq!(ran.code, 2, "{ran:?}");
+    Ok(())
+}
