@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::events::event;
 use crate::rig::{Driver, LIMIT, World, operator_options};
 use crate::support::wait::wait_for;
-use crate::support::{Operator, Result, Volume};
+use crate::support::{Error, Operator, Result, Volume};
 
 /// An operator that looks often and has little patience.
 async fn keen(world: &World) -> Result<Operator> {
@@ -89,10 +89,11 @@ async fn another_attacher(world: &World, operator: &Operator) -> Result<()> {
     let writes = async {
         for number in 0_u32.. {
             let status = json!({"status": {"attachmentMetadata": {"number": number.to_string()}}});
-            api.patch_status("twins-va", &params, &Patch::Merge(&status)).await?;
+            let written = api.patch_status("twins-va", &params, &Patch::Merge(&status)).await;
+            written.map_err(|error| Error::Other(error.to_string()))?;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Ok::<(), kube::Error>(())
+        Ok::<(), Error>(())
     };
     let parts = ["VolumeAttachment twins-va", "written by csi-attacher"];
     tokio::select! {

@@ -172,8 +172,8 @@ fn row(scene: &DriverScene, attachments: Option<&Attachments>, now: Timestamp) -
         saturated: saturated.map(|condition| condition.reason),
         limits: config.map_or_else(|| "<unknown>".to_owned(), limits),
         oldest_pending: oldest.as_ref().map(|oldest| oldest.name.clone()),
-        oldest_pending_since: oldest.map(|oldest| oldest.since.0),
-        last_reconcile_sync: sync.map(|sync| sync.finished_at.0),
+        oldest_pending_since: oldest.map(|oldest| oldest.pending_since_time.0),
+        last_reconcile_sync: sync.map(|sync| sync.completion_time.0),
         reconcile_sync_error: sync.and_then(|sync| sync.error.clone()),
     }
 }

@@ -154,6 +154,7 @@ fn is_stuck(attachment: &Attachment, arguments: &ListArguments, now: Timestamp) 
         wanted_at: None,
         driver: &facts,
         attach_required: None,
+        leads_since: None,
     };
     let rules = FindingThresholds {
         stuck_after: Duration::from_secs(arguments.stuck_after),
