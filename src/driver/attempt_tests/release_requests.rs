@@ -45,6 +45,16 @@ fn request(edit: &Value) -> String {
 
 /// Puts the attachment there, with the request on it.
 fn ask(stage: &AttemptFixture, request: &str) {
+    put(stage, request, &json!({"attached": true}));
+}
+
+/// The same, after a detach that failed.
+fn ask_again(stage: &AttemptFixture, request: &str) {
+    let failed = json!({"message": "never", "time": DELETED});
+    put(stage, request, &json!({"attached": true, "detachError": failed}));
+}
+
+fn put(stage: &AttemptFixture, request: &str, status: &Value) {
     let annotations = json!({
         "csi.alpha.kubernetes.io/node-id": "id0", "attacher.csi.dev/volume": "{\"handle\":\"h\"}", RELEASE_ANNOTATION: request,
     });
@@ -53,7 +63,7 @@ fn ask(stage: &AttemptFixture, request: &str) {
             "name": "va0", "uid": "va0-uid", "finalizers": [finalizer_name(stage.name)], "deletionTimestamp": DELETED, "annotations": annotations,
         },
         "spec": {"attacher": stage.name, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
-        "status": {"attached": true},
+        "status": status,
     });
     let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
     stage
@@ -174,9 +184,9 @@ async fn other_attachments_of_the_volume_are_a_refusal() {
     }
 }
 
-/// A detach that lasts is a call in flight: nothing is judged before it ends.
+/// The driver is asked before anything is judged, however long its answer takes.
 #[tokio::test]
-async fn a_call_in_flight_is_waited_for() {
+async fn the_driver_is_asked_first() {
     let stage = stage().await;
     stage.driver.clear_rules();
     let slow = Rule::on(Call::ControllerUnpublishVolume)
@@ -184,13 +194,32 @@ async fn a_call_in_flight_is_waited_for() {
         .fail(tonic::Code::Internal, "late");
     stage.driver.script(slow);
     ask(&stage, &request(&json!({"proof": "Confirmed"})));
+    released(&stage).await;
+    assert_eq!(stage.driver.in_flight().now, 0, "the call ended before");
+}
+
+/// A call for the same volume and node ID, by another attachment, is waited for.
+#[tokio::test]
+async fn a_call_in_flight_is_waited_for() {
+    let stage = stage().await;
+    let slow = Rule::on(Call::ControllerPublishVolume).delay(Duration::from_millis(600));
+    stage.driver.script(slow);
+    stage.store.apply_node(CsiNode::new("n1", &[(DRIVER, "id0")]));
+    stage.attachment("va1", "n1", &json!({}));
     let called = stage
         .driver
-        .wait_for_call(|call| call.method == Call::ControllerUnpublishVolume);
-    tokio::time::timeout(LIMIT, called).await.unwrap();
-    released(&stage).await;
-    let in_flight = stage.driver.in_flight();
-    assert_eq!(in_flight.now, 0, "the call ended before");
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    let begun = async {
+        while stage.driver.in_flight_of(Call::ControllerPublishVolume).now == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, begun).await.unwrap();
+    ask_again(&stage, &request(&json!({"proof": "OutOfServiceTaint"})));
+    stage.api.until(|api| answer(api).is_some()).await;
+    let record = tokio::time::timeout(LIMIT, called).await.unwrap();
+    assert_eq!(record.code, Some(tonic::Code::Ok), "the call ended before the answer");
+    assert_eq!(answer(&stage.api).unwrap()["reason"], "InUseOnNode");
 }
 
 /// What the driver lists decides, also against what a person says.
