@@ -15,8 +15,8 @@ mod operation;
 mod volume;
 
 pub use attachment::{
-    Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation, VolumeAttachmentWire,
-    VolumeError,
+    Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation,
+    VolumeAttachmentWire, VolumeError,
 };
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};

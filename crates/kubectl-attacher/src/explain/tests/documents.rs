@@ -17,7 +17,10 @@ fn the_page_has_each_case() {
             case.verdict(),
             case.meaning().trim()
         );
-        assert!(rows.contains(&row.as_str()), "docs/operate/KUBECTL-ATTACHER.md lacks: {row}");
+        assert!(
+            rows.contains(&row.as_str()),
+            "docs/operate/KUBECTL-ATTACHER.md lacks: {row}"
+        );
     }
     let cases = rows.iter().filter(|row| {
         ["Healthy", "InProgress", "Unknown", "Blocked"]
