@@ -284,16 +284,12 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
                 (Unknown, ConditionReason::Connecting, text),
             )
         }
-        DriverPhase::Standby { holder } => {
-            let reason = ConditionReason::Standby;
-            let Some(holder) = holder else {
-                let text = "the driver's Lease has no known holder; trying to acquire it";
-                return busy(reason, text, connected);
-            };
-            // A state that lasts: kstatus would wait for the end of what is Reconciling, or not Ready.
-            let text = format!("{holder} holds the driver's Lease; this replica is ready to take over");
-            four((True, reason, &text), done, free, connected)
-        }
+        DriverPhase::Standby { holder: None } => busy(
+            ConditionReason::Standby,
+            "the driver's Lease has no known holder; trying to acquire it",
+            connected,
+        ),
+        DriverPhase::Standby { holder: Some(holder) } => standby(holder),
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
             busy(ConditionReason::Draining, &text, connected)
@@ -323,6 +319,18 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
         }
         DriverPhase::Suspended => at_rest(True, ConditionReason::Suspended, "spec.suspend is true"),
     }
+}
+
+/// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready.
+fn standby(holder: &str) -> Vec<ConditionUpdate> {
+    use ConditionStatus::{False, True};
+    let text = format!("{holder} holds the driver's Lease; this replica is ready to take over");
+    four(
+        (True, ConditionReason::Standby, &text),
+        (False, ConditionReason::UpToDate, "the latest spec is in use"),
+        (False, ConditionReason::NotStalled, ""),
+        (True, ConditionReason::Connected, "the driver answers"),
+    )
 }
 
 /// Nothing is done. It is `ready` if that is what the spec asks for.

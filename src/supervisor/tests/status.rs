@@ -77,6 +77,7 @@ pub(super) fn failed(reason: ConditionReason, stalled: bool) -> DriverPhase {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn each_phase_has_its_conditions() {
     let free = "False NotStalled";
     let rows = [

@@ -29,6 +29,7 @@ fn standby() -> DriverPhase {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_lasts_is_told_once() {
     use condition::ConditionReason::{DriverNameMismatch, SecretForbidden, SocketMissing, Timeout};
     let nothing = AttacherConfigStatus::default();

@@ -211,6 +211,7 @@ async fn what_is_wanted_or_mounted_is_not_released() -> Result<()> {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one history, told in its order")]
 async fn where_nobody_serves_the_driver() -> Result<()> {
     let world = World::managed().await?;
     let driver = world.unconfigured_driver("rel-orphan", |builder| builder).await?;

@@ -291,6 +291,7 @@ async fn the_attacher_cannot_begin() -> Result<()> {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 async fn the_driver_refuses() -> Result<()> {
     let world = World::managed().await?;
     let asked = Asked::in_world(&world).await?;
@@ -595,7 +596,7 @@ async fn clusters_without_an_operator() -> Result<()> {
     cluster.apply_yaml(&binding.to_string()).await?;
     let jane = Plugin::in_cluster(&cluster)
         .await?
-        .as_user(cluster.kubeconfig_for("jane", &[])?);
+        .with_kubeconfig(cluster.kubeconfig_for("jane", &[])?);
     let ran = jane.until(&["why", "va", "bare"], &["not seen"]).await?;
     assert_eq!(ran.code, 7, "{ran:?}");
     compare("forbidden", &ran.out);
