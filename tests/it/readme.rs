@@ -42,7 +42,7 @@ fn the_command_for_tests_is_what_ci_runs() {
 #[test]
 fn it_is_read_in_five_minutes() {
     let lines = read("README.md").lines().count();
-    assert!(lines < 200, "the README has {lines} lines; docs/ has room for more");
+    assert!(lines < 240, "the README has {lines} lines; docs/ has room for more");
 }
 
 /// The chart's own README tells the same command.

@@ -42,6 +42,13 @@ const WORDS_OF_OTHERS: &[&str] = &[
     "FailedAttachVolume",
     "FailedMount",
     "status.storedVersions",
+    // Fields that were renamed before the first release; docs/operate/UPGRADE.md lists them.
+    "spec.kubernetesApi",
+    "spec.tracing.samplesPerMillion",
+    "spec.backoff.factor",
+    "status.attachments.oldestPending.since",
+    "status.lastReconcileSync.finishedAt",
+    "status.lastFailure.at",
     // A gate of the sidecar.
     "ReleaseLeaderElectionOnExit",
     "status.volumesInUse",

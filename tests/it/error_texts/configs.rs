@@ -111,7 +111,7 @@ async fn a_lease_of_somebody_else_is_waited_for() -> Result<()> {
     let made = leases.create(&PostParams::default(), &lease).await;
     made.map_err(|error| Error::Other(error.to_string()))?;
     apply_config(&world.client, "text-standby", spec).await?;
-    let message = condition(&world.client, "text-standby", "Reconciling", "Standby").await?;
+    let message = condition(&world.client, "text-standby", "Ready", "Standby").await?;
     assert_indexed(STANDBY, &message);
     Ok(())
 }
