@@ -44,7 +44,7 @@ impl Plugin {
     }
 
     /// With the kubeconfig of somebody else.
-    pub fn as_user(mut self, kubeconfig: PathBuf) -> Self {
+    pub fn with_kubeconfig(mut self, kubeconfig: PathBuf) -> Self {
         self.kubeconfig = kubeconfig;
         self
     }

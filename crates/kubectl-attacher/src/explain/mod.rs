@@ -71,7 +71,7 @@ fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     let is_behind = served.state == StepState::Blocked && step.state == StepState::Blocked;
     if is_behind && diagnosis.case != Case::ForeignFinalizer {
         step.state = StepState::Waiting;
-        step.text = "waits for an attacher".to_owned();
+        "waits for an attacher".clone_into(&mut step.text);
     }
     steps.push(served);
     steps.push(step);
