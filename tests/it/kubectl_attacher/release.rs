@@ -262,14 +262,18 @@ async fn where_nobody_serves_the_driver() -> Result<()> {
         told.source.unwrap_or_default().component.as_deref(),
         Some("kubectl-attacher")
     );
-    // The volume, too.
+    a_volume_too(&world, &driver).await
+}
+
+/// A PersistentVolume of a driver that nobody serves.
+async fn a_volume_too(world: &World, driver: &Driver<'_>) -> Result<()> {
     let volumes = world.fixtures.cluster::<PersistentVolume>();
     let finalizers = json!({"metadata": {"finalizers": [driver.finalizer()]}});
     let patched = volumes
         .patch("rel-orphan", &PatchParams::default(), &Patch::Merge(&finalizers))
         .await;
     patched.expect("an administrator may do this");
-    let plugin = Plugin::of(&world).await?;
+    let plugin = Plugin::of(world).await?;
     let live = plugin.run(&["release", "pv", "rel-orphan", KNOWN]).await?;
     assert_eq!(
         (live.code, live.error.contains("is not being deleted")),

@@ -290,6 +290,19 @@ async fn the_attacher_cannot_begin() -> Result<()> {
         .await
 }
 
+/// The VolumeAttachment of the pod that waits, as the JSON form has it with its error.
+async fn attachment_by_json(asked: &Asked<'_>) -> Result<String> {
+    let json = asked.plugin.run(&["why", "pod", "why-busy", "-o", "json"]).await?;
+    let parsed: Value = serde_json::from_str(&json.out)?;
+    assert_eq!(parsed["schema"], "attacher.csi.dev/why-v1");
+    assert_eq!(parsed["chains"][0]["diagnosis"]["case"], "AttachFailing");
+    assert_eq!(parsed["chains"][0]["diagnosis"]["lastError"]["code"], "Internal");
+    Ok(parsed["chains"][0]["attachment"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
+}
+
 #[tokio::test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 async fn the_driver_refuses() -> Result<()> {
@@ -340,17 +353,9 @@ async fn the_driver_refuses() -> Result<()> {
             &["AttachFailing", "next attempt in"],
         )
         .await?;
-    let json = asked.plugin.run(&["why", "pod", "why-busy", "-o", "json"]).await?;
-    let parsed: Value = serde_json::from_str(&json.out)?;
-    assert_eq!(parsed["schema"], "attacher.csi.dev/why-v1");
-    assert_eq!(parsed["chains"][0]["diagnosis"]["case"], "AttachFailing");
-    assert_eq!(parsed["chains"][0]["diagnosis"]["lastError"]["code"], "Internal");
+    let name = attachment_by_json(&asked).await?;
     // Retried, it succeeds.
     driver.mock.clear_rules();
-    let name = parsed["chains"][0]["attachment"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
     let ran = asked.plugin.run(&["retry", &name]).await?;
     assert_eq!((ran.code, ran.out.contains("attached to node")), (0, true), "{ran:?}");
     asked

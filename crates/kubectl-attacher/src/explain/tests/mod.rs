@@ -8,6 +8,7 @@
     reason = "tables, whose rows are made in place"
 )]
 
+mod answers;
 mod attach;
 pub(crate) mod builders;
 mod detach;

@@ -56,6 +56,7 @@ fn decided(world: &DecideModel) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn which_requests_count() {
     let with = |key: &str, value: Value| {
         let mut request = request();
@@ -150,6 +151,7 @@ fn judged(world: &DecideModel, evidence: &ReleaseEvidence) -> Result<ReleaseBasi
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_the_evidence_allows() {
     let with = |proof: Option<&str>, va: Va| {
         let mut request = request();

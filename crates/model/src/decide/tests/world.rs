@@ -219,13 +219,11 @@ impl DecideModel {
                 ..crate::decide::observe(&snapshot, &driver, &policy, credentials)
             };
             match decide::attachment(&observed) {
-                Action::Ignore(_) => return Requeue::Forget,
+                Action::Ignore(_) | Action::JudgeRelease(_) | Action::RefuseRelease(_) => return Requeue::Forget,
                 Action::AwaitDetach(other) => {
                     self.log.push(format!("HOLD {other}"));
                     return Requeue::Wait;
                 }
-                // Requests have tables of their own.
-                Action::JudgeRelease(_) | Action::RefuseRelease(_) => panic!("no row here asks for a release"),
                 Action::Refuse(refusal) => return self.fail(&observed, Failure::plain(refusal.to_string())),
                 Action::ProtectVolume(write) => match self.write(&write) {
                     Ok(()) => {}

@@ -1,0 +1,152 @@
+//! Attaches after the driver was asked: traces, Secrets, errors.
+
+use serde_json::json;
+
+use super::builders::{DRIVER, attachment, both, claimed, csi_node, error, event, secret, volume_with_secret, with};
+use super::rows::{play, row};
+use crate::explain::{Case, chain};
+use crate::observed::{CsiDriverRecord, Lookup};
+
+/// What somebody else wrote there is no trace.
+#[test]
+fn the_trace_is_named() {
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    for (noted, expected) in [
+        (format!("00-{id}-b7ad6b7169203331-01"), Some(id)),
+        ("00-x-y-z".to_owned(), None),
+    ] {
+        let edit = both(
+            claimed(),
+            &json!({"metadata": {"annotations": {"attacher.csi.dev/traceparent": noted}}}),
+        );
+        let scene = with(|scene| scene.attachment = Lookup::Found(attachment(edit)));
+        assert_eq!(chain(&scene).trace_id.as_deref(), expected, "{noted}");
+    }
+}
+
+#[test]
+fn secrets() {
+    let failed = |text: &str| Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+    let missing = "failed to load secret \"storage/key\": secrets \"key\" not found";
+    let forbidden = "failed to load secret \"storage/key\": secrets \"key\" is forbidden: User cannot get resource";
+    play(vec![
+        row(
+            "missing",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Missing);
+                scene.attachment = failed(missing);
+            }),
+            Case::SecretMissing,
+            &["Secret storage/key", "does not exist"],
+        ),
+        row(
+            "missing, and the caller may not look",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Unknown);
+                scene.attachment = failed(missing);
+            }),
+            Case::SecretMissing,
+            &["does not exist"],
+        ),
+        row(
+            "forbidden",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Found(()));
+                scene.attachment = failed(forbidden);
+            }),
+            Case::SecretForbidden,
+            &["has no permission to read Secret storage/key"],
+        ),
+        row(
+            "there again: the error is an old one",
+            with(|scene| {
+                scene.volume = volume_with_secret("storage");
+                scene.secret = secret(Lookup::Found(()));
+                scene.attachment = failed(missing);
+            }),
+            Case::AttachFailing,
+            &["failed to load secret"],
+        ),
+        row(
+            "not listed",
+            with(|scene| scene.volume = volume_with_secret("elsewhere")),
+            Case::SecretNotAllowed,
+            &["spec.publishSecrets", "kubectl edit atc ssd"],
+        ),
+    ]);
+}
+
+#[test]
+fn answers_of_the_driver() {
+    let failed = |text: &str| Lookup::Found(attachment(both(claimed(), &error("attachError", text))));
+    let busy = "rpc error: code = Internal desc = the volume is busy";
+    play(vec![
+        row(
+            "refused, with backoff",
+            with(|scene| {
+                scene.attachment = failed(busy);
+                scene.events = Lookup::Found(vec![event(
+                    "volume h1: attempt 7 to attach it to node node1 failed; retrying in 32.0 s: busy",
+                    10,
+                )]);
+            }),
+            Case::AttachFailing,
+            &[
+                "the volume is busy",
+                "\"number\":7",
+                "\"next\":\"2026-01-01T12:00:22Z\"",
+                "kubectl attacher retry csi-1",
+            ],
+        ),
+        row(
+            "refused, and the Event has expired",
+            with(|scene| scene.attachment = failed(busy)),
+            Case::AttachFailing,
+            &["busy"],
+        ),
+        row(
+            "limit, by its code",
+            with(|scene| {
+                let mut edit = both(claimed(), &error("attachError", "full"));
+                edit["status"]["attachError"]["errorCode"] = 8.into();
+                scene.attachment = Lookup::Found(attachment(edit));
+                scene.csi_node = csi_node(&[(DRIVER, "id1")], Some(25));
+                scene.on_node = Some(25);
+            }),
+            Case::AttachLimit,
+            &["(25 VolumeAttachments, its limit is 25)", "kubectl get csinode node1"],
+        ),
+        row(
+            "limit, by its text",
+            with(|scene| scene.attachment = failed("rpc error: code = ResourceExhausted desc = full")),
+            Case::AttachLimit,
+            &["takes no more volumes"],
+        ),
+        row(
+            "uncertain",
+            with(|scene| scene.attachment = failed("rpc error: code = DeadlineExceeded desc = late")),
+            Case::AttachUncertain,
+            &["the volume may be attached", "timeouts"],
+        ),
+        row(
+            "healthy",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))))
+            }),
+            Case::Attached,
+            &["is attached to node node1", "FailedMount"],
+        ),
+        row(
+            "left over",
+            with(|scene| {
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &json!({"status": {"attached": true}}))));
+                scene.driver.csi_driver = Lookup::Found(CsiDriverRecord { attach_required: false });
+            }),
+            Case::LeftOver,
+            &["no controller requests the detach"],
+        ),
+    ]);
+}
