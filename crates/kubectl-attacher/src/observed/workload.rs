@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube_derive::Resource;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::ConditionRecord;
 
@@ -12,12 +12,36 @@ use super::ConditionRecord;
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Pod, crates(kube_core = "::kube_core"))]
 pub struct PodWire {
-    /// Object metadata.
+    /// Reduced object metadata.
+    #[serde(deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: PodSpecWire,
     #[serde(default)]
     status: PodStatusWire,
+}
+
+/// Metadata without what nobody reads: managed fields alone are half of a pod.
+fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let meta = SlimMeta::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: meta.name,
+        namespace: meta.namespace,
+        uid: meta.uid,
+        creation_timestamp: meta.creation_timestamp,
+        deletion_timestamp: meta.deletion_timestamp,
+        ..ObjectMeta::default()
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
