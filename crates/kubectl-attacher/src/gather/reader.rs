@@ -12,7 +12,7 @@ use crate::error::{PluginError, Result};
 use crate::observed::{Gap, GapReason, Lookup};
 
 /// Objects of one page: a cluster may have ten thousand pods.
-const PAGE: u32 = 500;
+const PAGE: u32 = 2_000;
 
 /// Reads with the caller's permissions.
 pub struct Reader {
@@ -140,7 +140,7 @@ impl Reader {
 
     /// The names of a kind, for those who mistyped one.
     pub async fn names<K: Readable>(&self, api: Api<K>) -> Vec<String> {
-        let page = api.list_metadata(&ListParams::default().limit(PAGE * 10)).await;
+        let page = api.list_metadata(&ListParams::default().limit(PAGE)).await;
         let items = page.map(|list| list.items).unwrap_or_default();
         items.into_iter().filter_map(|item| item.metadata.name).collect()
     }

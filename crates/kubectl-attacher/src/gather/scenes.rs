@@ -103,8 +103,8 @@ pub async fn volume_scenes(sources: &Sources, claim: Option<(&str, &str)>, volum
         base.claim_name = of_claim.claim_name;
         base.claim = of_claim.claim;
     }
-    let naming = naming(sources, base.volume_name.as_deref()).await;
-    let pods = users(sources, base.claim_name.as_deref(), None).await;
+    let naming = naming(sources, base.volume_name.as_deref());
+    let (naming, pods) = futures::join!(naming, users(sources, base.claim_name.as_deref(), None));
     let mut nodes: Vec<String> = naming
         .found()
         .into_iter()
