@@ -1,4 +1,4 @@
-//! Reading the cluster with the caller's permissions. What may not be read is a [`Gap`], and the explanation goes without it.
+//! Reading the cluster with the caller's permissions. What may not be read is a `Gap`, and the explanation goes without it.
 
 mod client;
 mod nearest;
