@@ -77,6 +77,7 @@ async fn prepare(cluster: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         "storage-drivers",
         "storage",
         "vault",
+        "vendor",
         "vmware-system-csi",
     ] {
         let manifest = format!(
