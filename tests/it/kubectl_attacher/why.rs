@@ -369,7 +369,7 @@ async fn the_driver_is_away() -> Result<()> {
     let asked = Asked::in_world(&world).await?;
     let driver = world.managed_driver("why-away").await?;
     driver.configure(&json!({ "suspend": true })).await?;
-    driver.wait("Ready", "False", Some("Suspended")).await?;
+    driver.wait("Ready", "True", Some("Suspended")).await?;
     asked.pod(&driver, "why-away", &driver.node()).await?;
     asked
         .fixtures()
@@ -501,7 +501,12 @@ async fn a_detach_that_fails() -> Result<()> {
             "pod",
             "why-detach-2",
             3,
-            &["WaitingForDetach", "keeps failing", "next attempt in"],
+            &[
+                "WaitingForDetach",
+                "keeps failing",
+                "next attempt in",
+                "refuses the attach meanwhile",
+            ],
         )
         .await?;
     asked
