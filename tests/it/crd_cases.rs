@@ -81,7 +81,7 @@ pub const CASES: &[CrdCase] = &[
         "logLevel": "debug"}"#),
     accepted("trace-annotations-none", r#"{"endpoint": "unix:///a", "tracing": {"annotations": []}}"#),
     accepted("publish-secrets-of-one-namespace-twice", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a"}, {"namespace": "a", "names": ["x", "y"]}]}"#),
-    refused("publish-secrets-name-twice", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a", "names": ["x", "x"]}]}"#, "spec.publishSecrets[0].names[1]", "Duplicate value"),
+    unknown("publish-secrets-name-twice", r#"{"endpoint": "unix:///a", "publishSecrets": [{"namespace": "a", "names": ["x", "x"]}]}"#, "Duplicate value"),
     refused("sidecar-namespace-twice", r#"{"endpoint": "unix:///a", "leaderElection": {"sidecarNamespaces": ["x", "x"]}}"#, "spec.leaderElection.sidecarNamespaces[1]", "Duplicate value"),
     refused("sidecar-namespace-bad", r#"{"endpoint": "unix:///a", "leaderElection": {"sidecarNamespaces": ["Kube"]}}"#, "spec.leaderElection.sidecarNamespaces[0]", "must be the name of a namespace"),
     accepted("publish-secrets-none", r#"{"endpoint": "unix:///a", "publishSecrets": []}"#),

@@ -202,14 +202,16 @@ impl Checker {
     }
 
     fn sidecar_namespaces(&mut self, namespaces: &[String]) {
-        let different: BTreeSet<&String> = namespaces.iter().collect();
-        if namespaces.len() > rules::MAX_SIDECAR_NAMESPACES || different.len() < namespaces.len() {
+        if namespaces.len() > rules::MAX_SIDECAR_NAMESPACES {
             self.report("leaderElection.sidecarNamespaces", SpecProblem::SidecarNamespaces);
         }
+        let mut known = BTreeSet::new();
         for (index, namespace) in namespaces.iter().enumerate() {
+            let path = format!("leaderElection.sidecarNamespaces[{index}]");
             if !is_label(namespace) {
-                let path = format!("leaderElection.sidecarNamespaces[{index}]");
                 self.report(&path, SpecProblem::Namespace);
+            } else if !known.insert(namespace) {
+                self.report(&path, SpecProblem::SidecarNamespaces);
             }
         }
     }
