@@ -451,7 +451,8 @@ async fn another_node_has_the_volume() -> Result<()> {
     asked
         .why("unready-node", "pod", "why-move-2", 3, &["is not Ready"])
         .await?;
-    // The taint lets kube-controller-manager detach by force, and the driver refuses.
+    // The taint lets kube-controller-manager detach by force, and the driver refuses. While it does, kube-controller-manager no
+    // longer counts the volume as attached there, and asks for the other node.
     failing(
         &driver,
         Method::ControllerUnpublishVolume,
@@ -466,7 +467,12 @@ async fn another_node_has_the_volume() -> Result<()> {
             "pod",
             "why-move-2",
             3,
-            &["OutOfServiceTaint", "keeps failing", "next attempt in"],
+            &[
+                "OutOfServiceTaint",
+                "keeps failing",
+                "next attempt in",
+                "refuses the attach meanwhile",
+            ],
         )
         .await
 }
