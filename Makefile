@@ -158,6 +158,8 @@ doc: need-rust ## Build the documentation of the code; a warning is an error
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --no-deps
 
 deny: need-rust ## Check licences, bans and sources of the dependencies
+	@# cargo deny reads the dependencies of all platforms, of which a build fetches its own only.
+	$(CARGO) fetch --quiet --locked
 	PATH="$$(.ci/cargo-tool cargo-deny):$$PATH" $(CARGO) deny --offline --workspace check --hide-inclusion-graph bans licenses sources
 
 image: need-rust ## Make the image of the operator without Docker: target/image/csi-attacher-operator.tar
