@@ -28,7 +28,6 @@ pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
 pub use counts::Counts;
 pub use forced::ForcedAttachments;
-#[cfg(test)]
 pub(crate) use index::CacheChange;
 pub use reading::Reading;
 #[cfg(test)]
@@ -145,16 +144,10 @@ impl Store {
         }
     }
 
-    /// Takes in an attachment from the watch.
-    pub fn apply_attachment(&self, record: Attachment) {
-        self.take_attachment(record, Origin::News);
-    }
-
-    fn take_attachment(&self, record: Attachment, origin: Origin) {
-        let mut index = self.inner.index.write();
-        let change = index.take_attachment(record, origin);
-        let (haunted, went_back) = (index.attachments.is_haunted(), index.attachments.went_back());
-        drop(index);
+    /// Takes in an object of a watch or a list by `take`, which answers what changed, whether the object is said to be gone,
+    /// and whether the table went back.
+    fn take(&self, take: impl FnOnce(&mut Index) -> (CacheChange, bool, bool)) {
+        let (change, haunted, went_back) = take(&mut self.inner.index.write());
         if went_back {
             self.distrust();
         }
@@ -162,6 +155,18 @@ impl Store {
         if haunted {
             self.doubt("the watch shows an object that is said to be gone");
         }
+    }
+
+    /// Takes in an attachment from the watch.
+    pub fn apply_attachment(&self, record: Attachment) {
+        self.take_attachment(record, Origin::News);
+    }
+
+    fn take_attachment(&self, record: Attachment, origin: Origin) {
+        self.take(|index| {
+            let change = index.take_attachment(record, origin);
+            (change, index.attachments.is_haunted(), index.attachments.went_back())
+        });
     }
 
     /// Takes in an attachment from an answer to a request of ours.
@@ -179,17 +184,10 @@ impl Store {
     }
 
     fn take_node(&self, record: CsiNode, origin: Origin) {
-        let mut index = self.inner.index.write();
-        let change = index.take_node(record, origin);
-        let (haunted, went_back) = (index.nodes.is_haunted(), index.nodes.went_back());
-        drop(index);
-        if went_back {
-            self.distrust();
-        }
-        self.react_in_pieces(change);
-        if haunted {
-            self.doubt("the watch shows an object that is said to be gone");
-        }
+        self.take(|index| {
+            let change = index.take_node(record, origin);
+            (change, index.nodes.is_haunted(), index.nodes.went_back())
+        });
     }
 
     /// Takes in a PersistentVolume from the watch.
@@ -198,17 +196,10 @@ impl Store {
     }
 
     fn take_volume(&self, record: Volume, origin: Origin) {
-        let mut index = self.inner.index.write();
-        let change = index.take_volume(record, origin);
-        let (haunted, went_back) = (index.volumes.is_haunted(), index.volumes.went_back());
-        drop(index);
-        if went_back {
-            self.distrust();
-        }
-        self.react_in_pieces(change);
-        if haunted {
-            self.doubt("the watch shows an object that is said to be gone");
-        }
+        self.take(|index| {
+            let change = index.take_volume(record, origin);
+            (change, index.volumes.is_haunted(), index.volumes.went_back())
+        });
     }
 
     /// As [`Store::apply_attachment_response`], for a PersistentVolume.

@@ -28,34 +28,38 @@ struct InlineVolume {
 /// In-line volumes by driver and handle: few, as only migrated in-tree volumes of pods are described in line.
 type Inlines = HashMap<(Arc<str>, Box<str>), Vec<InlineVolume>>;
 
+/// What is found about a driver, and what is known of it.
+struct DriverScan<'l> {
+    pass: FindingsPass<'l>,
+    csi_driver: &'l CsiDriverLookup,
+    leads_since: Timestamp,
+}
+
 /// A look that is under way: who is looked at for whom.
 struct Scan<'l> {
     led: &'l Led,
-    /// What is found about each driver, its CSIDriver, and since when it is led.
-    surveys: HashMap<Arc<str>, (FindingsPass<'l>, &'l CsiDriverLookup, Timestamp)>,
+    surveys: HashMap<Arc<str>, DriverScan<'l>>,
     unserved: Option<unserved::UnservedScan<'l>>,
 }
 
 impl Scan<'_> {
     fn look(&mut self, around: AttachmentView<'_>, wanted_at: Option<&str>) {
         let attacher = &around.attachment.attacher;
-        let (Some(facts), Some((survey, csi_driver, leads_since))) =
-            (self.led.get(attacher), self.surveys.get_mut(attacher))
-        else {
+        let (Some(facts), Some(scan)) = (self.led.get(attacher), self.surveys.get_mut(attacher)) else {
             if let Some(unserved) = &mut self.unserved {
                 unserved.attachment(around.attachment);
             }
             return;
         };
-        survey.look(&FindingInput {
+        scan.pass.look(&FindingInput {
             attachment: around.attachment,
             volume: around.volume().map(|volume| &**volume),
             node: around.node(),
             attached_at: around.attached_at(),
             wanted_at,
             driver: facts,
-            attach_required: csi_driver.attach_required(),
-            leads_since: Some(*leads_since),
+            attach_required: scan.csi_driver.attach_required(),
+            leads_since: Some(scan.leads_since),
         });
     }
 
@@ -87,8 +91,12 @@ impl FindingsScanner {
         let rules = self.rules();
         let configs = self.insights.configs();
         let surveys = self.drivers.iter_mut().map(|(name, driver)| {
-            let survey = FindingsPass::begin(&mut driver.ledger, rules, now);
-            (name.clone(), (survey, &driver.known.state, driver.leads_since))
+            let scan = DriverScan {
+                pass: FindingsPass::begin(&mut driver.ledger, rules, now),
+                csi_driver: &driver.known.state,
+                leads_since: driver.leads_since,
+            };
+            (name.clone(), scan)
         });
         let configs = configs.as_deref();
         let mut looks = Scan {
@@ -105,9 +113,9 @@ impl FindingsScanner {
             lasting &= unserved.end(&self.metrics);
         }
         let mut found = Vec::new();
-        for (name, (mut survey, csi_driver, _)) in looks.surveys {
-            of_driver(&mut survey, &name, csi_driver);
-            let (summary, news, stays) = survey.end();
+        for (name, mut scan) in looks.surveys {
+            of_driver(&mut scan.pass, &name, scan.csi_driver);
+            let (summary, news, stays) = scan.pass.end();
             lasting &= stays;
             found.push((name, Arc::new(summary), news));
         }

@@ -147,6 +147,8 @@ pub struct FormerLease {
     /// Since when it may not be read, or is not there.
     out_of_sight: Option<(Unseen, Instant)>,
     runs_out_after: Duration,
+    /// Whether it need not be there, as a sidecar may have none: then one that is absent has no holder.
+    may_be_absent: bool,
 }
 
 /// Why nothing is seen of a former Lease.
@@ -164,12 +166,22 @@ impl FormerLease {
             election: ElectionState::new(String::new(), runs_out_after),
             out_of_sight: None,
             runs_out_after,
+            may_be_absent: false,
+        }
+    }
+
+    /// As [`FormerLease::new`], that of a sidecar, which may have none.
+    pub fn of_sidecar(runs_out_after: Duration) -> Self {
+        Self {
+            may_be_absent: true,
+            ..Self::new(runs_out_after)
         }
     }
 
     /// Takes in what was read. Who gives a Lease up leaves it without a holder: one that is not there was deleted by somebody
     /// at some moment before this, and its holder may not know.
     pub fn observe(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
+        let seen = seen.or_else(|| self.may_be_absent.then(LeaderElectionRecord::default));
         match seen {
             Some(_) => {
                 self.out_of_sight = None;
@@ -181,20 +193,12 @@ impl FormerLease {
         }
     }
 
-    /// Takes in what was read of a Lease that need not be there: one that is absent has no holder.
-    pub fn observe_sidecar(&mut self, seen: Option<LeaderElectionRecord>, now: Instant) {
-        self.out_of_sight = None;
-        self.election.observe(Some(seen.unwrap_or_default()), now);
-    }
-
-    /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this.
-    pub fn unreadable(&mut self, now: Instant) {
+    /// Takes in that it may not be read. Its holder may not renew it either, from some moment before this. True when that is
+    /// news about the Lease of a sidecar, which may well be able to.
+    pub fn unreadable(&mut self, now: Instant) -> bool {
+        let is_news = self.may_be_absent && self.out_of_sight.is_none();
         self.lose_sight(Unseen::Forbidden, now);
-    }
-
-    /// Whether it may not be read, or is not there.
-    pub fn is_out_of_sight(&self) -> bool {
-        self.out_of_sight.is_some()
+        is_news
     }
 
     fn lose_sight(&mut self, why: Unseen, now: Instant) {

@@ -257,24 +257,29 @@ fn four(
         .collect()
 }
 
+const NOT_STALLED: ConditionParts<'_> = (ConditionStatus::False, ConditionReason::NotStalled, "");
+const UP_TO_DATE: ConditionParts<'_> = (
+    ConditionStatus::False,
+    ConditionReason::UpToDate,
+    "the latest spec is in use",
+);
+const CONNECTED: ConditionParts<'_> = (ConditionStatus::True, ConditionReason::Connected, "the driver answers");
+
 fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, True, Unknown};
-    let free = (False, ConditionReason::NotStalled, "");
-    let done = (False, ConditionReason::UpToDate, "the latest spec is in use");
-    let connected = (True, ConditionReason::Connected, "the driver answers");
     // Not ready because of something that passes by itself.
-    let busy = |reason, text, reachable| four((False, reason, text), (True, reason, text), free, reachable);
+    let busy = |reason, text, reachable| four((False, reason, text), (True, reason, text), NOT_STALLED, reachable);
     match phase {
         DriverPhase::Running => four(
             (True, ConditionReason::Running, "attaching and detaching volumes"),
-            done,
-            free,
-            connected,
+            UP_TO_DATE,
+            NOT_STALLED,
+            CONNECTED,
         ),
         DriverPhase::Syncing => busy(
             ConditionReason::Syncing,
             "waiting for the first complete list of objects from the API server",
-            connected,
+            CONNECTED,
         ),
         DriverPhase::Connecting => {
             let text = "connecting to the driver";
@@ -287,23 +292,23 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
         DriverPhase::Standby { holder: None } => busy(
             ConditionReason::Standby,
             "the driver's Lease has no known holder; trying to acquire it",
-            connected,
+            CONNECTED,
         ),
         DriverPhase::Standby { holder: Some(holder) } => standby(holder),
         DriverPhase::AwaitingReservation { after } => {
             let text = format!("the newer AttacherConfig {after} finishes its calls to the same driver");
-            busy(ConditionReason::Draining, &text, connected)
+            busy(ConditionReason::Draining, &text, CONNECTED)
         }
         DriverPhase::Stopped => at_rest(
             False,
             ConditionReason::Stopped,
             "the replica that served the driver has stopped",
         ),
-        DriverPhase::Draining => busy(ConditionReason::Draining, "finishing running calls", connected),
+        DriverPhase::Draining => busy(ConditionReason::Draining, "finishing running calls", CONNECTED),
         DriverPhase::Unreachable { reason, message } => four(
             (False, ConditionReason::DriverUnreachable, message),
             (True, ConditionReason::Connecting, "trying to reach the driver"),
-            free,
+            NOT_STALLED,
             (False, *reason, message),
         ),
         DriverPhase::Stalled { reason, message } => {
@@ -313,7 +318,7 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
                 ConditionReason::SecretMissing | ConditionReason::SecretForbidden | ConditionReason::TlsInvalid => {
                     stuck(False)
                 }
-                _ => connected,
+                _ => CONNECTED,
             };
             four(stuck(False), stuck(False), stuck(True), reachable)
         }
@@ -323,24 +328,18 @@ fn of_phase(phase: &DriverPhase) -> Vec<ConditionUpdate> {
 
 /// Another serves the driver: a state that lasts, and kstatus would wait for the end of what is Reconciling, or not Ready.
 fn standby(holder: &str) -> Vec<ConditionUpdate> {
-    use ConditionStatus::{False, True};
     let text = format!("{holder} holds the driver's Lease; this replica is ready to take over");
-    four(
-        (True, ConditionReason::Standby, &text),
-        (False, ConditionReason::UpToDate, "the latest spec is in use"),
-        (False, ConditionReason::NotStalled, ""),
-        (True, ConditionReason::Connected, "the driver answers"),
-    )
+    let ready = (ConditionStatus::True, ConditionReason::Standby, text.as_str());
+    four(ready, UP_TO_DATE, NOT_STALLED, CONNECTED)
 }
 
 /// Nothing is done. It is `ready` if that is what the spec asks for.
 fn at_rest(ready: ConditionStatus, reason: ConditionReason, text: &str) -> Vec<ConditionUpdate> {
     use ConditionStatus::{False, Unknown};
-    let free = (False, ConditionReason::NotStalled, "");
     four(
         (ready, reason, text),
         (False, ConditionReason::UpToDate, text),
-        free,
+        NOT_STALLED,
         (Unknown, reason, text),
     )
 }

@@ -7,6 +7,8 @@
 
 use tonic::Code;
 
+use crate::decide::grpc_code;
+
 /// Name of the instrumentation scope of every span of this program, and the default `service.name`.
 pub const SERVICE_NAME: &str = "csi-attacher-operator";
 
@@ -50,46 +52,27 @@ pub const fn code_upper_snake(code: Code) -> &'static str {
 
 /// Text of a gRPC status code for metrics and messages, as grpc-go spells it (`DeadlineExceeded`, `Canceled`), so that
 /// dashboards written for the Go sidecars keep working.
-pub const fn code_camel_case(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
+pub fn code_camel_case(code: Code) -> &'static str {
+    grpc_code::name(code.into()).unwrap_or_default()
 }
 
 /// What is missing for a call, or else stands in its way, as status, log and metrics name it, beside the names of
 /// [`code_camel_case`]. Spans have it as an [`error_type`].
-pub const fn cause_camel_case(cause: &str) -> &'static str {
-    // A constant function cannot compare strings.
-    match cause.as_bytes() {
-        b"pv_not_found" => "VolumeMissing",
-        b"pv_deleting" => "VolumeDeleting",
-        b"csinode_missing" => "CSINodeMissing",
-        b"secret_missing" => "SecretMissing",
-        b"secret_forbidden" => "SecretForbidden",
-        b"secret_not_allowed" => "SecretNotAllowed",
-        b"volume_shared" => "VolumeShared",
-        b"capability_lost" => "CapabilityLost",
-        b"config_deleting" => "ConfigDeleting",
-        b"conflict" => "Conflict",
-        b"invalid_spec" => "InvalidSpec",
-        b"driver_unavailable" => "DriverUnavailable",
-        b"shutdown" => "Shutdown",
+pub fn cause_camel_case(cause: &str) -> &'static str {
+    match cause {
+        error_type::PV_NOT_FOUND => "VolumeMissing",
+        error_type::PV_DELETING => "VolumeDeleting",
+        error_type::CSINODE_MISSING => "CSINodeMissing",
+        error_type::SECRET_MISSING => "SecretMissing",
+        error_type::SECRET_FORBIDDEN => "SecretForbidden",
+        error_type::SECRET_NOT_ALLOWED => "SecretNotAllowed",
+        error_type::VOLUME_SHARED => "VolumeShared",
+        error_type::CAPABILITY_LOST => "CapabilityLost",
+        error_type::CONFIG_DELETING => "ConfigDeleting",
+        error_type::CONFLICT => "Conflict",
+        error_type::INVALID_SPEC => "InvalidSpec",
+        error_type::DRIVER_UNAVAILABLE => "DriverUnavailable",
+        error_type::SHUTDOWN => "Shutdown",
         _ => "Other",
     }
 }

@@ -9,13 +9,10 @@ use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation};
-use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, is_final};
+use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
 use crate::insight::FailureNote;
 use crate::objects::Operation;
-
-/// gRPC status RESOURCE_EXHAUSTED: the node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
-const RESOURCE_EXHAUSTED: i32 = 8;
 
 /// What is told.
 struct AttemptEvent {
@@ -40,7 +37,8 @@ impl AttemptEvent {
 /// The reason of an event about an attempt that failed.
 pub(in crate::driver) fn reason_of(operation: Operation, failure: &Failure, cause: FailureCause) -> EventReason {
     match (operation, failure.code) {
-        (Operation::Attach, Some(RESOURCE_EXHAUSTED)) => EventReason::LimitReached,
+        // The node takes no more volumes (CSI spec, "ControllerPublishVolume Errors").
+        (Operation::Attach, Some(grpc_code::RESOURCE_EXHAUSTED)) => EventReason::LimitReached,
         (Operation::Attach, Some(code)) if !is_final(code) => EventReason::AttachUncertain,
         (Operation::Attach, _) => EventReason::AttachFailed,
         (Operation::Detach, None) if matches!(cause, FailureCause::Missing(_)) => EventReason::DetachBlocked,
@@ -220,10 +218,7 @@ pub(in crate::driver) fn deleted_event(
 ) {
     let (reason, what) = match what {
         Vanished::Detached => (EventReason::Detached, "the volume was detached again"),
-        Vanished::Stays => (
-            EventReason::DetachFailed,
-            "the volume may still be there; detach it by hand",
-        ),
+        Vanished::Stays => (EventReason::DetachFailed, "it may still be there; detach it by hand"),
         Vanished::LeaseLost => (
             EventReason::DetachFailed,
             "this replica lost the Lease before the volume was detached, and detaches it when it serves the driver again; if another \

@@ -55,17 +55,17 @@ impl LeaderElector {
     /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
     /// ourselves, and have not worked under since, says nothing about that.
     fn look_for_former_holder(&mut self) {
-        let takes = if self.known.is_some() {
-            self.election.is_ours() && (self.made.is_some() || self.election.is_unused())
+        self.made = if self.known.is_none() {
+            self.election.knows_nobody().then(Instant::now)
+        } else if self.election.is_ours() {
+            self.made.or_else(|| self.election.is_unused().then(Instant::now))
         } else {
-            self.election.knows_nobody()
+            // Its last holder has given it up, or has had its time.
+            None
         };
-        // One that is there was given up by its last holder, or has run out.
-        self.made = takes.then(|| self.made.filter(|_| self.known.is_some()).unwrap_or_else(Instant::now));
-        let is_recorded = self.campaign.place_change(&self.name, None).is_some();
         // It may, until the place was looked at.
-        self.former_holder
-            .store(self.made.is_some() && is_recorded, Ordering::Relaxed);
+        let unknown = self.made.is_some() && self.campaign.record.is_some();
+        self.former_holder.store(unknown, Ordering::Relaxed);
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.

@@ -52,16 +52,6 @@ enum Look {
     Outdated,
 }
 
-/// A Lease that is looked at.
-#[derive(Clone, Copy)]
-struct LeaseLook<'a> {
-    namespace: &'a str,
-    /// How long it counts as in use when nothing is heard of it.
-    runs_out_after: Duration,
-    /// Whether one that is gone was deleted, so that its holder may not know.
-    must_exist: bool,
-}
-
 /// What was seen so far of the former places.
 #[derive(Default)]
 struct HandOverProgress {
@@ -143,15 +133,13 @@ impl PlaceChange {
         let former = self.place.former(&live.recorded, &seen);
         for (former, runs_out_after) in &former {
             let found = match former {
-                FormerPlace::Lease(namespace) | FormerPlace::Sidecar(namespace) => {
-                    let watch = in_use.is_none();
-                    let must_exist = matches!(former, FormerPlace::Lease(_));
-                    let looked = LeaseLook {
-                        namespace,
-                        runs_out_after: *runs_out_after,
-                        must_exist,
-                    };
-                    self.lease_in_use(progress, looked, watch).await?
+                FormerPlace::Lease(namespace) => {
+                    let unseen = FormerLease::new(*runs_out_after);
+                    self.lease_in_use(progress, namespace, unseen, in_use.is_none()).await?
+                }
+                FormerPlace::Sidecar(namespace) => {
+                    let unseen = FormerLease::of_sidecar(*runs_out_after);
+                    self.lease_in_use(progress, namespace, unseen, in_use.is_none()).await?
                 }
                 FormerPlace::Replicas(names) => {
                     let since = *progress.replicas.get_or_insert_with(Instant::now);
@@ -201,14 +189,14 @@ impl PlaceChange {
         Ok(Look::Ours)
     }
 
-    /// Who holds a former Lease, and until when at least; none when it is over.
+    /// Who holds a former Lease, and until when at least; none when it is over. At the first look it is as `unseen`.
     async fn lease_in_use(
         &self,
         progress: &mut HandOverProgress,
-        looked: LeaseLook<'_>,
+        namespace: &str,
+        unseen: FormerLease,
         watch: bool,
     ) -> Result<Option<(Option<LeaseHolder>, Instant)>, String> {
-        let LeaseLook { namespace, .. } = looked;
         let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         // The others are looked at each time when something happens at one, and now and then.
         if watch && progress.watched.insert(namespace.to_owned()) {
@@ -216,25 +204,17 @@ impl PlaceChange {
             let changes = watched.filter_map(|event| std::future::ready(event.ok().map(drop)));
             progress.watches.push(changes.boxed());
         }
-        let former = progress
-            .leases
-            .entry(namespace.to_owned())
-            .or_insert_with(|| FormerLease::new(looked.runs_out_after));
+        let former = progress.leases.entry(namespace.to_owned()).or_insert(unseen);
         let read = read_lease(&api, &self.lease, self.request_deadline).await;
         let now = Instant::now();
         let mut notes = None;
         match read {
             Ok(lease) => {
-                let seen = lease.as_ref().map(LeaderElectionRecord::of);
-                if looked.must_exist {
-                    former.observe(seen, now);
-                } else {
-                    former.observe_sidecar(seen, now);
-                }
+                former.observe(lease.as_ref().map(LeaderElectionRecord::of), now);
                 notes = lease.and_then(|lease| lease.metadata.annotations);
             }
             Err(Unread::Forbidden(answer)) => {
-                if !looked.must_exist && !former.is_out_of_sight() {
+                if former.unreadable(now) {
                     warn!(
                         lease = self.lease,
                         namespace,
@@ -244,7 +224,6 @@ impl PlaceChange {
                          on leases"
                     );
                 }
-                former.unreadable(now);
             }
             Err(Unread::Failed(error)) => return Err(error),
         }

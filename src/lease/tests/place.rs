@@ -295,7 +295,7 @@ fn when_a_former_lease_is_over() {
             match read {
                 Nothing => former.observe(None, now),
                 Held(record) => former.observe(Some(record), now),
-                Forbidden => former.unreadable(now),
+                Forbidden => assert!(!former.unreadable(now), "{name}"),
             }
         }
         let until = former.in_use_until(now).map(|until| until.duration_since(now));

@@ -1,5 +1,6 @@
 //! `bundle`: an archive for those who help.
 
+use csi_attacher_model::api::names::LEASE_PREFIX;
 use csi_attacher_model::decide::{Capabilities, DriverFacts};
 use csi_attacher_model::insight::is_pending;
 use csi_attacher_model::objects::Attachment;
@@ -41,7 +42,7 @@ fn all(_: &Value) -> bool {
 /// Leases of attachers.
 fn is_attacher_lease(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    name.starts_with("external-attacher-leader-")
+    name.starts_with(LEASE_PREFIX)
 }
 
 /// Events of the operator, and those about attaching.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::follow::fatal;
 use super::{Context, print};
 use crate::cli::{ListArguments, TableOutput};
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
@@ -291,17 +292,4 @@ async fn watch(context: &Context, arguments: &ListArguments) -> Result<u8> {
         print(&text)?;
     }
     Ok(EXIT_OK)
-}
-
-/// An error that asking again does not end.
-pub(super) fn fatal(error: &watcher::Error) -> Option<PluginError> {
-    let text = error.to_string();
-    let forbidden = text.to_ascii_lowercase().contains("forbidden");
-    forbidden.then_some(PluginError::Unreadable(Gap {
-        verb: "list",
-        group: "storage.k8s.io",
-        resource: "volumeattachments",
-        namespace: None,
-        reason: crate::observed::GapReason::Forbidden,
-    }))
 }

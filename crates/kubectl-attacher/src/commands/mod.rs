@@ -3,6 +3,7 @@
 mod bundle;
 mod context;
 mod drivers;
+mod follow;
 mod list;
 mod release;
 mod retry;

@@ -2,21 +2,14 @@
 
 use csi_attacher_model::api::names::RETRY_NOW_ANNOTATION;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeAttachmentWire};
-use futures::{StreamExt, pin_mut};
-use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher::{self, Event, watcher};
-use serde_json::json;
 
-use super::list::fatal;
+use super::follow::{annotate, follow};
 use super::why::in_cluster;
 use super::{Context, print};
 use crate::cli::RetryArguments;
 use crate::error::{EXIT_BLOCKED, EXIT_OK, PluginError, Result};
 use crate::explain::{Service, service};
-use crate::gather::{ResourceName, now, words};
-
-/// Who writes the annotation, in `managedFields`.
-const MANAGER: &str = "kubectl-attacher";
+use crate::gather::{ResourceName, now};
 
 /// Retries and reports.
 pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result<u8> {
@@ -49,24 +42,16 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
             return Ok(EXIT_BLOCKED);
         }
     }
-    let api = sources.reader.cluster::<VolumeAttachmentWire>();
-    let value = now().to_string();
-    // A name comes back with another object; the UID does not.
-    let body = json!({"metadata": {"uid": &*before.uid, "annotations": {RETRY_NOW_ANNOTATION: value}}});
-    let parameters = PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    let patched = api.patch_metadata(&name, &parameters, &Patch::Merge(&body)).await;
-    patched.map_err(|error| PluginError::Api {
-        what: format!("cannot set the annotation {RETRY_NOW_ANNOTATION} on VolumeAttachment {name}"),
-        message: words(&error),
-    })?;
+    annotate(context, &before, RETRY_NOW_ANNOTATION, &now().to_string(), false).await?;
     if arguments.timeout.is_zero() {
         print(&format!("VolumeAttachment {name}: retry requested\n"))?;
         return Ok(EXIT_OK);
     }
-    let result = tokio::time::timeout(arguments.timeout, follow(context, &before)).await;
+    let look = |seen: Option<VolumeAttachmentWire>| match seen {
+        None => Some(gone()),
+        Some(wire) => result(&before, &Attachment::from(wire)),
+    };
+    let result = tokio::time::timeout(arguments.timeout, follow(context, &name, look)).await;
     match result {
         Ok(result) => {
             let (text, code) = result?;
@@ -82,35 +67,6 @@ pub(super) async fn run(context: &Context, arguments: &RetryArguments) -> Result
 
 fn is_settled(attachment: &Attachment) -> bool {
     attachment.attached && attachment.deleting.is_none()
-}
-
-/// Follows one object until an attempt has ended.
-async fn follow(context: &Context, before: &Attachment) -> Result<(String, u8)> {
-    let sources = context.sources();
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", before.name));
-    let stream = watcher(sources.reader.cluster::<VolumeAttachmentWire>(), only);
-    pin_mut!(stream);
-    let mut present = false;
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(Event::Init) => present = false,
-            Ok(Event::InitDone) if !present => return Ok(gone()),
-            Ok(Event::InitDone) => {}
-            Ok(Event::Delete(_)) => return Ok(gone()),
-            Ok(Event::Apply(wire) | Event::InitApply(wire)) => {
-                present = true;
-                if let Some(result) = result(before, &Attachment::from(wire)) {
-                    return Ok(result);
-                }
-            }
-            Err(error) => {
-                if let Some(error) = fatal(&error) {
-                    return Err(error);
-                }
-            }
-        }
-    }
-    Err(PluginError::Usage("the watch of the VolumeAttachment ended".to_owned()))
 }
 
 fn gone() -> (String, u8) {

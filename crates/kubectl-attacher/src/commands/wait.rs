@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use super::list::fatal;
+use super::follow::fatal;
 use super::{Context, print};
 use crate::cli::{WaitArguments, WaitFor};
 use crate::error::{EXIT_OK, PluginError, Result};

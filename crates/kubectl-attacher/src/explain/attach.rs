@@ -15,9 +15,6 @@ use super::steps::not_visible;
 use super::{Case, detach, holders};
 use crate::observed::{Lookup, Scene};
 
-/// gRPC status FAILED_PRECONDITION: the volume is published to another node (CSI spec, "ControllerPublishVolume Errors").
-const FAILED_PRECONDITION: i32 = 9;
-
 /// The step of the VolumeAttachment, and the diagnosis that it leads to.
 pub(super) fn attachment(scene: &Scene, service: &Service) -> (Step, Diagnosis) {
     let name = || match &scene.attachment {
@@ -89,21 +86,31 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
     }
 }
 
+/// What the attacher does next with an attachment, or why it cannot do anything.
+pub(super) fn possible_step(
+    scene: &Scene,
+    attachment: &Arc<Attachment>,
+    service: &Service,
+) -> Result<NextStep, Box<Diagnosis>> {
+    let with_errors = |diagnosis| Box::new(with_errors(scene, attachment, diagnosis));
+    if let Some(problem) = service.diagnosis(&scene.driver) {
+        return Err(with_errors(problem));
+    }
+    match next_step(scene, attachment) {
+        None => Err(with_errors(not_visible(
+            "the PersistentVolume or the CSINode could not be read",
+        ))),
+        Some(NextStep::Refuse(refusal)) => Err(Box::new(refused(scene, attachment, &refusal))),
+        Some(next) => Ok(next),
+    }
+}
+
 /// An attach that has not ended.
 fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Diagnosis {
-    if let Some(problem) = service.diagnosis(&scene.driver) {
-        return with_errors(scene, attachment, problem);
-    }
-    let Some(next) = next_step(scene, attachment) else {
-        return with_errors(
-            scene,
-            attachment,
-            not_visible("the PersistentVolume or the CSINode could not be read"),
-        );
+    let next = match possible_step(scene, attachment, service) {
+        Ok(next) => next,
+        Err(diagnosis) => return *diagnosis,
     };
-    if let NextStep::Refuse(refusal) = &next {
-        return refused(scene, attachment, refusal);
-    }
     if let NextStep::AwaitDetach(other) = &next {
         return holders::awaits(scene, attachment, other);
     }
@@ -112,7 +119,8 @@ fn pending(scene: &Scene, attachment: &Arc<Attachment>, service: &Service) -> Di
     }
     match current_error(attachment) {
         Some(error) => {
-            if grpc_code(error) == Some(FAILED_PRECONDITION)
+            // The volume is published to another node (CSI spec, "ControllerPublishVolume Errors").
+            if grpc_code(error) == Some(codes::FAILED_PRECONDITION)
                 && let Some(diagnosis) = holders::refused_for_holder(scene, &error.message)
             {
                 return diagnosis;

@@ -7,12 +7,10 @@ use csi_attacher_model::objects::Attachment;
 use std::sync::Arc;
 
 use super::Case;
-use super::attach::{refused, retry, saturated, secret, with_errors, with_next};
-use super::decision::{NextStep, next_step};
+use super::attach::{possible_step, retry, saturated, secret, with_errors, with_next};
 use super::last::{current_error, grpc_code};
 use super::report::Diagnosis;
 use super::service::Service;
-use super::steps::not_visible;
 use crate::observed::Scene;
 
 /// Where the detach stands.
@@ -24,19 +22,10 @@ pub(super) fn diagnosis(scene: &Scene, attachment: &Arc<Attachment>, service: &S
     if *service == Service::Nobody {
         return with_errors(scene, attachment, orphan(attachment, &ours, &scene.driver.name));
     }
-    if let Some(problem) = service.diagnosis(&scene.driver) {
-        return with_errors(scene, attachment, problem);
-    }
-    let Some(next) = next_step(scene, attachment) else {
-        return with_errors(
-            scene,
-            attachment,
-            not_visible("the PersistentVolume or the CSINode could not be read"),
-        );
+    let next = match possible_step(scene, attachment, service) {
+        Ok(next) => next,
+        Err(diagnosis) => return *diagnosis,
     };
-    if let NextStep::Refuse(refusal) = &next {
-        return refused(scene, attachment, refusal);
-    }
     if let Some(diagnosis) = secret(scene, attachment) {
         return diagnosis;
     }

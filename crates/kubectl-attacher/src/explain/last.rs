@@ -1,5 +1,6 @@
 //! The last error, the last attempt, and what an error says about a Secret.
 
+use csi_attacher_model::decide::grpc_code as codes;
 use csi_attacher_model::insight::FailureNote;
 use csi_attacher_model::objects::{Attachment, Operation, VolumeError};
 use jiff::{SignedDuration, Timestamp};
@@ -7,41 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::report::{LastAttempt, LastError};
 use crate::observed::{EventRecord, Lookup};
 
-/// Names of gRPC codes by number, as they are written in errors.
-const CODES: [&str; 17] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
-
 /// The number of the gRPC code of an error: the stored one, or that of its text. API servers before 1.34 do not store it.
 pub fn grpc_code(error: &VolumeError) -> Option<i32> {
     if error.code.is_some() {
         return error.code;
     }
     let (_, rest) = error.message.split_once("rpc error: code = ")?;
-    let name = rest.split(' ').next()?;
-    let at = CODES.iter().position(|known| *known == name)?;
-    i32::try_from(at).ok()
-}
-
-fn code_name(code: i32) -> Option<String> {
-    let at = usize::try_from(code).ok()?;
-    CODES.get(at).map(|name| (*name).to_owned())
+    codes::of_name(rest.split(' ').next()?)
 }
 
 /// The error of an attachment that is about what it is asked for now.
@@ -55,7 +28,7 @@ pub(super) fn current_error(attachment: &Attachment) -> Option<&VolumeError> {
 /// The same, to be shown.
 pub(super) fn last_error(attachment: &Attachment) -> Option<LastError> {
     current_error(attachment).map(|error| LastError {
-        code: grpc_code(error).and_then(code_name),
+        code: grpc_code(error).and_then(codes::name).map(str::to_owned),
         message: error.message.to_string(),
         at: error.time,
     })

@@ -46,7 +46,8 @@ pub const FIELD_MANAGER: &str = "csi-attacher-operator";
 
 /// What the finalizers of all attachers begin with.
 pub const FINALIZER_PREFIX: &str = "external-attacher/";
-const LEASE_PREFIX: &str = "external-attacher-leader-";
+/// What the Leases of all attachers begin with.
+pub const LEASE_PREFIX: &str = "external-attacher-leader-";
 
 /// Makes a driver name usable inside a finalizer or object name: each character other than an ASCII letter, digit or
 /// `-` becomes `-`, and a result that ends in `-` gets an `X` appended.

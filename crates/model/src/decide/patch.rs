@@ -75,13 +75,24 @@ pub fn release_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
 /// As [`release_volume`], for a volume that is not being deleted: on condition that nobody changed it since it was read. It may
 /// be given back to the driver and attached again before a write arrives that was late.
 pub fn release_live_volume(volume: &Volume, finalizer: &str) -> Option<Write> {
-    let mut write = release_volume(volume, finalizer)?;
-    let ResourceVersion(version) = volume.resource_version;
-    if let (Value::Array(operations), true) = (&mut write.body, version > 0) {
+    release_volume(volume, finalizer).map(|write| if_known(volume.resource_version, write))
+}
+
+/// A JSON patch, on condition that the object has this version still.
+pub fn at_version(mut write: Write, ResourceVersion(version): ResourceVersion) -> Write {
+    if let Value::Array(operations) = &mut write.body {
         let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()});
         operations.insert(1, same);
     }
-    Some(write)
+    write
+}
+
+/// As [`at_version`]. What is no number was read as 0, and nothing can be said of it.
+fn if_known(version: ResourceVersion, write: Write) -> Write {
+    match version {
+        ResourceVersion(0) => write,
+        version => at_version(write, version),
+    }
 }
 
 /// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
@@ -189,14 +200,10 @@ pub fn release(attachment: &Attachment, finalizer: &str) -> Option<Write> {
 /// Takes our finalizer from an attachment because a person asked for it; none when it is not there. On condition that nobody changed
 /// the object since the request was judged, and that the request still stands.
 pub fn release_on_request(attachment: &Attachment, finalizer: &str) -> Option<Write> {
-    let mut write = release(attachment, finalizer)?;
-    let mut tests = vec![requested(attachment)?];
-    let ResourceVersion(version) = attachment.resource_version;
-    if version > 0 {
-        tests.push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}));
-    }
+    let requested = requested(attachment)?;
+    let mut write = if_known(attachment.resource_version, release(attachment, finalizer)?);
     if let Value::Array(operations) = &mut write.body {
-        operations.splice(1..1, tests);
+        operations.insert(1, requested);
     }
     Some(write)
 }

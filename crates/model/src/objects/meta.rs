@@ -1,7 +1,7 @@
 //! Object metadata: what is kept of `metav1.ObjectMeta`, and resource versions that can be compared.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,8 +77,8 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
 
 /// As [`slim`], with the entry of `managedFields` that says which other client wrote the status last.
 pub(super) fn slim_with_writer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let mut meta = SlimMeta::<LatestStatusWriter>::deserialize(deserializer)?;
-    let writer = meta.managed_fields.take().and_then(|found| found.0);
+    let mut meta = SlimMeta::<Vec<ManagerWire>>::deserialize(deserializer)?;
+    let writer = meta.managed_fields.take().and_then(latest_status_writer);
     Ok(kept(meta, writer))
 }
 
@@ -97,17 +97,6 @@ fn kept<M>(meta: SlimMeta<M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta 
     }
 }
 
-/// What is kept of `managedFields`: the latest write of the status by another field manager than ours.
-struct LatestStatusWriter(Option<ManagedFieldsEntry>);
-
-impl<'de> Deserialize<'de> for LatestStatusWriter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StatusWriterVisitor)
-    }
-}
-
-struct StatusWriterVisitor;
-
 /// `metav1.ManagedFieldsEntry`, without the fields themselves.
 #[derive(Deserialize)]
 struct ManagerWire {
@@ -117,36 +106,18 @@ struct ManagerWire {
     time: Option<String>,
 }
 
-impl<'de> Visitor<'de> for StatusWriterVisitor {
-    type Value = LatestStatusWriter;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of managed fields")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(LatestStatusWriter(None))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut latest: Option<ManagedFieldsEntry> = None;
-        while let Some(entry) = entries.next_element::<ManagerWire>()? {
-            let writes_status = entry.subresource.as_deref() == Some("status");
-            if !writes_status || entry.manager.as_deref() == Some(FIELD_MANAGER) {
-                continue;
-            }
-            let time = entry.time.and_then(|text| text.parse().ok()).map(Time);
-            if latest.as_ref().is_none_or(|latest| latest.time < time) {
-                latest = Some(ManagedFieldsEntry {
-                    manager: entry.manager,
-                    subresource: entry.subresource,
-                    time,
-                    ..ManagedFieldsEntry::default()
-                });
-            }
-        }
-        Ok(LatestStatusWriter(latest))
-    }
+/// The latest write of the status by another field manager than ours.
+fn latest_status_writer(entries: Vec<ManagerWire>) -> Option<ManagedFieldsEntry> {
+    let is_another = |entry: &ManagerWire| {
+        entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() != Some(FIELD_MANAGER)
+    };
+    let entries = entries.into_iter().filter(is_another).map(|entry| ManagedFieldsEntry {
+        time: entry.time.and_then(|text| text.parse().ok()).map(Time),
+        manager: entry.manager,
+        subresource: entry.subresource,
+        ..ManagedFieldsEntry::default()
+    });
+    entries.reduce(|latest, entry| if latest.time < entry.time { entry } else { latest })
 }
 
 #[derive(Deserialize)]

@@ -3,19 +3,16 @@
 use csi_attacher_model::api::names::{RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, finalizer_name};
 use csi_attacher_model::decide::{ReleaseAnswer, ReleaseProof, ReleaseRequest};
 use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
-use futures::{StreamExt, pin_mut};
-use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::json;
 
 use super::direct::json_patch;
-use super::{MANAGER, whoami};
+use super::whoami;
 use crate::cli::{DryRun, ReleaseArguments};
-use crate::commands::list::fatal;
+use crate::commands::follow::{annotate, follow};
 use crate::commands::{Context, print};
 use crate::error::{EXIT_OK, EXIT_REFUSED, PluginError, Result};
-use crate::gather::{now, words};
+use crate::gather::now;
 
 /// Asks the operator by the annotation, and waits for its answer.
 pub(super) async fn ask(
@@ -37,7 +34,7 @@ pub(super) async fn ask(
     };
     let value = serde_json::to_string(&request).map_err(|error| PluginError::Output(error.to_string()))?;
     let dry = arguments.dry_run == DryRun::Server;
-    send(context, record, &value, dry).await?;
+    annotate(context, record, RELEASE_ANNOTATION, &value, dry).await?;
     let name = &record.name;
     if dry {
         print(&format!(
@@ -82,23 +79,6 @@ pub(super) async fn ask(
     }
 }
 
-/// Sets the annotation. A name comes back with another object; the UID does not.
-async fn send(context: &Context, record: &Attachment, value: &str, dry: bool) -> Result<()> {
-    let api: Api<VolumeAttachmentWire> = Api::all(context.client.clone());
-    let parameters = PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
-        dry_run: dry,
-        ..PatchParams::default()
-    };
-    let body = json!({"metadata": {"uid": &*record.uid, "annotations": {RELEASE_ANNOTATION: value}}});
-    let name = &record.name;
-    let patched = api.patch_metadata(name, &parameters, &Patch::Merge(&body)).await;
-    patched.map(drop).map_err(|error| PluginError::Api {
-        what: format!("cannot set the annotation {RELEASE_ANNOTATION} on VolumeAttachment {name}"),
-        message: words(&error),
-    })
-}
-
 enum Answer {
     Released,
     Refused(ReleaseAnswer),
@@ -106,39 +86,21 @@ enum Answer {
 
 /// Follows the object until the operator has answered.
 async fn answer(context: &Context, record: &Attachment, request: &ReleaseRequest) -> Result<Answer> {
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", record.name));
-    let stream = watcher(Api::<VolumeAttachmentWire>::all(context.client.clone()), only);
-    pin_mut!(stream);
-    let mut present = false;
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(Event::Init) => present = false,
-            Ok(Event::InitDone) if present => {}
-            Ok(Event::InitDone | Event::Delete(_)) => return Ok(Answer::Released),
-            Ok(Event::Apply(wire) | Event::InitApply(wire)) => {
-                present = true;
-                let answer = wire
-                    .metadata
-                    .annotations
-                    .as_ref()
-                    .and_then(|all| all.get(RELEASE_REFUSED_ANNOTATION));
-                let answer = answer.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
-                if let Some(answer) = answer.filter(|answer| answer.request == request.at.to_string()) {
-                    return Ok(Answer::Refused(answer));
-                }
-                let now = Attachment::from(wire);
-                if now.uid != record.uid || !now.finalizers.contains(&finalizer_name(&now.attacher)) {
-                    return Ok(Answer::Released);
-                }
-            }
-            Err(error) => {
-                if let Some(error) = fatal(&error) {
-                    return Err(error);
-                }
-            }
+    let look = |seen: Option<VolumeAttachmentWire>| {
+        let Some(wire) = seen else {
+            return Some(Answer::Released);
+        };
+        let annotations = wire.metadata.annotations.as_ref();
+        let answer = annotations.and_then(|all| all.get(RELEASE_REFUSED_ANNOTATION));
+        let answer = answer.and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+        if let Some(answer) = answer.filter(|answer| answer.request == request.at.to_string()) {
+            return Some(Answer::Refused(answer));
         }
-    }
-    Err(PluginError::Usage("the watch of the VolumeAttachment ended".to_owned()))
+        let now = Attachment::from(wire);
+        let is_held = now.uid == record.uid && now.finalizers.contains(&finalizer_name(&now.attacher));
+        (!is_held).then_some(Answer::Released)
+    };
+    follow(context, &record.name, look).await
 }
 
 /// Takes a request back that nobody answered: what it vouches for may not hold later.

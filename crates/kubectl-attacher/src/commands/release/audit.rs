@@ -5,7 +5,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::MANAGER;
+use crate::commands::follow::MANAGER;
 use crate::error::{PluginError, Result};
 use crate::explain::ObjectName;
 use crate::gather::{now, words};

@@ -1,13 +1,14 @@
 //! Where nobody serves the driver: a patch by this program, on conditions.
 
 use csi_attacher_model::decide::ReleaseProof;
-use csi_attacher_model::decide::patch::Write;
+use csi_attacher_model::decide::patch::{Write, at_version};
 use csi_attacher_model::objects::ResourceVersion;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{MANAGER, audit, whoami};
+use super::{audit, whoami};
 use crate::cli::{DryRun, ReleaseArguments};
+use crate::commands::follow::MANAGER;
 use crate::commands::{Context, print};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::explain::ObjectName;
@@ -17,35 +18,33 @@ use crate::observed::{LeaseRecord, Lookup};
 /// How much longer than its duration a Lease is watched before it counts as one that nobody renews.
 const LEASE_MARGIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// A patch by this program.
+/// A patch by this program, on condition that nobody changed the object since it was read.
 pub(super) struct Direct<'a> {
     pub target: ObjectName,
     pub uid: &'a str,
+    pub version: ResourceVersion,
     pub path: String,
+    /// What takes the finalizer off; none when it is not there.
     pub write: Option<Write>,
     pub proof: ReleaseProof,
 }
 
-/// The write, on condition that nobody changed the object since it was read.
-pub(super) fn guarded(mut write: Write, version: ResourceVersion) -> Write {
-    if let Value::Array(operations) = &mut write.body {
-        let ResourceVersion(version) = version;
-        operations.insert(
-            1,
-            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}),
-        );
-    }
-    write
-}
-
-/// Records who does what and why, and then does it.
-pub(super) async fn patch_directly(context: &Context, arguments: &ReleaseArguments, direct: Direct<'_>) -> Result<u8> {
-    let Some(write) = &direct.write else {
+/// Makes sure that nobody serves the driver, records who does what and why, and then does it.
+pub(super) async fn patch_directly(
+    context: &Context,
+    arguments: &ReleaseArguments,
+    sources: &Sources,
+    driver: &str,
+    direct: Direct<'_>,
+) -> Result<u8> {
+    leases_rest(sources, driver).await?;
+    let Some(write) = direct.write else {
         return Err(PluginError::Refused(format!(
             "{} does not carry the finalizer",
             direct.target
         )));
     };
+    let write = at_version(write, direct.version);
     let dry = arguments.dry_run == DryRun::Server;
     let by = whoami(&context.client).await;
     let basis = match direct.proof {
@@ -76,7 +75,7 @@ pub(super) async fn patch_directly(context: &Context, arguments: &ReleaseArgumen
 }
 
 /// Watches the Leases of the driver for longer than they last: one that moves has an attacher behind it.
-pub(super) async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
+async fn leases_rest(sources: &Sources, driver: &str) -> Result<()> {
     let refuse = |text: &str| PluginError::Refused(text.to_owned());
     let Lookup::Found(before) = sources.leases(driver).await else {
         return Err(refuse(

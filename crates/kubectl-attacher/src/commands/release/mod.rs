@@ -12,7 +12,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use self::ask::ask;
-use self::direct::{Direct, guarded, leases_rest, patch_directly};
+use self::direct::{Direct, patch_directly};
 use super::{Context, print};
 use crate::cli::{ReleaseArguments, ReleaseKind};
 use crate::error::{PluginError, Result};
@@ -21,9 +21,6 @@ use crate::gather::{ResourceName, Sources, attachment_scene, users, volume_scene
 use crate::observed::{NodeRecord, Scene};
 use crate::output;
 use crate::release::{self, ReleaseFacts, ReleaseWay};
-
-/// Who writes, in `managedFields` and Events.
-pub(super) const MANAGER: &str = "kubectl-attacher";
 
 /// Shows the evidence and releases, or refuses.
 pub(super) async fn run(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
@@ -59,23 +56,15 @@ async fn attachment(context: &Context, arguments: &ReleaseArguments) -> Result<u
     match release::attachment(&scene, &facts).map_err(PluginError::Refused)? {
         ReleaseWay::AskOperator(proof) => ask(context, arguments, &record, proof).await,
         ReleaseWay::PatchDirectly(proof) => {
-            leases_rest(&sources, &scene.driver.name).await?;
-            let finalizer = &scene.driver.facts().finalizer;
-            let write = patch::release(&record, finalizer).map(|write| guarded(write, record.resource_version));
-            let target = ObjectName::cluster("VolumeAttachment", &*record.name);
-            let path = format!("/apis/storage.k8s.io/v1/volumeattachments/{}", record.name);
-            patch_directly(
-                context,
-                arguments,
-                Direct {
-                    target,
-                    uid: &record.uid,
-                    path,
-                    write,
-                    proof,
-                },
-            )
-            .await
+            let direct = Direct {
+                target: ObjectName::cluster("VolumeAttachment", &*record.name),
+                uid: &record.uid,
+                version: record.resource_version,
+                path: format!("/apis/storage.k8s.io/v1/volumeattachments/{}", record.name),
+                write: patch::release(&record, &scene.driver.facts().finalizer),
+                proof,
+            };
+            patch_directly(context, arguments, &sources, &scene.driver.name, direct).await
         }
     }
 }
@@ -107,23 +96,15 @@ async fn volume(context: &Context, arguments: &ReleaseArguments) -> Result<u8> {
             "a PersistentVolume is not released on request".to_owned(),
         ));
     };
-    leases_rest(&sources, &scene.driver.name).await?;
-    let finalizer = &scene.driver.facts().finalizer;
-    let write = patch::release_volume(&record, finalizer).map(|write| guarded(write, record.resource_version));
-    let target = ObjectName::cluster("PersistentVolume", &*record.name);
-    let path = format!("/api/v1/persistentvolumes/{}", record.name);
-    patch_directly(
-        context,
-        arguments,
-        Direct {
-            target,
-            uid: &record.uid,
-            path,
-            write,
-            proof,
-        },
-    )
-    .await
+    let direct = Direct {
+        target: ObjectName::cluster("PersistentVolume", &*record.name),
+        uid: &record.uid,
+        version: record.resource_version,
+        path: format!("/api/v1/persistentvolumes/{}", record.name),
+        write: patch::release_volume(&record, &scene.driver.facts().finalizer),
+        proof,
+    };
+    patch_directly(context, arguments, &sources, &scene.driver.name, direct).await
 }
 
 fn lines(steps: &[crate::explain::Step]) -> String {
