@@ -60,6 +60,11 @@ impl ApiError {
         matches!(self.kind, Unavailable | Unknown | Malformed)
     }
 
+    /// Whether a write may have happened though it was answered by this.
+    pub fn may_have_happened(&self) -> bool {
+        self.is_transient() && self.status != Some(429)
+    }
+
     /// Whether the API server knows who asks and refuses it: a right is missing.
     pub fn is_forbidden(&self) -> bool {
         self.status == Some(403)

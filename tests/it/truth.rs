@@ -161,6 +161,13 @@ async fn goes_back(way: Way) -> Result<()> {
         fixtures.wait_for_attachment_gone(name).await?;
     }
     driver.attach("back-lost").await?;
+    // That it is attached is on record, and the operator does not hear of it before the API server goes back.
+    proxy.fault(
+        Fault::Unanswered,
+        100,
+        writes_to("/volumeattachments/back-unheard/status"),
+    );
+    driver.attach("back-unheard").await?;
     let unpublished = |name: &str| count(&driver, name, Method::ControllerUnpublishVolume);
     let published = |name: &str| driver.mock.published().contains(&(name.to_owned(), driver.node_id()));
 
@@ -198,7 +205,9 @@ async fn goes_back(way: Way) -> Result<()> {
         assert!(published(name) || name == "back-deleted", "{name} {way:?}");
     }
     // What nobody names any more stays where it is.
-    assert!(published("back-lost") && unpublished("back-lost") == 0, "{way:?}");
+    for name in ["back-lost", "back-unheard"] {
+        assert!(published(name) && unpublished(name) == 0, "{name} {way:?}");
+    }
     for name in ["back-new-0", "back-new-1", "back-kept"] {
         assert_eq!(unpublished(name), 0, "{name} {way:?}");
     }

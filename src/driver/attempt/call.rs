@@ -1,6 +1,7 @@
 //! The two calls that move a volume, and what surrounds them: one call at a time for a volume and node, places of earlier
 //! tries, the compensation of a Publish that nobody wants any more.
 
+use super::super::SharedContext;
 use super::super::fence::{CallFailure, LeaseLost};
 use super::detach_waits::longest_hold;
 use super::in_flight::{CallInFlight, InFlightGuard};
@@ -62,9 +63,7 @@ impl Attempt<'_> {
         };
         let (step, is_known) = match answer {
             Ok(context) => {
-                let step = self
-                    .record_success(snapshot, observed, &Outcome::Published(context))
-                    .await;
+                let step = self.record_published(snapshot, observed, context).await;
                 let is_known = matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done));
                 (step, is_known)
             }
@@ -77,6 +76,28 @@ impl Attempt<'_> {
             }
         };
         undo::unpublish_if_deleted(guard, &self.span, &self.calls, is_known).await;
+        if is_known {
+            self.work.context.unfinished.end_record(&snapshot.attachment);
+        }
+        step
+    }
+
+    /// Records the success of a Publish. Until the API server has answered, a pod may use the volume.
+    async fn record_published(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        context: StringMap,
+    ) -> StepResult {
+        let SharedContext { store, unfinished, .. } = &self.work.context;
+        let exists = |name: &str| store.attachment(name).is_some();
+        self.may_be_on_record = unfinished.begin_record(&snapshot.attachment, exists);
+        let step = self
+            .record_success(snapshot, observed, &Outcome::Published(context))
+            .await;
+        if !self.may_be_on_record {
+            unfinished.end_record(&snapshot.attachment);
+        }
         step
     }
 

@@ -207,6 +207,8 @@ pub(in crate::driver) enum Vanished {
     LeaseLost,
     /// It was left alone, because the API server did not confirm that the VolumeAttachment is gone.
     Unconfirmed,
+    /// It was left alone, because the attachment may have been recorded before it vanished.
+    MaybeInUse,
 }
 
 /// A VolumeAttachment vanished during the attach.
@@ -228,6 +230,10 @@ pub(in crate::driver) fn deleted_event(
             EventReason::DetachFailed,
             "the API server did not confirm that it is gone, and the volume is left attached; if there is no such \
              VolumeAttachment, detach it by hand",
+        ),
+        Vanished::MaybeInUse => (
+            EventReason::DetachFailed,
+            "a pod may use the volume, which is left attached; if none does, detach it by hand",
         ),
     };
     let note = format!(

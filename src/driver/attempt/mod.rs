@@ -69,6 +69,8 @@ pub(super) struct Attempt<'w> {
     pub retracted: bool,
     /// Whether the last failure is written on the attachment, so that it was there.
     pub noted: bool,
+    /// Whether the API server has taken the result of a call, or may have: its answer did not come.
+    pub may_be_on_record: bool,
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: AtomicU32,
 }
@@ -110,6 +112,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         asked_for_node: false,
         retracted: false,
         noted: false,
+        may_be_on_record: false,
         calls: AtomicU32::new(0),
     };
     let verdict = run_to_completion(&mut attempt, name).await;

@@ -3,8 +3,8 @@
 //! Our finalizer makes that impossible, unless somebody removes it by force or the API server goes back to an older state.
 //! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
 //! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
-//! is gone. Where no read can, it stays where it is, and people are told. What ends before that is known is kept for the
-//! driver's next engine ([`crate::driver::attempt::unfinished`]).
+//! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and people are
+//! told. What ends before that is known is kept for the driver's next engine ([`crate::driver::attempt::unfinished`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -158,6 +158,25 @@ impl Undo<'_> {
         let driver = self.driver();
         let place = self.publish.place();
         match self.confirm().await {
+            LiveRead::Gone
+                if self
+                    .work
+                    .context
+                    .unfinished
+                    .may_be_recorded(&self.snapshot().attachment) =>
+            {
+                traced!(
+                    error,
+                    self.span,
+                    driver,
+                    VolumeAttachment = name,
+                    volumeHandle = place.volume_id,
+                    nodeID = place.node_id,
+                    "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
+                     left alone; if no pod of that node uses it, detach the volume by hand"
+                );
+                self.tell(Vanished::MaybeInUse);
+            }
             LiveRead::Gone => return self.take_back(place).await,
             // Or nothing says that it is gone.
             LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}

@@ -14,14 +14,23 @@ use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
 use crate::cache::Snapshot;
 use crate::decide::VolumeOnNode;
+use crate::objects::Attachment;
 
 /// How many are kept for one driver. Each of them was a call under way when the Lease was lost, and these are limited by
 /// default to fewer than that.
 const MOST: usize = 1_000;
 
-/// What is kept, by driver.
+/// From how many unanswered records on those of attachments that are gone are forgotten.
+const MANY: usize = 1_024;
+
+/// What one engine of a driver leaves to the next.
 #[derive(Clone, Default)]
-pub struct UnfinishedPublishes(Arc<Mutex<BTreeMap<Arc<str>, Vec<UnfinishedPublish>>>>);
+pub struct UnfinishedPublishes {
+    /// What is kept, by driver.
+    kept: Arc<Mutex<BTreeMap<Arc<str>, Vec<UnfinishedPublish>>>>,
+    /// Names and UIDs of attachments that may be recorded as attached: the write was sent, and its answer did not come.
+    unanswered: Arc<Mutex<BTreeMap<Arc<str>, Box<str>>>>,
+}
 
 /// A Publish whose outcome is not recorded.
 #[derive(Clone)]
@@ -45,7 +54,7 @@ impl UnfinishedPublish {
 impl UnfinishedPublishes {
     /// Keeps a Publish, unless its place is known already or too many are kept. Answers whether it is kept now.
     fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
-        let mut drivers = self.0.lock();
+        let mut drivers = self.kept.lock();
         let kept = drivers.entry(driver.clone()).or_default();
         if kept.iter().any(|other| other.place() == unfinished.place()) {
             return true;
@@ -57,9 +66,30 @@ impl UnfinishedPublishes {
         fits
     }
 
+    /// Notes that an attachment is being recorded as attached. True when it may be recorded so already. `exists` tells whether
+    /// an attachment is known.
+    pub(in crate::driver) fn begin_record(&self, attachment: &Attachment, exists: impl Fn(&str) -> bool) -> bool {
+        let mut unanswered = self.unanswered.lock();
+        if unanswered.len() >= MANY && unanswered.len().is_power_of_two() {
+            unanswered.retain(|name, _| exists(name));
+        }
+        let former = unanswered.insert(attachment.name.clone(), attachment.uid.clone());
+        former.is_some_and(|uid| uid == attachment.uid)
+    }
+
+    /// It is known whether the attachment is recorded as attached.
+    pub(in crate::driver) fn end_record(&self, attachment: &Attachment) {
+        self.unanswered.lock().remove(&attachment.name);
+    }
+
+    /// Whether the attachment may be recorded as attached, although no answer said so.
+    pub(in crate::driver) fn may_be_recorded(&self, attachment: &Attachment) -> bool {
+        self.unanswered.lock().get(&attachment.name) == Some(&attachment.uid)
+    }
+
     /// Takes out what is kept for a driver.
     pub(in crate::driver) fn take(&self, driver: &str) -> Vec<UnfinishedPublish> {
-        self.0.lock().remove(driver).unwrap_or_default()
+        self.kept.lock().remove(driver).unwrap_or_default()
     }
 }
 

@@ -116,13 +116,15 @@ impl Attempt<'_> {
 
     /// Offers a result again while the API server is out of order: after a call its answer must not get lost. False
     /// when the object is gone, so that there is nothing left to write on.
-    async fn write_with_retry(&self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
+    async fn write_with_retry(&mut self, snapshot: &Snapshot, write: &Write) -> Result<bool, ApiError> {
         let mut pause = FIRST_WRITE_PAUSE;
         let (mut tries, mut sent) = (1, 0);
         let began = Instant::now();
         loop {
             let requests = self.work.context.requests.with_resends(sent);
-            match self.write(&requests, snapshot, write).await {
+            let answer = self.write(&requests, snapshot, write).await;
+            self.may_be_on_record |= answer.as_ref().map_or_else(ApiError::may_have_happened, |gone| !gone);
+            match answer {
                 Ok(gone) => return Ok(!gone),
                 Err(error) if error.kind == ApiErrorKind::NotFound => return Ok(false),
                 // The next try waits by itself until the API server takes it; this one was not looked at.

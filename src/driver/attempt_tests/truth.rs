@@ -255,6 +255,20 @@ async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
     tokio::time::timeout(LIMIT, taken_back).await.unwrap();
 }
 
+/// Whether the write that got no answer was taken in, nobody can tell: a pod may use the volume.
+#[tokio::test]
+async fn what_may_be_recorded_as_attached_is_not_taken_back() {
+    let stage = stage().await;
+    vanish(&stage).await;
+    stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 504, "");
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    stage.api.until(|api| reads_of_attachment(api) == 1).await;
+    let queue = stage.engine.queue();
+    queue.close();
+    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
 /// The API server went back to a state in which the attachment was not claimed: the next claim may be for another place.
 #[tokio::test]
 async fn what_is_not_claimed_any_more_is_taken_back() {

@@ -49,6 +49,12 @@ impl ServedRequest {
             Self::Secret(key) => (Kind::Secret, key.rsplit('/').next().unwrap_or_default()),
         }
     }
+
+    /// Whether it records that a volume is attached.
+    fn records_an_attach(&self) -> bool {
+        let Self::Write(write) = self else { return false };
+        matches!(write.target, WriteTarget::AttachmentStatus(_)) && write.body["status"]["attached"] == true
+    }
 }
 
 async fn serve(world: World, life: Process, request: Request<Body>) -> Result<Answer, BoxError> {
@@ -71,6 +77,9 @@ async fn serve(world: World, life: Process, request: Request<Body>) -> Result<An
         state.requests += 1;
         state.step();
         let fate = fate(state);
+        if asked.records_an_attach() && !matches!(fate, Fate::Fine) {
+            state.unanswered.insert(name.clone());
+        }
         state.journal.note(life.name(), || describe(&asked, fate));
         let restores = state.cluster.restores.len();
         (fate, state.millis(0..=20), state.millis(0..=20), restores)

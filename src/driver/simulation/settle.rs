@@ -165,7 +165,8 @@ fn attachable(state: &State, attachment: &Value, disk: Option<&Disk>) -> bool {
     is_there && !state.backend.is_elsewhere(&pair)
 }
 
-/// Volumes of attachments that vanished during Publish are taken back by the operator that saw it, if it lived on.
+/// Volumes of attachments that vanished during Publish are taken back by the operator that saw it, if it lived on and knew that
+/// they are not recorded as attached.
 fn undone(state: &mut State, attachments: &[std::sync::Arc<Value>]) {
     let came_back = |name: &str| attachments.iter().any(|object| text(object, "/metadata/name") == name);
     let claimed = |pair: &Pair| {
@@ -173,10 +174,10 @@ fn undone(state: &mut State, attachments: &[std::sync::Arc<Value>]) {
             .iter()
             .any(|object| claim_of(object).is_some_and(|(other, _)| other == *pair))
     };
-    let left = state
-        .must_undo
-        .iter()
-        .find(|(pair, name)| state.backend.published.contains_key(*pair) && !came_back(name) && !claimed(pair));
+    let left = state.must_undo.iter().find(|(pair, name)| {
+        let known = !state.unanswered.contains(*name);
+        known && state.backend.published.contains_key(*pair) && !came_back(name) && !claimed(pair)
+    });
     if let Some((pair, name)) = left {
         let detail = format!("{pair} of {name}");
         state.journal.violated(TAKEN_BACK, || detail);

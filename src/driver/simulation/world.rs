@@ -61,6 +61,8 @@ pub struct State {
     pub forced: BTreeSet<String>,
     /// Publishes whose attachment vanished meanwhile, with its name; while the operator that made them lives.
     pub must_undo: BTreeMap<Pair, String>,
+    /// Names of attachments of which a process may not know whether they are recorded as attached.
+    pub unanswered: BTreeSet<String>,
     /// Names of PersistentVolumes whose finalizers a user took.
     pub forced_volumes: BTreeSet<String>,
     /// Who may work for a driver.
@@ -167,6 +169,7 @@ impl World {
             claims: BTreeMap::new(),
             forced: BTreeSet::new(),
             must_undo: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             forced_volumes: BTreeSet::new(),
             terms: Terms::default(),
             secrets: SecretValues::default(),

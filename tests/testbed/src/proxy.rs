@@ -63,6 +63,8 @@ pub enum Fault {
     Hang,
     /// The connection is cut.
     Reset,
+    /// It is passed on, and the connection is cut in place of the answer.
+    Unanswered,
     /// An answer after so long.
     Slow(Duration),
     /// A watch that ends at once.
@@ -280,13 +282,13 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
         return Err(cut());
     }
     let fault = state.fault_of(&seen);
-    let forwarded = matches!(fault, None | Some(Fault::Slow(_)));
+    let forwarded = matches!(fault, None | Some(Fault::Slow(_) | Fault::Unanswered));
     let is_watch = seen.is_watch();
     let _write = seen.is_write().then(|| Write::begins(&state));
     locked(&state.log).push(Seen { forwarded, ..seen });
     state.count.send_modify(|count| *count += 1);
     match fault {
-        None => {}
+        None | Some(Fault::Unanswered) => {}
         Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Reset) => return Err(cut()),
@@ -298,6 +300,9 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> io::Result<Ans
         }
     }
     let response = forward(&state.client, request).await.map_err(io::Error::other)?;
+    if matches!(fault, Some(Fault::Unanswered)) {
+        return Err(cut());
+    }
     let (head, body) = response.into_parts();
     let body = if is_watch {
         watched(body, state.control.subscribe())
