@@ -1,9 +1,12 @@
 //! From an earlier chart, whose CRD was a template and whose AttacherConfigs were hooks in the first revision: no AttacherConfig is
 //! lost. And from a CRD that is too old for the chart.
 
-use super::{CRD, Helm, RELEASE, cluster, configs, names, uninstall};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+use super::{CRD, Helm, NAMESPACE, RELEASE, cluster, configs, names, uninstall};
+use crate::rig::{World, operator_options};
 use crate::support::prometheus::of_repository;
-use crate::support::{Error, Kubectl, Result};
+use crate::support::{Error, Kubectl, Operator, Result};
 
 /// The chart as it was packed at the commit 1fa75ae.
 const EARLIER: &str = "tests/chart/earlier/csi-attacher-operator-1fa75ae.tgz";
@@ -66,6 +69,49 @@ async fn an_upgrade_from_hooks_loses_no_attacherconfig() -> Result<()> {
     assert_eq!(names(&configs(&kubectl).await?), ["fast"]);
     uninstall(&helm, &kubectl).await?;
     kubectl.run(&["get", "crd", CRD]).await?;
+    Ok(())
+}
+
+/// An operator that serves a driver by the earlier chart's AttacherConfig goes on while that is upgraded: what is attached stays so, and
+/// no call is made.
+#[tokio::test]
+async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
+    let world = World::own().await?;
+    let kubectl = Kubectl::of(&world.cluster).await?;
+    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
+    let helm = Helm::of(&world.cluster).await?;
+    let bulk = format!(
+        "--set=attacherConfigs.bulk.endpoint=unix://{}",
+        world.socket("bulk").display()
+    );
+    helm.must("install", EARLIER, &[&bulk]).await?;
+    let driver = world.unconfigured_driver("bulk", |mock| mock).await?;
+    let _operator = Operator::start_with(
+        &world.cluster.admin_kubeconfig(),
+        operator_options().variable("POD_NAMESPACE", NAMESPACE),
+    )?;
+    driver.attach("bulk-0").await?;
+    let before = configs(&kubectl).await?;
+    let calls = driver.mock.calls().len();
+
+    upgrade_as_advised(&helm, &[&bulk]).await?;
+    assert_eq!(configs(&kubectl).await?, before, "they were made anew");
+    // The earlier CRD has no place for this status.
+    driver.wait("Ready", "True", Some("Running")).await?;
+    driver.attach("bulk-1").await?;
+    let volumes: Vec<_> = driver
+        .mock
+        .calls()
+        .into_iter()
+        .skip(calls)
+        .filter_map(|call| call.volume)
+        .collect();
+    assert_eq!(volumes, ["bulk-1"]);
+    for name in ["bulk-0", "bulk-1"] {
+        world.fixtures.delete::<VolumeAttachment>(name).await?;
+        world.fixtures.wait_for_attachment_gone(name).await?;
+    }
+    assert!(driver.mock.published().is_empty());
     Ok(())
 }
 
