@@ -27,7 +27,7 @@ export LEFT_OUT := $(abspath $(target))/left-out
 export ONCE KUBECONFIG_TARGET JAEGER
 
 .PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
-	isolation one-volume ten failover listing overhead why chaos \
+	isolation one-volume ten failover listing overhead idle why chaos \
 	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
@@ -125,6 +125,9 @@ failover: need-rust controlplane ## Hand a driver over and kill its replica, HAN
 
 chaos: need-rust controlplane ## Let everything around the operator fail while volumes come and go; SEED=, CHAOS=3m, CHAOS_FAULTS=, CHAOS_PARTS=, ONLY=--list
 	$(CARGO) test --quiet --test chaos -- $(ONLY)
+
+idle: need-rust controlplane ## Measure what the operator costs while nothing happens, with VOLUMES=5000 attached and beside ABSENT=300 drivers that are not there
+	$(CARGO) bench --bench cluster -- idle
 
 why: need-rust controlplane ## Measure `kubectl attacher why` at PODS=10000 and VOLUMES=5000
 	$(CARGO) build --release --quiet --package kubectl-attacher

@@ -300,9 +300,12 @@ impl Supervisor {
                         entry.voice.set_written(essence);
                     }
                     Err(error) => {
+                        let next = entry.failed();
                         warn!(
                             config = name,
-                            error, "cannot write the status of the AttacherConfig; retrying"
+                            error,
+                            next_try_seconds = next.as_secs(),
+                            "cannot write the status of the AttacherConfig; retrying"
                         );
                     }
                 }

@@ -17,6 +17,8 @@ use crate::api::{AttacherConfigObject, AttacherConfigStatus};
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
 const UNHURRIED: Duration = Duration::from_secs(2);
+/// The longest rest after writes that failed. It begins with a second, and doubles.
+const LONGEST_REST: Duration = Duration::from_secs(15);
 
 /// An AttacherConfig and what is known of its status.
 pub(super) struct TrackedConfig {
@@ -25,6 +27,8 @@ pub(super) struct TrackedConfig {
     pub written: AttacherConfigStatus,
     /// When we last wrote it.
     written_at: Option<Instant>,
+    /// Until when no write is tried after so many failed in a row.
+    failed: Option<(u32, Instant)>,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
@@ -55,6 +59,7 @@ impl TrackedConfig {
                 written: object.status.clone(),
                 object,
                 written_at: None,
+                failed: None,
                 version: None,
                 overwritten: false,
                 voice: StatusAuthor::default(),
@@ -67,6 +72,7 @@ impl TrackedConfig {
             overwritten: known.overwritten || without_place(written) != without_place(&known.written),
             written: written.clone(),
             written_at: known.written_at,
+            failed: known.failed,
             version: known.version,
             voice: known.voice.clone(),
             last_list: known.last_list.clone(),
@@ -82,6 +88,9 @@ impl TrackedConfig {
 
     /// Whether a wanted status that differs should be written now, or is better put off.
     pub fn is_due(&self, wanted: &AttacherConfigStatus) -> bool {
+        if self.failed.is_some_and(|(_, until)| Instant::now() < until) {
+            return false;
+        }
         let urgent = !self.overwritten && status::is_urgent(&self.written, wanted);
         urgent || self.written_at.is_none_or(|at| at.elapsed() >= UNHURRIED)
     }
@@ -90,8 +99,19 @@ impl TrackedConfig {
     pub fn wrote(&mut self, wanted: AttacherConfigStatus, answer: &AttacherConfigObject) {
         self.written = wanted;
         self.written_at = Some(Instant::now());
+        self.failed = None;
         self.version = version(answer);
         self.overwritten = false;
+    }
+
+    /// A write failed; how long the next one waits.
+    pub fn failed(&mut self) -> Duration {
+        let failures = self.failed.map_or(0, |(failures, _)| failures);
+        let rest = Duration::from_secs(1)
+            .saturating_mul(1 << failures.min(4))
+            .min(LONGEST_REST);
+        self.failed = Some((failures.saturating_add(1), Instant::now() + rest));
+        rest
     }
 }
 
@@ -136,7 +156,18 @@ impl StatusWriter {
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     match timeout(WRITE_DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(with_fix(error.to_string())),
         Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
+    }
+}
+
+/// Server-side apply refuses a status that the schema of the CRD does not have.
+fn with_fix(error: String) -> String {
+    if error.contains("field not declared in schema") {
+        format!(
+            "the CRD in the cluster is older than this operator; upgrade the CRD (docs/operate/UPGRADE.md): {error}"
+        )
+    } else {
+        error
     }
 }

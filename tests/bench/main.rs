@@ -4,7 +4,7 @@
 //! server's own ceiling for the same writes measured in the same run. Environment: `VOLUMES` (1000), `OPERATOR_BINARY`
 //! (another build of the operator, to compare).
 //!
-//! With a word: `isolation`, `ten`, `one-volume`, `listing`, `overhead`, `why` or `failover`; each is a module here, and says what it measures.
+//! With a word: `isolation`, `ten`, `one-volume`, `listing`, `overhead`, `why`, `idle` or `failover`; each is a module here, and says what it measures.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -14,6 +14,7 @@ mod ceiling;
 mod cluster;
 #[path = "../failover/mod.rs"]
 mod failover;
+mod idle;
 mod isolation;
 mod listing;
 mod one_volume;
@@ -67,6 +68,7 @@ async fn run() -> Result<String> {
         Some("overhead") => within(overhead::limit()?, overhead::measure()).await,
         Some("one-volume") => within(one_volume::limit()?, one_volume::measure()).await,
         Some("listing") => within(listing::limit(), listing::measure()).await,
+        Some("idle") => within(idle::limit(), idle::measure()).await,
         Some("why") => within(why::limit(), why::measure()).await,
         Some("failover") => {
             let plan = failover_plan()?;

@@ -70,3 +70,18 @@ fn what_a_list_shows_after_our_write_is_no_echo() {
     assert_ne!(entry.written, wanted("me"));
     assert!(!entry.is_due(&wanted("me")), "but nothing that is urgent");
 }
+
+/// A CRD that is too old refuses each status: it is not tried each second for ever, and soon enough after the CRD was upgraded.
+#[tokio::test(start_paused = true)]
+async fn writes_that_fail_rest_longer_and_longer() {
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+    let rests: Vec<u64> = std::iter::repeat_with(|| entry.failed().as_secs()).take(6).collect();
+    assert_eq!(rests, [1, 2, 4, 8, 15, 15]);
+    advance(Duration::from_millis(14_900)).await;
+    entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
+    assert!(!entry.is_due(&wanted("me")));
+    advance(Duration::from_millis(100)).await;
+    assert!(entry.is_due(&wanted("me")));
+    entry.wrote(wanted("me"), &object("1", 14, "me"));
+    assert_eq!(entry.failed(), Duration::from_secs(1));
+}

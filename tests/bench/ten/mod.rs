@@ -22,7 +22,7 @@ use crate::recorder::Stage;
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};
 use crate::support::{Error, Operator, Result, Sidecar};
 use crate::{progress, requests, setting};
-use api::Usage;
+pub use api::Usage;
 pub use report::Report;
 
 /// Number of drivers.

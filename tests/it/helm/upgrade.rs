@@ -86,11 +86,12 @@ async fn an_upgrade_with_volumes_attached_stops_no_driver() -> Result<()> {
     );
     helm.must("install", EARLIER, &[&bulk]).await?;
     let driver = world.unconfigured_driver("bulk", |mock| mock).await?;
-    let _operator = Operator::start_with(
+    let operator = Operator::start_with(
         &world.cluster.admin_kubeconfig(),
         operator_options().variable("POD_NAMESPACE", NAMESPACE),
     )?;
     driver.attach("bulk-0").await?;
+    operator.wait_for_log("upgrade the CRD").await?;
     let before = configs(&kubectl).await?;
     let calls = driver.mock.calls().len();
 
