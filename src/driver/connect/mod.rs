@@ -7,6 +7,7 @@ mod certificates;
 pub(super) mod handshake;
 #[cfg(test)]
 mod handshake_tests;
+mod socket_file;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::objects::SecretReference;
 use crate::telemetry::Metrics;
 use certificates::{CertificateState, CertificateWatcher, ValidCertificates};
 use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
+use socket_file::{MissedSocket, SocketFile};
 
 /// Longest pause between two tries to connect with certificates that the driver does not take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -92,6 +94,8 @@ pub(super) struct DriverConnector {
     names: Mutex<Vec<String>>,
     /// When the driver was last asked.
     asked: Mutex<Option<Instant>>,
+    /// The socket, when nobody answered at it.
+    missed: Mutex<Option<MissedSocket>>,
 }
 
 impl DriverConnector {
@@ -109,6 +113,7 @@ impl DriverConnector {
             keys,
             names: Mutex::default(),
             asked: Mutex::default(),
+            missed: Mutex::default(),
         }
     }
 
@@ -118,6 +123,7 @@ impl DriverConnector {
         if let Some(last) = last {
             sleep_until(last + RETRY).await;
         }
+        self.wait_for_socket().await;
         let config = self.config.borrow().clone();
         let Some(keys) = &self.keys else {
             return self
@@ -141,6 +147,22 @@ impl DriverConnector {
         }
     }
 
+    /// Waits as long as a socket is not worth another dial, or until there are other settings.
+    async fn wait_for_socket(&self) {
+        let missed = self.missed.lock().take();
+        let mut config = self.config.clone();
+        let endpoint = config.borrow_and_update().endpoint.clone();
+        let (Some(missed), Endpoint::Unix(path)) = (missed, endpoint) else {
+            return;
+        };
+        while !missed.is_worth_a_dial(&path).await {
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                _ = config.changed() => return,
+            }
+        }
+    }
+
     async fn handshake(
         &self,
         config: &DriverConfig,
@@ -148,9 +170,16 @@ impl DriverConnector {
         revision: u64,
     ) -> Result<ConnectedDriver, ConnectFailure> {
         let client = CsiClient::new(connection, self.metrics.clone());
+        let file = match &config.endpoint {
+            Endpoint::Unix(path) => Some(SocketFile::at(path).await),
+            _ => None,
+        };
         let answer = run_handshake(&client, config).await;
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());
+        *self.missed.lock() = file
+            .zip(client.connection().dial_error())
+            .map(|(file, error)| MissedSocket::new(file, &error));
         match answer {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());

@@ -1,0 +1,112 @@
+//! Whether it is worth while to dial a unix socket again at which nobody answered.
+//!
+//! To connect and to find out why that failed costs much more than a look at the file. A driver that starts makes its socket anew,
+//! so that the file, or its folder, is another one than it was.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use crate::csi::DialError;
+
+/// After so long a path where no socket was is dialled although nothing has changed.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(30);
+/// The same for a socket that refused: what was wrong need not be the file.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
+
+/// What a file is, by device, inode and time of the last change; or why that is not known.
+type FileIdentity = Result<(u64, u64, i64, i64), ErrorKind>;
+
+/// What is at the path of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SocketFile {
+    socket: FileIdentity,
+    folder: FileIdentity,
+}
+
+impl SocketFile {
+    /// Looks at a path. Before a dial: what is made during it must count as new.
+    pub async fn at(path: &Path) -> Self {
+        let folder = match path.parent() {
+            Some(folder) => identity(folder).await,
+            None => Err(ErrorKind::NotFound),
+        };
+        Self {
+            socket: identity(path).await,
+            folder,
+        }
+    }
+}
+
+/// A socket that nobody answered at.
+#[derive(Clone, Debug)]
+pub(super) struct MissedSocket {
+    file: SocketFile,
+    until: Instant,
+}
+
+impl MissedSocket {
+    /// Takes in that a dial failed.
+    pub fn new(file: SocketFile, error: &DialError) -> Self {
+        let rest = match error {
+            DialError::SocketMissing { .. } => LONGEST_ABSENCE,
+            _ => LONGEST_REFUSAL,
+        };
+        Self {
+            file,
+            until: Instant::now() + rest,
+        }
+    }
+
+    /// Whether another dial may come to something else.
+    pub async fn is_worth_a_dial(&self, path: &Path) -> bool {
+        Instant::now() >= self.until || SocketFile::at(path).await != self.file
+    }
+}
+
+async fn identity(path: &Path) -> FileIdentity {
+    let metadata = tokio::fs::metadata(path).await.map_err(|error| error.kind())?;
+    Ok((metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    async fn missing(path: &Path) -> MissedSocket {
+        let error = DialError::SocketMissing {
+            path: path.display().to_string(),
+            hint: String::new(),
+        };
+        MissedSocket::new(SocketFile::at(path).await, &error)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_is_dialled_again_when_something_has_changed_or_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plugins/csi.sock");
+        let missed = missing(&path).await;
+        assert!(!missed.is_worth_a_dial(&path).await);
+        std::fs::create_dir(folder.path().join("plugins")).unwrap();
+        assert!(missed.is_worth_a_dial(&path).await, "another reason");
+
+        let missed = missing(&path).await;
+        assert!(!missed.is_worth_a_dial(&path).await);
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(missed.is_worth_a_dial(&path).await, "it is there");
+        drop(listener);
+
+        let missed = missing(&path).await;
+        assert!(!missed.is_worth_a_dial(&path).await, "nobody listens any more");
+        std::fs::remove_file(&path).unwrap();
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert!(missed.is_worth_a_dial(&path).await, "made anew");
+
+        let missed = missing(&path).await;
+        tokio::time::advance(LONGEST_ABSENCE).await;
+        assert!(missed.is_worth_a_dial(&path).await, "after a while");
+    }
+}
