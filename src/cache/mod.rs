@@ -21,6 +21,7 @@ mod rounds;
 mod routing;
 mod sharing;
 mod table;
+mod value;
 mod view;
 mod watch_backoff;
 
@@ -37,6 +38,7 @@ pub(crate) use rounds::Synced;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Registration, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
+pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
 pub(crate) use watch_backoff::patient;
 
@@ -222,13 +224,7 @@ impl Store {
 
     /// Version of the known copy of the object that a write goes to.
     pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
-        let index = self.inner.index.read();
-        match target {
-            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
-                index.attachments.get(name).map(|record| record.resource_version)
-            }
-            WriteTarget::Volume(name) => index.volumes.get(name).map(|record| record.resource_version),
-        }
+        self.inner.index.read().version(target)
     }
 
     /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.
