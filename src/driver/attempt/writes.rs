@@ -195,7 +195,7 @@ impl Attempt<'_> {
     }
 
     /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment
-    /// was claimed anew. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
+    /// was claimed anew or recorded as attached. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
     /// that goes on with a call after its deadline gets a moment to end it.
     async fn write_failure(
         &self,
@@ -206,7 +206,7 @@ impl Attempt<'_> {
         let mut again = true;
         loop {
             let fresh = self.cached_snapshot(snapshot).unwrap_or_else(|| snapshot.clone());
-            if !self.is_same_claim(snapshot, &fresh) {
+            if !decide::may_note_failure(&snapshot.attachment, &fresh.attachment, &self.work.facts) {
                 return Ok(());
             }
             let current = Observed {
@@ -244,10 +244,6 @@ impl Attempt<'_> {
 
     fn is_same_work(&self, one: &Snapshot, other: &Snapshot) -> bool {
         decide::is_same_work(&one.attachment, &other.attachment, &self.work.facts)
-    }
-
-    fn is_same_claim(&self, one: &Snapshot, other: &Snapshot) -> bool {
-        decide::is_same_claim(&one.attachment, &other.attachment, &self.work.facts)
     }
 
     /// Sends a write and applies the answer to the cache. True when the object went with it.

@@ -22,8 +22,8 @@ pub trait World {
     /// Adds what can happen next. The number of a step is its place.
     fn next(&mut self, state: &Self::State, found: &mut Vec<Next<Self::State>>);
 
-    /// Why a state is not one that may last; none when it may.
-    fn unrest(&mut self, state: &Self::State) -> Option<String>;
+    /// Why a state is not one that may last, and which property says so; none when it may.
+    fn unrest(&mut self, state: &Self::State) -> Option<(&'static str, String)>;
 }
 
 /// One thing that can happen.
@@ -87,7 +87,8 @@ struct Graph {
     parents: Vec<(u32, u16)>,
     edges: Vec<u32>,
     starts: Vec<u64>,
-    unrest: Vec<bool>,
+    /// Numbers of the properties that say so, from 1 on.
+    unrest: Vec<u8>,
 }
 
 /// Visits all states of a world.
@@ -104,13 +105,22 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
     let mut known: FastMap<u128, u32> = FastMap::default();
     known.insert(fingerprint(&first), 0);
     let mut layer = vec![first];
+    let mut properties: Vec<&'static str> = Vec::new();
     let (mut number, mut found) = (0_u32, Vec::new());
     let mut cut = false;
     'all: while !layer.is_empty() && !cut {
         let mut following = Vec::new();
         for state in layer {
             graph.starts.push(graph.edges.len() as u64);
-            graph.unrest.push(limits.stability && world.unrest(&state).is_some());
+            let unrest = limits.stability.then(|| world.unrest(&state)).flatten();
+            let unrest = unrest.map(|(property, _)| {
+                let known = properties.iter().position(|known| *known == property);
+                known.unwrap_or_else(|| {
+                    properties.push(property);
+                    properties.len() - 1
+                })
+            });
+            graph.unrest.push(unrest.map_or(0, |number| number as u8 + 1));
             found.clear();
             world.next(&state, &mut found);
             for (step, next) in (0_u16..).zip(found.drain(..)) {
@@ -149,7 +159,10 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
         let (resting, restless) = graph.bottoms();
         explored.resting = resting;
         explored.found = restless.map(|state| Counterexample {
-            property: STABLE.to_owned(),
+            property: match graph.unrest[state as usize] {
+                0 => STABLE.to_owned(),
+                number => properties[usize::from(number) - 1].to_owned(),
+            },
             steps: graph.way_to(state),
         });
     }
@@ -231,7 +244,7 @@ impl Graph {
                     if !members.iter().any(leaves) {
                         resting += 1;
                         let acts = |member: &u32| self.edges_of(*member).iter().any(|target| target & ACTS != 0);
-                        let is_bad = |member: &u32| self.unrest[*member as usize] || acts(member);
+                        let is_bad = |member: &u32| self.unrest[*member as usize] != 0 || acts(member);
                         let bad = members.iter().copied().filter(|member| is_bad(member)).min();
                         restless = restless.into_iter().chain(bad).min();
                     }

@@ -1,4 +1,9 @@
-//! A model checker for the core of csi-attacher-operator.
+//! A model checker for the core of csi-attacher-operator: small worlds, explored completely. `make model-check` runs it;
+//! docs/contribute/CORRECTNESS.md tells what it shows and what not.
+//!
+//! * [`core`]: worlds of volumes. The steps call the production functions (`observe`, `decide`, `settle`, the patches, the cache with
+//!   its order of copies and who has to look again, who is in whose way), each once about the same things.
+//! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #[allow(clippy::unwrap_used, reason = "it is the API server of the tests of the model")]
 #[path = "../../../crates/model/src/decide/tests/api_server.rs"]
@@ -6,5 +11,7 @@ mod api_server;
 pub mod core;
 pub mod explorer;
 pub mod hash;
+pub mod report;
 
-use csi_attacher_model::decide;
+// The sources that are read here name them so.
+use csi_attacher_model::{api, decide, objects};

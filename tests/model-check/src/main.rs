@@ -1,26 +1,28 @@
-//! Runs the worlds.
+//! Runs the model checker: the worlds of CI and the wrong operators, or with `--large` the large worlds.
 
 #![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
 
-use csi_attacher_model_check::core::{Core, Rules, worlds};
-use csi_attacher_model_check::explorer::{Limits, explore};
-use std::time::Duration;
+use std::process::ExitCode;
 
-fn main() {
-    let arguments: Vec<u8> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-    let [which, replicas, faults] = arguments[..] else { return };
-    let setting = match which {
-        0 => worlds::one_volume_two_nodes(replicas.into(), faults),
-        _ => worlds::shared_volume_in_deletion(replicas.into(), faults),
-    };
-    let mut world = Core::new(setting, Rules::default());
-    let limits = Limits { states: 30_000_000, time: Duration::from_secs(600), stability: true };
-    let explored = explore(&mut world, limits);
-    if let Some(found) = &explored.found {
-        println!("{}", found.property);
-        for line in world.story(&found.steps) {
-            println!("  {line}");
-        }
+use csi_attacher_model_check::core::{Setting, worlds};
+use csi_attacher_model_check::report;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    let only = arguments.iter().find_map(|argument| argument.strip_prefix("--only="));
+    let large = has("--large");
+    let settings: Vec<Setting> = if large { worlds::large() } else { worlds::small() };
+    let wanted = |setting: &Setting| only.is_none_or(|only| setting.name.contains(only));
+    let settings: Vec<Setting> = settings.into_iter().filter(wanted).collect();
+    let threads = if large { 1 } else { std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
+    let print = |line: &str| println!("{line}");
+    let mut is_good = true;
+    if !has("--mutants") {
+        is_good &= report::worlds(&settings, report::limits(large), threads, &print);
     }
-    println!("{:?}", csi_attacher_model_check::explorer::Explored { found: None, ..explored });
+    if (!large && only.is_none()) || has("--mutants") {
+        is_good &= report::wrong_operators(threads, &print);
+    }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

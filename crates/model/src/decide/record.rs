@@ -20,9 +20,16 @@ pub fn is_same_work(one: &Attachment, other: &Attachment, driver: &DriverFacts) 
     one.deleting.is_some() == other.deleting.is_some() && is_same_claim(one, other, driver)
 }
 
+/// Whether a failure of what was begun for the one is still one of the other, a later copy of it. What is recorded as attached
+/// meanwhile, as by the late write of an operator that has died, shows no error of a call that came after it.
+pub fn may_note_failure(one: &Attachment, other: &Attachment, driver: &DriverFacts) -> bool {
+    let attached_meanwhile = one.deleting.is_none() && other.attached && !one.attached;
+    !attached_meanwhile && is_same_claim(one, other, driver)
+}
+
 /// Whether an attachment that was being attached is still claimed for the same place. What a detach came to counts
 /// whatever happened to the claim.
-pub fn is_same_claim(one: &Attachment, other: &Attachment, driver: &DriverFacts) -> bool {
+fn is_same_claim(one: &Attachment, other: &Attachment, driver: &DriverFacts) -> bool {
     let claim = |attachment: &Attachment| {
         let note = attachment.volume_note.as_ref().map(|note| note.handle.clone());
         let node_id = attachment.node_id.clone();

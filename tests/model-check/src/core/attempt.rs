@@ -142,7 +142,7 @@ impl Core {
     pub(super) fn is_wanted_by_another(&self, state: &State, at: At, snapshot: u32, place: u8) -> bool {
         let cache = self.universe.cache(state.replicas[at.replica].cache);
         let snapshot = self.universe.snapshot(snapshot);
-        let facts = super::universe::Universe::facts(state.capable);
+        let facts = self.universe.facts(state.capable);
         cache.is_claimed(&facts, &snapshot, self.universe.at(place))
     }
 
@@ -199,7 +199,7 @@ impl Core {
         let Phase::Call { place, purpose, .. } = attempt.phase else { return };
         match (purpose, failure) {
             (CallPurpose::Attach, None) => {
-                let context = state.contexts[usize::from(place)];
+                let context = if state.contexts[usize::from(place)] == 2 { 2 } else { 1 };
                 let mut attempt = attempt;
                 let own = uid_number(&self.universe.snapshot(attempt.snapshot).attachment.uid);
                 let unanswered = &mut state.replicas[at.replica].unanswered[usize::from(at.slot)];

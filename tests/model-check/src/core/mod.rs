@@ -72,8 +72,8 @@ impl Core {
             story.push(labels[step].clone());
             state = found.swap_remove(step).state;
         }
-        if let Some(unrest) = self.unrest(&state) {
-            story.push(format!("and then: {unrest}"));
+        if let Some((_, unrest)) = self.unrest(&state) {
+            story.push(format!("and so it stays: {unrest}"));
         }
         story
     }
@@ -175,7 +175,7 @@ impl World for Core {
             late: Vec::new(),
             orphans: Vec::new(),
             published: 0,
-            contexts: [1; PLACES],
+            contexts: [0; PLACES],
             faults: self.setting.faults,
             users: [0; 8],
             capable: true,
@@ -211,7 +211,7 @@ impl World for Core {
         self.faults_of_processes(state, found);
     }
 
-    fn unrest(&mut self, state: &State) -> Option<String> {
+    fn unrest(&mut self, state: &State) -> Option<(&'static str, String)> {
         self.unsettled(state)
     }
 }

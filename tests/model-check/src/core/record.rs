@@ -7,7 +7,7 @@ use super::Core;
 use super::attempt::{At, MAX_WRITES};
 use super::objects::Kind;
 use super::state::{Attempt, CallPurpose, Came, End, NOBODY, NONE, Phase, Purpose, Request, State};
-use super::universe::{CacheEvent, Universe, View, uid_number};
+use super::universe::{CacheEvent, View, uid_number};
 
 impl Core {
     /// Sends a write.
@@ -41,7 +41,7 @@ impl Core {
 
     fn record_on(&mut self, state: &mut State, at: At, attempt: Attempt, came: Came, tries: u8, fresh: u32) {
         let (one, other) = (self.universe.snapshot(attempt.snapshot), self.universe.snapshot(fresh));
-        if !decide::is_same_work(&one.attachment, &other.attachment, &Universe::facts(state.capable)) {
+        if !decide::is_same_work(&one.attachment, &other.attachment, &self.universe.facts(state.capable)) {
             return self.recorded(state, at, attempt, End::Continue);
         }
         self.record_next(state, at, attempt, came, 0, tries, fresh);
@@ -62,7 +62,7 @@ impl Core {
     /// All writes were taken, or the object is gone: does the cache show the result by now?
     fn all_written(&mut self, state: &mut State, at: At, attempt: Attempt, came: Came) {
         let newest = self.newest(state, at, attempt.snapshot);
-        let facts = Universe::facts(state.capable);
+        let facts = self.universe.facts(state.capable);
         let differs = newest.is_some_and(|newest| {
             let (one, other) = (self.universe.snapshot(attempt.snapshot), self.universe.snapshot(newest));
             decide::is_same_work(&one.attachment, &other.attachment, &facts) && !decide::is_settled(&other.attachment, &facts)
@@ -109,7 +109,7 @@ impl Core {
         let newest = self.newest(state, at, snapshot);
         newest.is_some_and(|newest| {
             let newest = self.universe.snapshot(newest);
-            decide::may_be_in_use(&newest.attachment, &Universe::facts(state.capable))
+            decide::may_be_in_use(&newest.attachment, &self.universe.facts(state.capable))
         })
     }
 
@@ -132,7 +132,7 @@ impl Core {
     fn write_failure(&mut self, state: &mut State, at: At, attempt: Attempt, came: Came, again: bool) {
         let fresh = self.newest(state, at, attempt.snapshot).unwrap_or(attempt.snapshot);
         let (one, other) = (self.universe.snapshot(attempt.snapshot), self.universe.snapshot(fresh));
-        if !decide::is_same_claim(&one.attachment, &other.attachment, &Universe::facts(state.capable)) {
+        if !decide::may_note_failure(&one.attachment, &other.attachment, &self.universe.facts(state.capable)) {
             return self.noted(state, at, attempt, came, true);
         }
         let writes = self.universe.settle(attempt.snapshot, fresh, came, Self::view_of(state, &attempt));
@@ -276,7 +276,7 @@ impl Core {
         match purpose {
             Purpose::Prepare => {
                 let shown = self.universe.snapshot(attempt.snapshot);
-                if decide::is_settled(&shown.attachment, &Universe::facts(state.capable)) {
+                if decide::is_settled(&shown.attachment, &self.universe.facts(state.capable)) {
                     return self.finish(state, at, End::Failed);
                 }
                 let failure = self.universe.fails(Failure::plain("could not save: conflict"));

@@ -31,7 +31,7 @@ pub struct State {
     pub orphans: Vec<Orphan>,
     /// Where volumes are published.
     pub published: u16,
-    /// The publish context that was answered last for each place.
+    /// Which publish contexts were answered for each place: none, the first, both and the second one last, both and the first one last.
     pub contexts: [u8; PLACES],
     /// How many faults may still happen.
     pub faults: u8,

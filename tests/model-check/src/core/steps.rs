@@ -207,10 +207,13 @@ impl Core {
     fn takes_effect(&mut self, state: &mut State, call: Orphan) {
         let mask = 1 << call.place;
         if call.publishes {
-            if self.setting.contexts && state.published & mask == 0 {
-                let context = &mut state.contexts[usize::from(call.place)];
-                *context = 3 - *context;
-            }
+            let context = &mut state.contexts[usize::from(call.place)];
+            *context = match *context {
+                0 => 1,
+                1 | 3 if self.setting.contexts => 2,
+                2 => 3,
+                same => same,
+            };
             state.published |= mask;
         } else {
             state.published &= !mask;

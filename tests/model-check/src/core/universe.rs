@@ -186,13 +186,18 @@ impl Universe {
     }
 
     /// The facts of the driver, as long as it has these calls.
-    pub fn facts(capable: bool) -> DriverFacts {
+    pub fn facts(&self, capable: bool) -> DriverFacts {
         let capabilities = Capabilities {
             publish_unpublish: capable,
             publish_readonly: true,
             ..Capabilities::default()
         };
-        DriverFacts::new(DRIVER, capabilities).releasing(ReleaseWithoutCall::Unclaimed)
+        let release = if self.rules.unattached {
+            ReleaseWithoutCall::Confirmed
+        } else {
+            ReleaseWithoutCall::Unclaimed
+        };
+        DriverFacts::new(DRIVER, capabilities).releasing(release)
     }
 
     /// How the operator is wrong, if it is.
@@ -336,7 +341,7 @@ impl Universe {
 
     /// Which keys of a cache may need work.
     pub fn work_of(&self, cache: u32, capable: bool) -> u8 {
-        let work = self.cache(cache).work_of(&Self::facts(capable));
+        let work = self.cache(cache).work_of(&self.facts(capable));
         let slots = work.iter().map(|key| match key {
             AttacherKey::Attachment(name) | AttacherKey::Volume(name) => self.slots[&**name],
         });
@@ -345,7 +350,7 @@ impl Universe {
 
     /// Whether a key is handed out at all, as the routing of the operator has it; none when nothing is known of it.
     pub fn needs_work(&mut self, cache: u32, slot: u8, capable: bool) -> Option<bool> {
-        let facts = Self::facts(capable);
+        let facts = self.facts(capable);
         if self.kind(slot) == Kind::Volume {
             let (volume, _) = self.cache(cache).volume(&self.name(slot))?;
             return decide::may_release(&volume, &facts).then_some(true);
@@ -378,7 +383,7 @@ impl Universe {
             return known.clone();
         }
         let shown = self.snapshot(snapshot);
-        let (facts, policy) = (Self::facts(view.capable), self.policy.clone());
+        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
         let observed = observed(&shown, &facts, &policy, view);
         let action = (self.rules.attachment)(&observed);
         let live = shown.attachment.deleting.is_none();
@@ -430,7 +435,7 @@ impl Universe {
             return known.clone();
         }
         let (shown, newest) = (self.snapshot(snapshot), self.snapshot(fresh));
-        let (facts, policy) = (Self::facts(view.capable), self.policy.clone());
+        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
         let observed = Observed {
             attachment: &newest.attachment,
             ..observed(&shown, &facts, &policy, view)
@@ -458,7 +463,7 @@ impl Universe {
             return Some(*known).filter(|number| *number != NONE);
         }
         let found = self.cache(cache).volume(&self.name(slot));
-        let action = found.map(|(volume, named)| (self.rules.volume)(&volume, named, &Self::facts(capable)));
+        let action = found.map(|(volume, named)| (self.rules.volume)(&volume, named, &self.facts(capable)));
         let write = match action {
             Some(VolumeAction::Release(write)) => Some(self.number_of_write(write)),
             Some(VolumeAction::Keep(_)) | None => None,

@@ -47,3 +47,140 @@ pub fn shared_volume_in_deletion(replicas: usize, faults: u8) -> Setting {
         ..one_volume_two_nodes(replicas, faults)
     }
 }
+
+/// One volume and one node; it is attached twice.
+pub fn one_volume(faults: u8) -> Setting {
+    Setting {
+        name: "RWO volume, one node",
+        attachments: vec![(0, 0)],
+        nodes: 1,
+        users: vec![(User::Attach(0), 2), (User::Detach(0), 2)],
+        ..one_volume_two_nodes(2, faults)
+    }
+}
+
+/// The same; the PersistentVolume is deleted meanwhile.
+pub fn volume_in_deletion(faults: u8) -> Setting {
+    Setting {
+        name: "volume on one node, deleted",
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1), (User::DeleteVolume(0), 1)],
+        ..one_volume(faults)
+    }
+}
+
+/// The same; somebody takes our finalizer from the PersistentVolume.
+pub fn unprotected(faults: u8) -> Setting {
+    Setting {
+        name: "volume on one node, unprotected",
+        users: vec![(User::Attach(0), 1), (User::Unprotect(0), 1)],
+        ..one_volume(faults)
+    }
+}
+
+/// A node that comes back under another ID.
+pub fn reborn_node(faults: u8) -> Setting {
+    Setting {
+        name: "volume on a node that changes its ID",
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1), (User::Reborn(0), 1)],
+        ..one_volume(faults)
+    }
+}
+
+/// Somebody else puts finalizers on both objects.
+pub fn foreign_finalizers(faults: u8) -> Setting {
+    Setting {
+        name: "finalizers of others",
+        users: vec![
+            (User::Attach(0), 1),
+            (User::Detach(0), 1),
+            (User::Hold(0), 1),
+            (User::HoldVolume(0), 1),
+            (User::DeleteVolume(0), 1),
+        ],
+        ..one_volume(faults)
+    }
+}
+
+/// Two PersistentVolumes of one handle on one node.
+pub fn twins(faults: u8) -> Setting {
+    Setting {
+        name: "two volumes of one handle, one node",
+        volumes: vec![("disk0", DRIVER, RWX), ("disk0", DRIVER, RWX)],
+        attachments: vec![(0, 0), (1, 0)],
+        users: vec![
+            (User::Attach(0), 1),
+            (User::Detach(0), 1),
+            (User::Attach(1), 1),
+            (User::Detach(1), 1),
+        ],
+        one_at_a_time: false,
+        ..one_volume(faults)
+    }
+}
+
+/// A volume of another driver than its attachment names.
+pub fn of_another_driver(faults: u8) -> Setting {
+    Setting {
+        name: "volume of another driver",
+        volumes: vec![("disk0", "b.test", RWO)],
+        ..one_volume(faults)
+    }
+}
+
+/// The driver answers each Publish with another publish context.
+pub fn late_contexts(faults: u8) -> Setting {
+    Setting {
+        name: "publish contexts that differ",
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1)],
+        contexts: true,
+        ..one_volume(faults)
+    }
+}
+
+/// The driver answers without PUBLISH_UNPUBLISH_VOLUME for a while.
+pub fn lost_capability(faults: u8) -> Setting {
+    Setting {
+        name: "volume of a driver that loses its capability",
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1)],
+        kinds: &[Fault::Crash, Fault::NoAnswer, Fault::Hangs, Fault::CapabilityGoes],
+        ..one_volume(faults)
+    }
+}
+
+/// The publish Secret is deleted for a while.
+pub fn lost_secret(faults: u8) -> Setting {
+    Setting {
+        name: "volume whose Secret is deleted",
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1)],
+        kinds: &[Fault::Crash, Fault::NoAnswer, Fault::Hangs, Fault::SecretGoes],
+        secret: true,
+        ..one_volume(faults)
+    }
+}
+
+/// The worlds of CI.
+pub fn small() -> Vec<Setting> {
+    vec![
+        one_volume_two_nodes(1, 1),
+        one_volume_two_nodes(2, 1),
+        one_volume(2),
+        volume_in_deletion(2),
+        unprotected(1),
+        reborn_node(2),
+        foreign_finalizers(1),
+        twins(1),
+        of_another_driver(1),
+        late_contexts(2),
+        lost_capability(2),
+        lost_secret(2),
+    ]
+}
+
+/// The worlds that take longer.
+pub fn large() -> Vec<Setting> {
+    vec![
+        one_volume_two_nodes(2, 2),
+        one_volume_two_nodes(1, 3),
+        shared_volume_in_deletion(2, 2),
+    ]
+}
