@@ -29,7 +29,7 @@ pub(crate) enum Origin {
 /// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
 /// write of ours, gives way only to a greater version.
 ///
-/// A record that we know to be gone, because the answer to a request of ours said so, leaves a ghost: the watch may still
+/// A record that we know to be gone, because the answer to a request of ours said so or showed another object of its name, leaves a ghost: the watch may still
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
 /// deletion, and by the next list that begins: one that shows the object proves that it exists.
 #[derive(Clone)]
@@ -180,6 +180,14 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         };
         let previous = self.records.insert(current.name().clone(), held);
         let previous = previous.map(|held| held.record);
+        if let Some(former) = previous.as_ref().filter(|former| former.uid() != current.uid())
+            && origin == Origin::News
+        {
+            // An answer was faster than the watch, which may still show the former one. That must not count when the one of this
+            // name is gone as well.
+            let since = Instant::now();
+            self.tombstones.insert(former.uid().into(), Tombstone { list, since });
+        }
         Some(TableChange { previous, current })
     }
 
@@ -257,7 +265,8 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         std::mem::take(&mut self.haunted)
     }
 
-    /// All that the order of copies depends on, but for times and reads: two tables of one content answer alike.
+    /// All that the order of copies depends on, but for times, reads and an API server that goes back: two tables of one content take
+    /// in everything alike.
     pub fn content(&self) -> TableContent
     where
         R: std::fmt::Debug,
@@ -274,7 +283,6 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             gone,
             list: self.list,
             listed: self.listed,
-            versions: (self.newest, self.before),
         }
     }
 
@@ -292,7 +300,6 @@ pub(crate) struct TableContent {
     gone: Vec<(Box<str>, u64)>,
     list: u64,
     listed: bool,
-    versions: (ResourceVersion, ResourceVersion),
 }
 
 macro_rules! record {

@@ -292,7 +292,7 @@ impl Core {
             let volume = state.objects[usize::from(self.setting.needs(*slot, Kind::Volume))];
             volume != NONE && self.universe.object(volume).facts.ours
         };
-        if !claimed.is_empty() && !claimed.iter().all(protected) {
+        if !claimed.is_empty() && !claimed.iter().all(protected) && !self.is_unprotected() {
             self.violated(PROTECTED_FIRST);
         }
         let cache = state.replicas[at.replica].cache;

@@ -7,7 +7,7 @@ use super::invariants::{
 };
 use super::objects::{Facts, Kind};
 use super::state::{NONE, Phase, State};
-use super::world::User;
+use super::world::{Fault, User};
 
 impl Core {
     fn facts(&self, state: &State, slot: u8) -> Option<&Facts> {
@@ -58,7 +58,7 @@ impl Core {
         self.setting.users.iter().any(|(user, _)| matches!(user, User::LetGo(_)))
     }
 
-    fn is_unprotected(&self) -> bool {
+    pub(super) fn is_unprotected(&self) -> bool {
         self.setting.users.iter().any(|(user, _)| matches!(user, User::Unprotect(_)))
     }
 
@@ -79,7 +79,7 @@ impl Core {
         if !before.attached {
             let published = place.is_some_and(|place| state.published & (1 << place) != 0);
             // Without the calls nothing is published, and what was never claimed is marked attached all the same.
-            if !published && (after.ours || state.capable) {
+            if !published && (after.ours || !self.setting.kinds.contains(&Fault::CapabilityGoes)) {
                 self.violated(PUBLISHED_FIRST);
             }
         }
@@ -118,10 +118,11 @@ impl Core {
 
     fn is_at_two_nodes(&self, published: u16) -> bool {
         let places = (0..16_u8).filter(|place| published & (1 << place) != 0);
-        let mut handles: Vec<&str> = places.map(|place| self.universe.at(place).volume_id).collect();
-        let count = handles.len();
-        handles.dedup();
-        handles.len() < count
+        // The second ID of a node is that of the same machine.
+        let nodes = places.map(|place| (self.universe.at(place).volume_id, self.universe.at(place).node_id.trim_end_matches('b')));
+        let mut nodes: Vec<(&str, &str)> = nodes.collect();
+        nodes.dedup();
+        nodes.windows(2).any(|pair| pair[0].0 == pair[1].0)
     }
 
     /// Why a state is not one that may last, when nothing goes wrong any more.

@@ -168,7 +168,7 @@ impl World for Core {
         let mut state = State {
             objects: [NONE; SLOTS],
             uids: [0; SLOTS],
-            versions: [0; 3],
+            versions: [0; SLOTS],
             logs: Default::default(),
             replicas: vec![Replica { cache: self.universe.empty_cache(), ..Replica::default() }; self.setting.replicas],
             leader: NOBODY,
@@ -222,7 +222,7 @@ impl Core {
         let at = usize::from(slot);
         state.uids[at] += 1;
         let (kind, name) = (self.universe.kind(slot), self.universe.name(slot));
-        let version = next_version(state, kind);
+        let version = next_version(state, slot);
         let value = objects::stored(self.setting.object(slot), &uid_of(&name, state.uids[at]), version);
         let object = self.universe.store(kind, value);
         self.put(state, slot, object, false);
@@ -243,15 +243,15 @@ impl Core {
         let kind = self.universe.kind(slot);
         let value = edit(&self.universe.object(object).value);
         let gone = crate::api_server::is_gone(&value);
-        let version = next_version(state, kind);
+        let version = next_version(state, slot);
         let uid = self.universe.object(object).uid().to_owned();
         let object = self.universe.store(kind, objects::stored(value, &uid, version));
         self.put(state, slot, object, gone);
     }
 }
 
-fn next_version(state: &mut State, kind: Kind) -> u16 {
-    let version = &mut state.versions[kind as usize];
+fn next_version(state: &mut State, slot: u8) -> u16 {
+    let version = &mut state.versions[usize::from(slot)];
     *version += 1;
     *version
 }

@@ -137,6 +137,12 @@ pub fn unprotected(value: &Value) -> Value {
 /// The same object, stored with this UID and version.
 pub fn stored(mut value: Value, uid: &str, version: u16) -> Value {
     value["metadata"]["uid"] = uid.into();
+    if value["metadata"]["finalizers"] == json!([])
+        && let Some(metadata) = value["metadata"].as_object_mut()
+    {
+        // The API server stores no empty list.
+        metadata.remove("finalizers");
+    }
     value["metadata"]["resourceVersion"] = version.to_string().into();
     value
 }

@@ -17,8 +17,8 @@ pub struct State {
     pub objects: [u32; SLOTS],
     /// How many objects had each name.
     pub uids: [u8; SLOTS],
-    /// The last resource version of each kind.
-    pub versions: [u16; 3],
+    /// The last resource version of each name. Versions are compared for copies of one object only, so that no common count is needed.
+    pub versions: [u16; SLOTS],
     /// What the watches have still to tell somebody.
     pub logs: [Vec<Told>; 3],
     /// The processes.

@@ -154,17 +154,17 @@ impl Core {
         if before == NONE {
             return Request::NotFound;
         }
-        let version = state.versions[self.universe.kind(slot) as usize] + 1;
+        let version = state.versions[usize::from(slot)] + 1;
         match self.universe.apply(before, write, version) {
             Patched::Stale => Request::Stale,
             Patched::Object(same) if same == before => Request::Object(same),
             Patched::Object(object) => {
-                next_version(state, self.universe.kind(slot));
+                next_version(state, slot);
                 self.put(state, slot, object, false);
                 Request::Object(object)
             }
             Patched::Gone(object) => {
-                next_version(state, self.universe.kind(slot));
+                next_version(state, slot);
                 self.put(state, slot, object, true);
                 Request::Object(object)
             }
