@@ -3,6 +3,7 @@
 //!
 //! * [`core`]: worlds of volumes. The steps call the production functions (`observe`, `decide`, `settle`, the patches, the cache with
 //!   its order of copies and who has to look again, who is in whose way), each once about the same things.
+//! * [`lease`]: worlds of the Lease, with time.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #[allow(clippy::unwrap_used, reason = "it is the API server of the tests of the model")]
@@ -10,7 +11,10 @@
 mod api_server;
 pub mod core;
 pub mod explorer;
+#[cfg(test)]
+mod explorer_tests;
 pub mod hash;
+pub mod lease;
 pub mod report;
 
 // The sources that are read here name them so.

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use csi_attacher_model_check::core::{Setting, worlds};
-use csi_attacher_model_check::report;
+use csi_attacher_model_check::{lease, report};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,10 +19,15 @@ fn main() -> ExitCode {
     let print = |line: &str| println!("{line}");
     let mut is_good = true;
     if !has("--mutants") {
-        is_good &= report::worlds(&settings, report::limits(large), threads, &print);
+        is_good &= report::explored(&settings, report::limits(large), threads, &print);
+        let leases = lease::settings(large);
+        let leases: Vec<_> = leases.into_iter().filter(|lease| only.is_none_or(|only| lease.name.contains(only))).collect();
+        is_good &= report::leases(&leases, report::limits(large), threads, &print);
     }
     if (!large && only.is_none()) || has("--mutants") {
         is_good &= report::wrong_operators(threads, &print);
+        is_good &= report::open_findings(&print);
+        is_good &= report::wrong_leaders(threads, &print);
     }
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::core::{Core, Rules, Setting, mutants};
+use crate::core::{Core, Rules, Setting, mutants, worlds};
 use crate::explorer::{Explored, Limits, explore};
+use crate::lease::{self, LeaseSetting, LeaseWorld};
 
 /// Lines of a counterexample that are shown.
 const SHOWN: usize = 25;
@@ -31,7 +32,7 @@ struct Row {
 }
 
 /// Explores worlds on as many threads; true when all were exhausted and nothing was found.
-pub fn worlds(settings: &[Setting], limits: Limits, threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
+pub fn explored(settings: &[Setting], limits: Limits, threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     print(&format!(
         "{:<44} {:>7} {:>8} {:>24} {:>11} {:>12} {:>5} {:>7} {:>8}  result",
         "world", "objects", "replicas", "faults", "states", "transitions", "depth", "at rest", "time"
@@ -66,7 +67,10 @@ fn world(setting: &Setting, limits: Limits) -> Row {
 
 /// A counterexample as people read it.
 pub fn story(world: &mut Core, steps: &[u16]) -> String {
-    let lines = world.story(steps);
+    numbered(&world.story(steps))
+}
+
+fn numbered(lines: &[String]) -> String {
     let mut text = String::new();
     let cut = lines.len().saturating_sub(SHOWN);
     for (number, line) in lines.iter().enumerate().skip(cut) {
@@ -94,6 +98,61 @@ pub fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
         let steps = found.map_or(0, |found| found.steps.len());
         print(&format!("{:<68} {:>8} {steps:>6}  {by}", wrong.what, explored.states));
         is_caught
+    });
+    caught.into_values().all(|is_caught| is_caught)
+}
+
+/// Looks whether what is known to be wrong, and is not put right, is found still; true when it is.
+pub fn open_findings(print: &(dyn Fn(&str) + Sync)) -> bool {
+    let mut as_known = true;
+    for setting in worlds::open_findings() {
+        let mut world = Core::new(setting.clone(), Rules::default());
+        let explored = explore(&mut world, OF_A_MUTANT);
+        let result = match &explored.found {
+            Some(found) => format!("as known: {}", found.property),
+            None => "NOT FOUND ANY MORE: make it one of the worlds, and say so in docs/contribute/CORRECTNESS.md".to_owned(),
+        };
+        print(&format!("open finding: {}: {result}", setting.name));
+        as_known &= explored.found.is_some();
+    }
+    as_known
+}
+
+/// Explores the worlds of the Lease; true when all were exhausted and nothing was found.
+pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
+    let limits = Limits { stability: false, ..limits };
+    let rows = in_parallel(settings.len(), threads, |number| {
+        let setting = settings[number];
+        let mut world = LeaseWorld::new(setting);
+        let explored = explore(&mut world, limits);
+        let result = match &explored.found {
+            Some(found) => format!("VIOLATED: {}\n{}", found.property, numbered(&world.story(&found.steps))),
+            None if explored.exhausted => format!("exhausted, up to {} s of history", setting.horizon * 2),
+            None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
+        };
+        let Explored { states, transitions, depth, took, .. } = explored;
+        print(&format!(
+            "{:<44} {:>7} {:>8} {:>24} {states:>11} {transitions:>12} {depth:>5} {:>7} {:>6.1} s  {result}",
+            setting.name, 3, 2, format!("{} of 4 kinds", setting.faults), "-", took.as_secs_f64(),
+        ));
+        explored.exhausted && explored.found.is_none()
+    });
+    rows.into_values().all(|is_good| is_good)
+}
+
+/// Looks for each operator that leads wrongly.
+pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
+    let all = lease::mutants();
+    let caught = in_parallel(all.len(), threads, |number| {
+        let (what, setting) = all[number];
+        let explored = explore(&mut LeaseWorld::new(setting), Limits { stability: false, ..OF_A_MUTANT });
+        let (by, steps) = match &explored.found {
+            Some(found) => (found.property.clone(), found.steps.len()),
+            None if explored.exhausted => ("NOT CAUGHT".to_owned(), 0),
+            None => ("NOT CAUGHT, AND NOT EXHAUSTED".to_owned(), 0),
+        };
+        print(&format!("{what:<68} {:>8} {steps:>6}  {by}", explored.states));
+        explored.found.is_some()
     });
     caught.into_values().all(|is_caught| is_caught)
 }
