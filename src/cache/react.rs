@@ -36,7 +36,9 @@ impl CacheChange {
         let update = EnqueueCause::Update;
         let (attachments, cause) = match self {
             Self::None => return,
-            Self::Attachment { name, cause, waiting, .. } => {
+            Self::Attachment {
+                name, cause, waiting, ..
+            } => {
                 look(Look::Attachment(name, *cause));
                 (waiting, update)
             }
@@ -44,7 +46,11 @@ impl CacheChange {
                 look(Look::Attachment(&record.name, update));
                 (waiting, update)
             }
-            Self::Volume { name, attachments, cause } => {
+            Self::Volume {
+                name,
+                attachments,
+                cause,
+            } => {
                 look(Look::Volume(name, *cause));
                 (attachments, EnqueueCause::Volume)
             }

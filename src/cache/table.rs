@@ -276,7 +276,11 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
             .map(|(name, held)| (name.clone(), format!("{:?}", held.record), held.list))
             .collect();
         records.sort_unstable();
-        let mut gone: Vec<_> = self.tombstones.iter().map(|(uid, ghost)| (uid.clone(), ghost.list)).collect();
+        let mut gone: Vec<_> = self
+            .tombstones
+            .iter()
+            .map(|(uid, ghost)| (uid.clone(), ghost.list))
+            .collect();
         gone.sort_unstable();
         TableContent {
             records,

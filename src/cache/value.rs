@@ -23,7 +23,12 @@ pub struct CacheContent([TableContent; 3]);
 
 impl CacheValue {
     /// Takes in complete lists of all kinds; answers who has to look again, as all that follow.
-    pub fn list(&mut self, attachments: Vec<Attachment>, volumes: Vec<Volume>, nodes: Vec<CsiNode>) -> Vec<AttacherKey> {
+    pub fn list(
+        &mut self,
+        attachments: Vec<Attachment>,
+        volumes: Vec<Volume>,
+        nodes: Vec<CsiNode>,
+    ) -> Vec<AttacherKey> {
         let mut looks = Vec::new();
         self.0.volumes.start_list();
         let seen: HashSet<Arc<str>> = volumes.iter().map(|record| record.name.clone()).collect();
@@ -98,7 +103,9 @@ impl CacheValue {
     pub fn work_of(&self, driver: &DriverFacts) -> Vec<AttacherKey> {
         let work = self.0.work_of(driver);
         let attachments = work.attachments.into_iter().map(AttacherKey::Attachment);
-        attachments.chain(work.volumes.into_iter().map(AttacherKey::Volume)).collect()
+        attachments
+            .chain(work.volumes.into_iter().map(AttacherKey::Volume))
+            .collect()
     }
 
     /// See [`super::Store::attachment`].
@@ -124,7 +131,11 @@ impl CacheValue {
     /// What tells it apart from others.
     pub fn content(&self) -> CacheContent {
         let index = &self.0;
-        CacheContent([index.attachments.content(), index.volumes.content(), index.nodes.content()])
+        CacheContent([
+            index.attachments.content(),
+            index.volumes.content(),
+            index.nodes.content(),
+        ])
     }
 }
 

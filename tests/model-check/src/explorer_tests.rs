@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use crate::explorer::{Limits, Next, STABLE, World, explore};
 
-const LIMITS: Limits = Limits { states: 1000, time: Duration::from_mins(1), stability: true };
+const LIMITS: Limits = Limits {
+    states: 1000,
+    time: Duration::from_mins(1),
+    stability: true,
+};
 
 /// Edges by state: where to, calm, acts, and what is violated.
 type Edge = (u8, bool, bool, Option<&'static str>);
@@ -45,9 +49,15 @@ fn acting(to: u8) -> Edge {
 }
 
 fn explored(edges: Vec<Vec<Edge>>, restless: &[u8]) -> (usize, Option<(String, Vec<u16>)>) {
-    let mut graph = Graph { edges, restless: restless.to_vec() };
+    let mut graph = Graph {
+        edges,
+        restless: restless.to_vec(),
+    };
     let explored = explore(&mut graph, LIMITS);
-    (explored.states, explored.found.map(|found| (found.property, found.steps)))
+    (
+        explored.states,
+        explored.found.map(|found| (found.property, found.steps)),
+    )
 }
 
 #[test]
@@ -89,7 +99,10 @@ fn faults_lead_to_states_and_are_no_way_out() {
 #[test]
 fn what_was_cut_short_is_not_exhausted() {
     let edges = (0..100_u8).map(|state| vec![calm((state + 1) % 100)]).collect();
-    let mut graph = Graph { edges, restless: Vec::new() };
+    let mut graph = Graph {
+        edges,
+        restless: Vec::new(),
+    };
     let few = explore(&mut graph, Limits { states: 50, ..LIMITS });
     assert!(!few.exhausted && few.found.is_none() && few.states == 50);
     assert!(explore(&mut graph, LIMITS).exhausted);

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use csi_attacher_model::api::LeaderElectionStatus;
-use csi_attacher_operator::lease::{ElectionState, FormerLease, LeaderElectionRecord, LeaseTimings, Moment, Place, rest};
+use csi_attacher_operator::lease::{
+    ElectionState, FormerLease, LeaderElectionRecord, LeaseTimings, Moment, Place, rest,
+};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -126,7 +128,10 @@ struct Numbers<V> {
 
 impl<V: std::fmt::Debug> Numbers<V> {
     fn new() -> Self {
-        Self { values: Vec::new(), known: HashMap::new() }
+        Self {
+            values: Vec::new(),
+            known: HashMap::new(),
+        }
     }
 
     fn of(&mut self, value: V) -> u32 {
@@ -144,7 +149,11 @@ impl<V: std::fmt::Debug> Numbers<V> {
 
 /// The times of the election.
 fn timings() -> LeaseTimings {
-    LeaseTimings { lease_duration: TICK * 3, renew_deadline: TICK * 2, retry_period: TICK }
+    LeaseTimings {
+        lease_duration: TICK * 3,
+        renew_deadline: TICK * 2,
+        retry_period: TICK,
+    }
 }
 
 impl LeaseWorld {
@@ -184,8 +193,15 @@ impl LeaseWorld {
     }
 
     fn moment(&self, (monotonic, boot): (u8, u8)) -> Moment {
-        let boot = if self.setting.flaw == LeaseFlaw::OneClock { monotonic } else { boot };
-        Moment { monotonic: self.instant(monotonic), boot: TICK * u32::from(boot) }
+        let boot = if self.setting.flaw == LeaseFlaw::OneClock {
+            monotonic
+        } else {
+            boot
+        };
+        Moment {
+            monotonic: self.instant(monotonic),
+            boot: TICK * u32::from(boot),
+        }
     }
 
     /// The wall clock, which nobody believes.
@@ -215,7 +231,8 @@ impl LeaseWorld {
 
     fn seen(process: &Process) -> BTreeMap<String, Duration> {
         let seen = NAMESPACES.iter().zip(process.seen).filter(|(_, seen)| *seen);
-        seen.map(|(namespace, _)| ((*namespace).to_owned(), timings().lease_duration)).collect()
+        seen.map(|(namespace, _)| ((*namespace).to_owned(), timings().lease_duration))
+            .collect()
     }
 
     /// A process that has just started and knows nothing.
@@ -280,19 +297,49 @@ impl World for LeaseWorld {
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
     let (horizon, faults) = if large { (9, 2) } else { (7, 1) };
-    let moves = LeaseSetting { name: "the Lease moves", horizon, faults, changes: 1, flaw: LeaseFlaw::None };
-    let moves_back = LeaseSetting { name: "the Lease moves, and back", changes: 2, ..moves };
-    let stays = LeaseSetting { name: "the Lease stays", changes: 0, faults: 2, ..moves };
+    let moves = LeaseSetting {
+        name: "the Lease moves",
+        horizon,
+        faults,
+        changes: 1,
+        flaw: LeaseFlaw::None,
+    };
+    let moves_back = LeaseSetting {
+        name: "the Lease moves, and back",
+        changes: 2,
+        ..moves
+    };
+    let stays = LeaseSetting {
+        name: "the Lease stays",
+        changes: 0,
+        faults: 2,
+        ..moves
+    };
     vec![stays, moves, moves_back]
 }
 
 /// What is wrong, in the words of the simulation, and the world in which it is looked for.
 pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
-    let with = |flaw, changes, faults| LeaseSetting { name: "", horizon: 8, faults, changes, flaw };
+    let with = |flaw, changes, faults| LeaseSetting {
+        name: "",
+        horizon: 8,
+        faults,
+        changes,
+        flaw,
+    };
     vec![
         ("does not look at CLOCK_BOOTTIME", with(LeaseFlaw::OneClock, 0, 2)),
-        ("works under the new place of the Lease at once", with(LeaseFlaw::Hasty, 1, 0)),
-        ("takes a Lease that somebody has deleted for one that is over", with(LeaseFlaw::GoneIsOver, 0, 1)),
-        ("counts a Lease as its own that it made and did not work under", with(LeaseFlaw::MadeIsOurs, 0, 2)),
+        (
+            "works under the new place of the Lease at once",
+            with(LeaseFlaw::Hasty, 1, 0),
+        ),
+        (
+            "takes a Lease that somebody has deleted for one that is over",
+            with(LeaseFlaw::GoneIsOver, 0, 1),
+        ),
+        (
+            "counts a Lease as its own that it made and did not work under",
+            with(LeaseFlaw::MadeIsOurs, 0, 2),
+        ),
     ]
 }

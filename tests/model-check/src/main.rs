@@ -15,13 +15,20 @@ fn main() -> ExitCode {
     let settings: Vec<Setting> = if large { worlds::large() } else { worlds::small() };
     let wanted = |setting: &Setting| only.is_none_or(|only| setting.name.contains(only));
     let settings: Vec<Setting> = settings.into_iter().filter(wanted).collect();
-    let threads = if large { 1 } else { std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
+    let threads = if large {
+        1
+    } else {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    };
     let print = |line: &str| println!("{line}");
     let mut is_good = true;
     if !has("--mutants") {
         is_good &= report::explored(&settings, report::limits(large), threads, &print);
         let leases = lease::settings(large);
-        let leases: Vec<_> = leases.into_iter().filter(|lease| only.is_none_or(|only| lease.name.contains(only))).collect();
+        let leases: Vec<_> = leases
+            .into_iter()
+            .filter(|lease| only.is_none_or(|only| lease.name.contains(only)))
+            .collect();
         is_good &= report::leases(&leases, report::limits(large), threads, &print);
     }
     if (!large && only.is_none()) || has("--mutants") {

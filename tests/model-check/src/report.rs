@@ -14,14 +14,26 @@ use crate::lease::{self, LeaseSetting, LeaseWorld};
 const SHOWN: usize = 25;
 
 /// How far mutants are looked for.
-const OF_A_MUTANT: Limits = Limits { states: 5_000_000, time: Duration::from_secs(60), stability: true };
+const OF_A_MUTANT: Limits = Limits {
+    states: 5_000_000,
+    time: Duration::from_secs(60),
+    stability: true,
+};
 
 /// How far worlds are explored.
 pub fn limits(large: bool) -> Limits {
     if large {
-        Limits { states: 80_000_000, time: Duration::from_secs(28 * 60), stability: true }
+        Limits {
+            states: 80_000_000,
+            time: Duration::from_secs(28 * 60),
+            stability: true,
+        }
     } else {
-        Limits { states: 10_000_000, time: Duration::from_secs(100), stability: true }
+        Limits {
+            states: 10_000_000,
+            time: Duration::from_secs(100),
+            stability: true,
+        }
     }
 }
 
@@ -53,7 +65,14 @@ fn world(setting: &Setting, limits: Limits) -> Row {
         None if explored.exhausted => "exhausted".to_owned(),
         None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
     };
-    let Explored { states, transitions, depth, resting, took, .. } = explored;
+    let Explored {
+        states,
+        transitions,
+        depth,
+        resting,
+        took,
+        ..
+    } = explored;
     let line = format!(
         "{:<44} {:>7} {:>8} {:>24} {states:>11} {transitions:>12} {depth:>5} {resting:>7} {:>6.1} s  {result}",
         setting.name,
@@ -62,7 +81,10 @@ fn world(setting: &Setting, limits: Limits) -> Row {
         format!("{} of {} kinds", setting.faults, setting.kinds.len()),
         took.as_secs_f64(),
     );
-    Row { line, is_good: explored.exhausted && explored.found.is_none() }
+    Row {
+        line,
+        is_good: explored.exhausted && explored.found.is_none(),
+    }
 }
 
 /// A counterexample as people read it.
@@ -83,7 +105,10 @@ fn numbered(lines: &[String]) -> String {
 /// Looks for each wrong operator; true when all are caught by a property that is about what they do wrong.
 pub fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     let all = mutants();
-    print(&format!("{:<68} {:>8} {:>6}  caught by", "wrong operator", "states", "steps"));
+    print(&format!(
+        "{:<68} {:>8} {:>6}  caught by",
+        "wrong operator", "states", "steps"
+    ));
     let caught = in_parallel(all.len(), threads, |number| {
         let wrong = &all[number];
         let mut world = Core::new(wrong.world.clone(), wrong.rules);
@@ -92,7 +117,11 @@ pub fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
         let is_caught = found.is_some_and(|found| wrong.violates.contains(&&*found.property));
         let by = match found {
             Some(found) if is_caught => found.property.clone(),
-            Some(found) => format!("NOT BY ITS OWN PROPERTY: {}\n{}", found.property, story(&mut world, &found.steps)),
+            Some(found) => format!(
+                "NOT BY ITS OWN PROPERTY: {}\n{}",
+                found.property,
+                story(&mut world, &found.steps)
+            ),
             None => "NOT CAUGHT".to_owned(),
         };
         let steps = found.map_or(0, |found| found.steps.len());
@@ -110,7 +139,9 @@ pub fn open_findings(print: &(dyn Fn(&str) + Sync)) -> bool {
         let explored = explore(&mut world, OF_A_MUTANT);
         let result = match &explored.found {
             Some(found) => format!("as known: {}", found.property),
-            None => "NOT FOUND ANY MORE: make it one of the worlds, and say so in docs/contribute/CORRECTNESS.md".to_owned(),
+            None => {
+                "NOT FOUND ANY MORE: make it one of the worlds, and say so in docs/contribute/CORRECTNESS.md".to_owned()
+            }
         };
         print(&format!("open finding: {}: {result}", setting.name));
         as_known &= explored.found.is_some();
@@ -120,7 +151,10 @@ pub fn open_findings(print: &(dyn Fn(&str) + Sync)) -> bool {
 
 /// Explores the worlds of the Lease; true when all were exhausted and nothing was found.
 pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
-    let limits = Limits { stability: false, ..limits };
+    let limits = Limits {
+        stability: false,
+        ..limits
+    };
     let rows = in_parallel(settings.len(), threads, |number| {
         let setting = settings[number];
         let mut world = LeaseWorld::new(setting);
@@ -130,10 +164,21 @@ pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: 
             None if explored.exhausted => format!("exhausted, up to {} s of history", setting.horizon * 2),
             None => "NOT EXHAUSTED: nothing was found, and nothing is proved".to_owned(),
         };
-        let Explored { states, transitions, depth, took, .. } = explored;
+        let Explored {
+            states,
+            transitions,
+            depth,
+            took,
+            ..
+        } = explored;
         print(&format!(
             "{:<44} {:>7} {:>8} {:>24} {states:>11} {transitions:>12} {depth:>5} {:>7} {:>6.1} s  {result}",
-            setting.name, 3, 2, format!("{} of 4 kinds", setting.faults), "-", took.as_secs_f64(),
+            setting.name,
+            3,
+            2,
+            format!("{} of 4 kinds", setting.faults),
+            "-",
+            took.as_secs_f64(),
         ));
         explored.exhausted && explored.found.is_none()
     });
@@ -145,7 +190,13 @@ pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     let all = lease::mutants();
     let caught = in_parallel(all.len(), threads, |number| {
         let (what, setting) = all[number];
-        let explored = explore(&mut LeaseWorld::new(setting), Limits { stability: false, ..OF_A_MUTANT });
+        let explored = explore(
+            &mut LeaseWorld::new(setting),
+            Limits {
+                stability: false,
+                ..OF_A_MUTANT
+            },
+        );
         let (by, steps) = match &explored.found {
             Some(found) => (found.property.clone(), found.steps.len()),
             None if explored.exhausted => ("NOT CAUGHT".to_owned(), 0),

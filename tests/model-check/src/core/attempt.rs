@@ -5,7 +5,8 @@ use csi_attacher_model::decide::{self, CallAt, Failure};
 
 use super::Core;
 use super::invariants::{
-    CLAIMED_FIRST, NOT_UNDER_A_LIVE_ONE, ONE_AT_A_TIME, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER, RIGHT_REQUEST, WANTED,
+    CLAIMED_FIRST, NOT_UNDER_A_LIVE_ONE, ONE_AT_A_TIME, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, RIGHT_DRIVER,
+    RIGHT_REQUEST, WANTED,
 };
 use super::objects::Kind;
 use super::state::{Attempt, CallPurpose, Came, End, NOBODY, NONE, Phase, Purpose, Request, State};
@@ -33,7 +34,11 @@ impl Core {
         }
         let attempt = Attempt {
             snapshot: NONE,
-            phase: Phase::Read { volume: false, request: Request::Lost, purpose: Purpose::Prepare },
+            phase: Phase::Read {
+                volume: false,
+                request: Request::Lost,
+                purpose: Purpose::Prepare,
+            },
             guard: NOBODY,
             secret: false,
             asked: 0,
@@ -123,17 +128,28 @@ impl Core {
 
     /// Takes the volume back from the former place of this number, or looks again after the last one.
     pub(super) fn retract(&mut self, state: &mut State, at: At, attempt: Attempt, from: u8) {
-        let decision = self.universe.decide(attempt.snapshot, View { secret: attempt.secret, expired: attempt.expired, capable: true });
+        let decision = self.universe.decide(
+            attempt.snapshot,
+            View {
+                secret: attempt.secret,
+                expired: attempt.expired,
+                capable: true,
+            },
+        );
         let Decision::Publish(plan) = &*decision else {
             return self.look(state, at, attempt);
         };
         let former = plan.former.clone();
         let left = former.iter().enumerate().skip(usize::from(from));
         for (number, place) in left {
-            if self.is_wanted_by_another(state, at, attempt.snapshot, *place) || self.is_occupied(state, at, *place, false) {
+            if self.is_wanted_by_another(state, at, attempt.snapshot, *place)
+                || self.is_occupied(state, at, *place, false)
+            {
                 continue;
             }
-            let purpose = CallPurpose::Former { at: u8::try_from(number).unwrap_or(0) };
+            let purpose = CallPurpose::Former {
+                at: u8::try_from(number).unwrap_or(0),
+            };
             return self.call(state, at, attempt, false, *place, purpose);
         }
         self.look(state, at, attempt);
@@ -148,20 +164,34 @@ impl Core {
 
     /// Whether another call of this process is in the way.
     fn is_occupied(&self, state: &State, at: At, place: u8, alone: bool) -> bool {
-        let others = state.replicas[at.replica].attempts.iter().filter(|(slot, _)| *slot != at.slot);
+        let others = state.replicas[at.replica]
+            .attempts
+            .iter()
+            .filter(|(slot, _)| *slot != at.slot);
         others.into_iter().any(|(_, other)| {
             let (occupied, publishes) = match other.phase {
                 _ if other.guard != NOBODY => (other.guard, true),
                 Phase::Call { place, publishes, .. } => (place, publishes),
                 Phase::Write { .. } | Phase::Read { .. } => return false,
             };
-            let call = CallAt { place: self.universe.at(occupied), publishes };
+            let call = CallAt {
+                place: self.universe.at(occupied),
+                publishes,
+            };
             decide::is_in_the_way(call, self.universe.at(place), alone)
         })
     }
 
     /// Calls the driver. A place that is occupied ends the attempt.
-    pub(super) fn call(&mut self, state: &mut State, at: At, mut attempt: Attempt, publishes: bool, place: u8, purpose: CallPurpose) {
+    pub(super) fn call(
+        &mut self,
+        state: &mut State,
+        at: At,
+        mut attempt: Attempt,
+        publishes: bool,
+        place: u8,
+        purpose: CallPurpose,
+    ) {
         let leads = usize::from(state.leader) == at.replica;
         if !leads && !self.universe.rules().unfenced {
             return self.without_lease(state, at, attempt);
@@ -177,8 +207,11 @@ impl Core {
             same && *slot != at.slot
         };
         let replicas = state.replicas.iter().enumerate();
-        let mut others = replicas.flat_map(|(number, replica)| replica.attempts.iter().map(move |entry| (number, entry)));
-        if others.any(|(number, entry)| number != at.replica && !leads && beside(entry) || number == at.replica && beside(entry)) {
+        let mut others =
+            replicas.flat_map(|(number, replica)| replica.attempts.iter().map(move |entry| (number, entry)));
+        if others.any(|(number, entry)| {
+            number != at.replica && !leads && beside(entry) || number == at.replica && beside(entry)
+        }) {
             self.violated(ONE_AT_A_TIME);
         }
         if !publishes {
@@ -186,17 +219,33 @@ impl Core {
         }
         self.acted = true;
         self.note(|core| {
-            let method = if publishes { "ControllerPublishVolume" } else { "ControllerUnpublishVolume" };
-            format!("calls {method} of {} at {}", core.universe.at(place).volume_id, core.universe.at(place).node_id)
+            let method = if publishes {
+                "ControllerPublishVolume"
+            } else {
+                "ControllerUnpublishVolume"
+            };
+            format!(
+                "calls {method} of {} at {}",
+                core.universe.at(place).volume_id,
+                core.universe.at(place).node_id
+            )
         });
-        attempt.phase = Phase::Call { publishes, place, purpose };
+        attempt.phase = Phase::Call {
+            publishes,
+            place,
+            purpose,
+        };
         state.replicas[at.replica].put(at.slot, attempt);
     }
 
     /// The driver has answered; none is OK.
     pub(super) fn answered(&mut self, state: &mut State, at: At, failure: Option<u16>) {
-        let Some(attempt) = state.replicas[at.replica].take(at.slot) else { return };
-        let Phase::Call { place, purpose, .. } = attempt.phase else { return };
+        let Some(attempt) = state.replicas[at.replica].take(at.slot) else {
+            return;
+        };
+        let Phase::Call { place, purpose, .. } = attempt.phase else {
+            return;
+        };
         match (purpose, failure) {
             (CallPurpose::Attach, None) => {
                 let context = if state.contexts[usize::from(place)] == 2 { 2 } else { 1 };
@@ -228,7 +277,11 @@ impl Core {
                 if self.is_wanted_by_another(state, at, attempt.snapshot, place) || tries > 5 {
                     return self.undone(state, at, attempt, end, known);
                 }
-                let purpose = CallPurpose::TakeBack { end, known, tries: tries + 1 };
+                let purpose = CallPurpose::TakeBack {
+                    end,
+                    known,
+                    tries: tries + 1,
+                };
                 self.call(state, at, attempt, false, place, purpose);
             }
         }
@@ -319,13 +372,18 @@ impl Core {
         let slots: Vec<u8> = self.setting.slots_of(Kind::Attachment).collect();
         let claims = |core: &Self, slot: u8| {
             let object = state.objects[usize::from(slot)];
-            (object != NONE).then(|| core.universe.object(object)).filter(|object| object.facts.claim.as_ref() == Some(&here)).map(
-                |object| (object.facts.deleting, object.facts.attached, object.uid().to_owned()),
-            )
+            (object != NONE)
+                .then(|| core.universe.object(object))
+                .filter(|object| object.facts.claim.as_ref() == Some(&here))
+                .map(|object| (object.facts.deleting, object.facts.attached, object.uid().to_owned()))
         };
-        let deleting = slots.iter().any(|slot| claims(self, *slot).is_some_and(|(deleting, ..)| deleting));
+        let deleting = slots
+            .iter()
+            .any(|slot| claims(self, *slot).is_some_and(|(deleting, ..)| deleting));
         for slot in slots {
-            let Some((false, true, uid)) = claims(self, slot) else { continue };
+            let Some((false, true, uid)) = claims(self, slot) else {
+                continue;
+            };
             let known = self.universe.shown(cache, slot).is_some_and(|shown| {
                 let shown = self.universe.snapshot(shown);
                 *shown.attachment.uid == *uid && decide::is_in_use(&shown.attachment)

@@ -2,8 +2,9 @@
 
 use super::Core;
 use super::invariants::{
-    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NOTHING_LEFT, ONE_NODE, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED,
-    PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, STAYS_ATTACHED, VOLUME_GOES,
+    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, DETACHED_AND_GONE, FOREIGN_PARTS,
+    HELD_WHILE_PUBLISHED, NOTHING_LEFT, ONE_NODE, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST,
+    RELEASED_FIRST, RIGHT_CONTEXT, STAYS_ATTACHED, VOLUME_GOES,
 };
 use super::objects::{Facts, Kind};
 use super::state::{NONE, Phase, State};
@@ -25,16 +26,26 @@ impl Core {
     fn may_be_published(&self, state: &State) -> u16 {
         let calls = state.replicas.iter().flat_map(|replica| &replica.attempts);
         let calls = calls.filter_map(|(_, attempt)| match attempt.phase {
-            Phase::Call { publishes: true, place, .. } => Some(place),
+            Phase::Call {
+                publishes: true, place, ..
+            } => Some(place),
             _ => None,
         });
-        let orphans = state.orphans.iter().filter(|orphan| orphan.publishes).map(|orphan| orphan.place);
-        calls.chain(orphans).fold(state.published, |mask, place| mask | (1 << place))
+        let orphans = state
+            .orphans
+            .iter()
+            .filter(|orphan| orphan.publishes)
+            .map(|orphan| orphan.place);
+        calls
+            .chain(orphans)
+            .fold(state.published, |mask, place| mask | (1 << place))
     }
 
     /// An object is about to change, or to go.
     pub(super) fn check_change(&mut self, state: &State, slot: u8, object: u32, gone: bool) {
-        let Some(before) = self.facts(state, slot).cloned() else { return };
+        let Some(before) = self.facts(state, slot).cloned() else {
+            return;
+        };
         let after = self.universe.object(object).facts.clone();
         if before.foreign && !after.foreign && !self.is_let_go() {
             self.violated(FOREIGN_PARTS);
@@ -43,9 +54,9 @@ impl Core {
             Kind::Attachment => self.check_attachment(state, &before, &after, gone),
             Kind::Volume => {
                 let released = before.ours && (!after.ours || gone);
-                let named = self.attachments(state).any(|(attachment, facts)| {
-                    facts.ours && self.setting.needs(attachment, Kind::Volume) == slot
-                });
+                let named = self
+                    .attachments(state)
+                    .any(|(attachment, facts)| facts.ours && self.setting.needs(attachment, Kind::Volume) == slot);
                 if released && named && !self.is_unprotected() {
                     self.violated(PROTECTED_WHILE_NAMED);
                 }
@@ -55,11 +66,17 @@ impl Core {
     }
 
     fn is_let_go(&self) -> bool {
-        self.setting.users.iter().any(|(user, _)| matches!(user, User::LetGo(_)))
+        self.setting
+            .users
+            .iter()
+            .any(|(user, _)| matches!(user, User::LetGo(_)))
     }
 
     pub(super) fn is_unprotected(&self) -> bool {
-        self.setting.users.iter().any(|(user, _)| matches!(user, User::Unprotect(_)))
+        self.setting
+            .users
+            .iter()
+            .any(|(user, _)| matches!(user, User::Unprotect(_)))
     }
 
     fn check_attachment(&mut self, state: &State, before: &Facts, after: &Facts, gone: bool) {
@@ -75,7 +92,10 @@ impl Core {
         if after.attach_error {
             self.violated(ATTACHED_WITHOUT_ERROR);
         }
-        let place = after.claim.as_ref().and_then(|(handle, id)| self.universe.place(handle, id));
+        let place = after
+            .claim
+            .as_ref()
+            .and_then(|(handle, id)| self.universe.place(handle, id));
         if !before.attached {
             let published = place.is_some_and(|place| state.published & (1 << place) != 0);
             // Without the calls nothing is published, and what was never claimed is marked attached all the same.
@@ -84,7 +104,9 @@ impl Core {
             }
         }
         if let Some(place) = place.filter(|_| !before.attached || before.context != after.context) {
-            let answered = ["key1", "key2"].iter().take(usize::from(state.contexts[usize::from(place)]));
+            let answered = ["key1", "key2"]
+                .iter()
+                .take(usize::from(state.contexts[usize::from(place)]));
             if !answered.into_iter().any(|key| after.context == [*key]) {
                 self.violated(RIGHT_CONTEXT);
             }
@@ -97,7 +119,8 @@ impl Core {
         for place in (0..16_u8).filter(|place| possible & (1 << place) != 0) {
             let at = self.universe.at(place);
             let here = (at.volume_id.to_owned(), at.node_id.to_owned());
-            let holds = |facts: &Facts| facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here));
+            let holds =
+                |facts: &Facts| facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here));
             let held = self.attachments(state).any(|(_, facts)| holds(facts));
             let mut volumes = self.setting.slots_of(Kind::Volume);
             let protected = volumes.any(|slot| {
@@ -119,7 +142,12 @@ impl Core {
     fn is_at_two_nodes(&self, published: u16) -> bool {
         let places = (0..16_u8).filter(|place| published & (1 << place) != 0);
         // The second ID of a node is that of the same machine.
-        let nodes = places.map(|place| (self.universe.at(place).volume_id, self.universe.at(place).node_id.trim_end_matches('b')));
+        let nodes = places.map(|place| {
+            (
+                self.universe.at(place).volume_id,
+                self.universe.at(place).node_id.trim_end_matches('b'),
+            )
+        });
         let mut nodes: Vec<(&str, &str)> = nodes.collect();
         nodes.dedup();
         nodes.windows(2).any(|pair| pair[0].0 == pair[1].0)
@@ -136,10 +164,16 @@ impl Core {
                 }
                 continue;
             }
-            let place = facts.claim.as_ref().and_then(|(handle, id)| self.universe.place(handle, id));
+            let place = facts
+                .claim
+                .as_ref()
+                .and_then(|(handle, id)| self.universe.place(handle, id));
             if facts.attached {
                 if place.is_some_and(|place| state.published & (1 << place) == 0) && facts.ours {
-                    return Some((ATTACHED_IS_PUBLISHED, format!("{name} is recorded as attached and not published")));
+                    return Some((
+                        ATTACHED_IS_PUBLISHED,
+                        format!("{name} is recorded as attached and not published"),
+                    ));
                 }
                 if facts.ours && volume.is_some_and(|volume| !volume.ours && !volume.deleting) {
                     return Some((ATTACHED_IS_PROTECTED, format!("the volume of {name} is not protected")));
@@ -154,19 +188,35 @@ impl Core {
             }
         }
         for slot in self.setting.slots_of(Kind::Volume) {
-            let named = self.attachments(state).any(|(attachment, _)| self.setting.needs(attachment, Kind::Volume) == slot);
-            if self.facts(state, slot).is_some_and(|facts| facts.deleting && facts.ours) && !named {
+            let named = self
+                .attachments(state)
+                .any(|(attachment, _)| self.setting.needs(attachment, Kind::Volume) == slot);
+            if self
+                .facts(state, slot)
+                .is_some_and(|facts| facts.deleting && facts.ours)
+                && !named
+            {
                 let name = self.universe.name(slot);
-                return Some((VOLUME_GOES, format!("{name} is deleted, named by nobody and not released")));
+                return Some((
+                    VOLUME_GOES,
+                    format!("{name} is deleted, named by nobody and not released"),
+                ));
             }
         }
-        (0..16_u8).filter(|place| state.published & (1 << place) != 0).find_map(|place| {
-            let at = self.universe.at(place);
-            let here = (at.volume_id.to_owned(), at.node_id.to_owned());
-            let claimed = self.attachments(state).any(|(_, facts)| {
-                facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here))
-            });
-            (!claimed).then(|| (NOTHING_LEFT, format!("{} is published at {} for nobody", here.0, here.1)))
-        })
+        (0..16_u8)
+            .filter(|place| state.published & (1 << place) != 0)
+            .find_map(|place| {
+                let at = self.universe.at(place);
+                let here = (at.volume_id.to_owned(), at.node_id.to_owned());
+                let claimed = self.attachments(state).any(|(_, facts)| {
+                    facts.ours && (facts.claim.as_ref() == Some(&here) || facts.former.contains(&here))
+                });
+                (!claimed).then(|| {
+                    (
+                        NOTHING_LEFT,
+                        format!("{} is published at {} for nobody", here.0, here.1),
+                    )
+                })
+            })
     }
 }

@@ -1,7 +1,11 @@
 //! The properties by name: those of the simulation where it has them (`src/driver/simulation/invariants.rs`, which is read here), and two more.
 
 #[path = "../../../../src/driver/simulation/invariants.rs"]
-#[allow(dead_code, missing_docs, reason = "the simulation has properties that are not of these worlds")]
+#[allow(
+    dead_code,
+    missing_docs,
+    reason = "the simulation has properties that are not of these worlds"
+)]
 mod simulation;
 
 pub use simulation::*;

@@ -43,7 +43,14 @@ impl Core {
     /// A world in which the operator decides by these rules.
     pub fn new(setting: Setting, rules: Rules) -> Self {
         let universe = Universe::new(&setting, rules);
-        Self { setting, universe, violation: None, acted: false, labels: None, notes: Vec::new() }
+        Self {
+            setting,
+            universe,
+            violation: None,
+            acted: false,
+            labels: None,
+            notes: Vec::new(),
+        }
     }
 
     fn violated(&mut self, property: &'static str) {
@@ -91,7 +98,9 @@ impl Core {
     }
 
     fn look_again(&mut self, state: &mut State, replica: usize, slot: u8) {
-        let needed = self.universe.needs_work(state.replicas[replica].cache, slot, state.capable);
+        let needed = self
+            .universe
+            .needs_work(state.replicas[replica].cache, slot, state.capable);
         let replica = &mut state.replicas[replica];
         let runs = replica.attempt(slot).is_some();
         match needed {
@@ -140,7 +149,12 @@ impl Core {
                 labels.push(line);
             }
         }
-        found.push(Next { state: next, calm, acts: self.acted, violation: self.violation });
+        found.push(Next {
+            state: next,
+            calm,
+            acts: self.acted,
+            violation: self.violation,
+        });
     }
 
     /// What a process without the Lease keeps in mind that matters to nobody is the same for all.
@@ -170,7 +184,13 @@ impl World for Core {
             uids: [0; SLOTS],
             versions: [0; SLOTS],
             logs: Default::default(),
-            replicas: vec![Replica { cache: self.universe.empty_cache(), ..Replica::default() }; self.setting.replicas],
+            replicas: vec![
+                Replica {
+                    cache: self.universe.empty_cache(),
+                    ..Replica::default()
+                };
+                self.setting.replicas
+            ],
             leader: NOBODY,
             late: Vec::new(),
             orphans: Vec::new(),
@@ -193,7 +213,8 @@ impl World for Core {
             for replica in 0..state.replicas.len() {
                 self.cache(&mut state, replica, listed);
                 state.replicas[replica].ready = 0;
-                state.replicas[replica].seen = std::array::from_fn(|kind| u8::try_from(state.logs[kind].len()).unwrap_or(0));
+                state.replicas[replica].seen =
+                    std::array::from_fn(|kind| u8::try_from(state.logs[kind].len()).unwrap_or(0));
             }
         }
         state.canonical(!self.universe.rules().stale)
@@ -232,7 +253,11 @@ impl Core {
     fn put(&mut self, state: &mut State, slot: u8, object: u32, gone: bool) {
         self.check_change(state, slot, object, gone);
         state.objects[usize::from(slot)] = if gone { NONE } else { object };
-        let told = state::Told { slot, object, ends: gone };
+        let told = state::Told {
+            slot,
+            object,
+            ends: gone,
+        };
         state.logs[self.universe.kind(slot) as usize].push(told);
         self.acted = true;
     }

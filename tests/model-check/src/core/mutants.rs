@@ -6,18 +6,23 @@ use jiff::Timestamp;
 
 use super::Rules;
 use super::invariants::{
-    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE, FOREIGN_PARTS,
-    HELD_WHILE_PUBLISHED, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONLY_WITH_THE_LEASE, PROTECTED_FIRST, PROTECTED_WHILE_NAMED,
-    PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST, WANTED,
+    ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST, DETACHED_AND_GONE,
+    FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NOT_UNDER_A_LIVE_ONE, NOTHING_LEFT, ONLY_WITH_THE_LEASE, PROTECTED_FIRST,
+    PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER,
+    RIGHT_REQUEST, WANTED,
 };
 use super::world::Setting;
 use super::worlds::{
-    foreign_finalizers, late_contexts, lost_capability, of_another_driver, one_volume, reborn_node, shared_volume_in_deletion,
-    twins, unprotected, volume_in_deletion,
+    foreign_finalizers, late_contexts, lost_capability, of_another_driver, one_volume, reborn_node,
+    shared_volume_in_deletion, twins, unprotected, volume_in_deletion,
 };
 
 #[path = "../../../../src/driver/simulation/wrong_rules.rs"]
-#[allow(missing_docs, clippy::missing_panics_doc, reason = "they are those of the simulation")]
+#[allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    reason = "they are those of the simulation"
+)]
 mod wrong_rules;
 
 use wrong_rules as rules;
@@ -38,15 +43,26 @@ type Decides = for<'a> fn(&Observed<'a>) -> Action<'a>;
 type Settles = fn(&Observed<'_>, &Outcome, Timestamp) -> Vec<Write>;
 
 fn wrong(what: &'static str, rules: Rules, world: Setting, violates: &'static [&'static str]) -> Wrong {
-    Wrong { what, rules, world, violates }
+    Wrong {
+        what,
+        rules,
+        world,
+        violates,
+    }
 }
 
 fn deciding(attachment: Decides) -> Rules {
-    Rules { attachment, ..Rules::default() }
+    Rules {
+        attachment,
+        ..Rules::default()
+    }
 }
 
 fn settling(settle: Settles) -> Rules {
-    Rules { settle, ..Rules::default() }
+    Rules {
+        settle,
+        ..Rules::default()
+    }
 }
 
 /// All of them.
@@ -60,12 +76,30 @@ pub fn all() -> Vec<Wrong> {
 
 /// Those that decide wrongly.
 fn mistaken() -> Vec<Wrong> {
-    let releasing: fn(&csi_attacher_model::objects::Volume, usize, &csi_attacher_model::decide::DriverFacts) -> VolumeAction =
-        rules::release_named;
+    let releasing: fn(
+        &csi_attacher_model::objects::Volume,
+        usize,
+        &csi_attacher_model::decide::DriverFacts,
+    ) -> VolumeAction = rules::release_named;
     vec![
-        wrong("lets go without Unpublish when it was never attached", deciding(rules::trust_status), one_volume(1), &[HELD_WHILE_PUBLISHED]),
-        wrong("skips the claim", deciding(rules::skip_claim), one_volume(0), &[CLAIMED_FIRST]),
-        wrong("skips protecting the PersistentVolume", deciding(rules::skip_protection), one_volume(0), &[PROTECTED_FIRST]),
+        wrong(
+            "lets go without Unpublish when it was never attached",
+            deciding(rules::trust_status),
+            one_volume(1),
+            &[HELD_WHILE_PUBLISHED],
+        ),
+        wrong(
+            "skips the claim",
+            deciding(rules::skip_claim),
+            one_volume(0),
+            &[CLAIMED_FIRST],
+        ),
+        wrong(
+            "skips protecting the PersistentVolume",
+            deciding(rules::skip_protection),
+            one_volume(0),
+            &[PROTECTED_FIRST],
+        ),
         wrong(
             "does not protect again the PersistentVolume of what is attached",
             deciding(rules::protect_once),
@@ -78,7 +112,12 @@ fn mistaken() -> Vec<Wrong> {
             volume_in_deletion(0),
             &[WANTED],
         ),
-        wrong("claims without noting the node ID", deciding(rules::forget_node_id), one_volume(0), &[CLAIMED_FIRST]),
+        wrong(
+            "claims without noting the node ID",
+            deciding(rules::forget_node_id),
+            one_volume(0),
+            &[CLAIMED_FIRST],
+        ),
         wrong(
             "forgets former places when it claims anew",
             deciding(rules::forget_former),
@@ -87,7 +126,10 @@ fn mistaken() -> Vec<Wrong> {
         ),
         wrong(
             "releases a PersistentVolume that is named",
-            Rules { volume: releasing, ..Rules::default() },
+            Rules {
+                volume: releasing,
+                ..Rules::default()
+            },
             volume_in_deletion(0),
             &[PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED],
         ),
@@ -103,15 +145,30 @@ fn mistaken() -> Vec<Wrong> {
             one_volume(0),
             &[RIGHT_REQUEST],
         ),
-        wrong("serves volumes of other drivers", deciding(rules::forget_driver), of_another_driver(0), &[RIGHT_DRIVER]),
+        wrong(
+            "serves volumes of other drivers",
+            deciding(rules::forget_driver),
+            of_another_driver(0),
+            &[RIGHT_DRIVER],
+        ),
     ]
 }
 
 /// Those that write wrongly.
 fn writing() -> Vec<Wrong> {
     vec![
-        wrong("drops the finalizer when Unpublish fails", settling(rules::release_early), one_volume(1), &[HELD_WHILE_PUBLISHED]),
-        wrong("takes NOT_FOUND for detached", settling(rules::trust_not_found), one_volume(1), &[HELD_WHILE_PUBLISHED]),
+        wrong(
+            "drops the finalizer when Unpublish fails",
+            settling(rules::release_early),
+            one_volume(1),
+            &[HELD_WHILE_PUBLISHED],
+        ),
+        wrong(
+            "takes NOT_FOUND for detached",
+            settling(rules::trust_not_found),
+            one_volume(1),
+            &[HELD_WHILE_PUBLISHED],
+        ),
         wrong(
             "records detached before it drops the finalizer",
             settling(rules::status_first),
@@ -120,9 +177,19 @@ fn writing() -> Vec<Wrong> {
         ),
         wrong(
             "writes to whatever has the name now",
-            Rules { attachment: rules::nameless, settle: rules::settle_nameless, ..Rules::default() },
+            Rules {
+                attachment: rules::nameless,
+                settle: rules::settle_nameless,
+                ..Rules::default()
+            },
             one_volume(2),
-            &[PUBLISHED_FIRST, HELD_WHILE_PUBLISHED, RIGHT_CONTEXT, RELEASED_FIRST, CLAIMED_FIRST],
+            &[
+                PUBLISHED_FIRST,
+                HELD_WHILE_PUBLISHED,
+                RIGHT_CONTEXT,
+                RELEASED_FIRST,
+                CLAIMED_FIRST,
+            ],
         ),
         wrong(
             "takes the finalizers of others off with its own",
@@ -132,7 +199,11 @@ fn writing() -> Vec<Wrong> {
         ),
         wrong(
             "replaces the finalizers by what it knows of them",
-            Rules { attachment: rules::replace_when_adding, settle: rules::replace_finalizers, ..Rules::default() },
+            Rules {
+                attachment: rules::replace_when_adding,
+                settle: rules::replace_finalizers,
+                ..Rules::default()
+            },
             foreign_finalizers(0),
             &[FOREIGN_PARTS],
         ),
@@ -140,7 +211,13 @@ fn writing() -> Vec<Wrong> {
             "writes what an attach came to over whatever is there now",
             settling(rules::forget_version),
             reborn_node(2),
-            &[PUBLISHED_FIRST, ATTACHED_WITHOUT_ERROR, ATTACHED_IS_PUBLISHED, ATTACHES, RIGHT_CONTEXT],
+            &[
+                PUBLISHED_FIRST,
+                ATTACHED_WITHOUT_ERROR,
+                ATTACHED_IS_PUBLISHED,
+                ATTACHES,
+                RIGHT_CONTEXT,
+            ],
         ),
     ]
 }
@@ -148,7 +225,12 @@ fn writing() -> Vec<Wrong> {
 /// Those that record wrongly.
 fn forgetful() -> Vec<Wrong> {
     vec![
-        wrong("does not record what it has attached", settling(rules::forget_success), one_volume(0), &[ATTACHES]),
+        wrong(
+            "does not record what it has attached",
+            settling(rules::forget_success),
+            one_volume(0),
+            &[ATTACHES],
+        ),
         wrong(
             "records as attached what it could not attach",
             settling(rules::believe_failure),
@@ -161,8 +243,18 @@ fn forgetful() -> Vec<Wrong> {
             one_volume(1),
             &[ATTACHED_WITHOUT_ERROR],
         ),
-        wrong("loses the publish context", settling(rules::lose_context), one_volume(0), &[RIGHT_CONTEXT]),
-        wrong("keeps keys of an older publish context", settling(rules::keep_context), late_contexts(1), &[RIGHT_CONTEXT]),
+        wrong(
+            "loses the publish context",
+            settling(rules::lose_context),
+            one_volume(0),
+            &[RIGHT_CONTEXT],
+        ),
+        wrong(
+            "keeps keys of an older publish context",
+            settling(rules::keep_context),
+            late_contexts(1),
+            &[RIGHT_CONTEXT],
+        ),
     ]
 }
 
@@ -171,25 +263,48 @@ fn careless() -> Vec<Wrong> {
     vec![
         wrong(
             "makes calls without the Lease",
-            Rules { unfenced: true, ..Rules::default() },
+            Rules {
+                unfenced: true,
+                ..Rules::default()
+            },
             one_volume(1),
             &[ONLY_WITH_THE_LEASE],
         ),
         wrong(
             "takes over with a cache that may be stale",
-            Rules { stale: true, ..Rules::default() },
+            Rules {
+                stale: true,
+                ..Rules::default()
+            },
             shared_volume_in_deletion(2, 1),
-            &[WANTED, PROTECTED_WHILE_PUBLISHED, PROTECTED_WHILE_NAMED, NOT_UNDER_A_LIVE_ONE],
+            &[
+                WANTED,
+                PROTECTED_WHILE_PUBLISHED,
+                PROTECTED_WHILE_NAMED,
+                NOT_UNDER_A_LIVE_ONE,
+            ],
         ),
         wrong(
             "believes a 404 about something else",
-            Rules { believing: true, ..Rules::default() },
+            Rules {
+                believing: true,
+                ..Rules::default()
+            },
             one_volume(1),
-            &[NOT_UNDER_A_LIVE_ONE, PROTECTED_WHILE_NAMED, DETACHED_AND_GONE, ATTACHES, HELD_WHILE_PUBLISHED],
+            &[
+                NOT_UNDER_A_LIVE_ONE,
+                PROTECTED_WHILE_NAMED,
+                DETACHED_AND_GONE,
+                ATTACHES,
+                HELD_WHILE_PUBLISHED,
+            ],
         ),
         wrong(
             "releases without a call when the driver has lost PUBLISH_UNPUBLISH",
-            Rules { unattached: true, ..Rules::default() },
+            Rules {
+                unattached: true,
+                ..Rules::default()
+            },
             lost_capability(1),
             &[HELD_WHILE_PUBLISHED],
         ),

@@ -193,7 +193,9 @@ fn facts(record: &Record, value: &Value) -> Facts {
                 attached: record.attached,
                 attach_error: record.attach_error.is_some(),
                 claim: claim.map(|(note, id)| (note.handle.to_string(), id.to_owned())),
-                former: former.map(|at| (at.handle.to_string(), at.node_id.to_string())).collect(),
+                former: former
+                    .map(|at| (at.handle.to_string(), at.node_id.to_string()))
+                    .collect(),
                 context: record.publish_context_keys.iter().map(|key| key.to_string()).collect(),
                 volume: match &record.source {
                     AttachmentSource::PersistentVolume(name) => Some(name.to_string()),

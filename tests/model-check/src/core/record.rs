@@ -13,17 +13,29 @@ impl Core {
     /// Sends a write.
     pub(super) fn send(&mut self, state: &mut State, at: At, mut attempt: Attempt, write: u32, purpose: Purpose) {
         self.note(|core| format!("sends {}", core.shown_write(write)));
-        attempt.phase = Phase::Write { write, request: Request::Sent, purpose };
+        attempt.phase = Phase::Write {
+            write,
+            request: Request::Sent,
+            purpose,
+        };
         state.replicas[at.replica].put(at.slot, attempt);
     }
 
     fn read(&mut self, state: &mut State, at: At, mut attempt: Attempt, volume: bool, purpose: Purpose) {
-        attempt.phase = Phase::Read { volume, request: Request::Sent, purpose };
+        attempt.phase = Phase::Read {
+            volume,
+            request: Request::Sent,
+            purpose,
+        };
         state.replicas[at.replica].put(at.slot, attempt);
     }
 
     fn view_of(state: &State, attempt: &Attempt) -> View {
-        View { secret: attempt.secret, expired: attempt.expired, capable: state.capable }
+        View {
+            secret: attempt.secret,
+            expired: attempt.expired,
+            capable: state.capable,
+        }
     }
 
     /// What the cache knows of the attachment by now.
@@ -48,11 +60,27 @@ impl Core {
     }
 
     #[allow(clippy::too_many_arguments, reason = "each is one part of the same purpose")]
-    fn record_next(&mut self, state: &mut State, at: At, attempt: Attempt, came: Came, number: u8, tries: u8, fresh: u32) {
-        let writes = self.universe.settle(attempt.snapshot, fresh, came, Self::view_of(state, &attempt));
+    fn record_next(
+        &mut self,
+        state: &mut State,
+        at: At,
+        attempt: Attempt,
+        came: Came,
+        number: u8,
+        tries: u8,
+        fresh: u32,
+    ) {
+        let writes = self
+            .universe
+            .settle(attempt.snapshot, fresh, came, Self::view_of(state, &attempt));
         match writes.get(usize::from(number)) {
             Some(write) => {
-                let purpose = Purpose::Record { came, at: number, tries, fresh };
+                let purpose = Purpose::Record {
+                    came,
+                    at: number,
+                    tries,
+                    fresh,
+                };
                 self.send(state, at, attempt, *write, purpose);
             }
             None => self.all_written(state, at, attempt, came),
@@ -65,7 +93,8 @@ impl Core {
         let facts = self.universe.facts(state.capable);
         let differs = newest.is_some_and(|newest| {
             let (one, other) = (self.universe.snapshot(attempt.snapshot), self.universe.snapshot(newest));
-            decide::is_same_work(&one.attachment, &other.attachment, &facts) && !decide::is_settled(&other.attachment, &facts)
+            decide::is_same_work(&one.attachment, &other.attachment, &facts)
+                && !decide::is_settled(&other.attachment, &facts)
         });
         if differs {
             return self.not_recorded(state, at, attempt, came);
@@ -125,7 +154,11 @@ impl Core {
     /// Writes down a failure.
     pub(super) fn record_failure(&mut self, state: &mut State, at: At, attempt: Attempt, failure: u16) {
         let detaches = self.universe.snapshot(attempt.snapshot).attachment.deleting.is_some();
-        let came = if detaches { Came::DetachFailed(failure) } else { Came::AttachFailed(failure) };
+        let came = if detaches {
+            Came::DetachFailed(failure)
+        } else {
+            Came::AttachFailed(failure)
+        };
         self.write_failure(state, at, attempt, came, true);
     }
 
@@ -135,7 +168,9 @@ impl Core {
         if !decide::may_note_failure(&one.attachment, &other.attachment, &self.universe.facts(state.capable)) {
             return self.noted(state, at, attempt, came, true);
         }
-        let writes = self.universe.settle(attempt.snapshot, fresh, came, Self::view_of(state, &attempt));
+        let writes = self
+            .universe
+            .settle(attempt.snapshot, fresh, came, Self::view_of(state, &attempt));
         match writes.first() {
             // A mutant may make several of it; the operator makes one.
             Some(write) => self.send(state, at, attempt, *write, Purpose::Note { came, fresh, again }),
@@ -156,15 +191,29 @@ impl Core {
 
     /// The answer to a write or a read has come.
     pub(super) fn receive(&mut self, state: &mut State, at: At) {
-        let Some(attempt) = state.replicas[at.replica].take(at.slot) else { return };
+        let Some(attempt) = state.replicas[at.replica].take(at.slot) else {
+            return;
+        };
         match attempt.phase {
-            Phase::Write { write, request, purpose } => {
+            Phase::Write {
+                write,
+                request,
+                purpose,
+            } => {
                 let (slot, _) = self.universe.target(write);
                 self.take_answer(state, at, attempt.snapshot, slot, request);
                 self.written(state, at, attempt, write, request, purpose);
             }
-            Phase::Read { volume, request, purpose } => {
-                let slot = if volume { self.setting.needs(at.slot, Kind::Volume) } else { at.slot };
+            Phase::Read {
+                volume,
+                request,
+                purpose,
+            } => {
+                let slot = if volume {
+                    self.setting.needs(at.slot, Kind::Volume)
+                } else {
+                    at.slot
+                };
                 self.take_answer(state, at, attempt.snapshot, slot, request);
                 self.was_read(state, at, attempt, volume, request, purpose);
             }
@@ -184,7 +233,10 @@ impl Core {
     fn bury(&mut self, state: &mut State, at: At, snapshot: u32, slot: u8) {
         let volume = self.universe.kind(slot) == Kind::Volume;
         let uid = if snapshot == NONE {
-            let known = self.universe.cache(state.replicas[at.replica].cache).volume(&self.universe.name(slot));
+            let known = self
+                .universe
+                .cache(state.replicas[at.replica].cache)
+                .volume(&self.universe.name(slot));
             known.map_or(0, |(volume, _)| uid_number(&volume.uid))
         } else {
             uid_number(self.universe.snapshot(snapshot).uid(&self.target_of(at, volume)))
@@ -199,7 +251,12 @@ impl Core {
                 Request::Stale => self.refresh(state, at, attempt, write, attempt.snapshot, purpose),
                 Request::Sent | Request::Lost => self.finish(state, at, End::Failed),
             },
-            Purpose::Record { came, at: number, tries, fresh } => {
+            Purpose::Record {
+                came,
+                at: number,
+                tries,
+                fresh,
+            } => {
                 let mut attempt = attempt;
                 attempt.on_record |= match request {
                     Request::Object(object) => !self.is_gone(object),
@@ -267,7 +324,9 @@ impl Core {
                 _ => self.not_recorded(state, at, attempt, came),
             },
             Purpose::Note { came, .. } => self.write_failure(state, at, attempt, came, false),
-            Purpose::Prepare | Purpose::Release { .. } | Purpose::Undo { .. } => self.end(state, at, attempt, End::Continue),
+            Purpose::Prepare | Purpose::Release { .. } | Purpose::Undo { .. } => {
+                self.end(state, at, attempt, End::Continue)
+            }
         }
     }
 
@@ -288,7 +347,15 @@ impl Core {
         }
     }
 
-    fn was_read(&mut self, state: &mut State, at: At, attempt: Attempt, volume: bool, request: Request, purpose: Purpose) {
+    fn was_read(
+        &mut self,
+        state: &mut State,
+        at: At,
+        attempt: Attempt,
+        volume: bool,
+        request: Request,
+        purpose: Purpose,
+    ) {
         match purpose {
             Purpose::Undo { end, known } => self.was_looked_for(state, at, attempt, request, end, known),
             Purpose::Release { tries } => {
@@ -347,7 +414,11 @@ impl Core {
         }
         let attempt = Attempt {
             snapshot: NONE,
-            phase: Phase::Write { write, request: Request::Sent, purpose: Purpose::Release { tries } },
+            phase: Phase::Write {
+                write,
+                request: Request::Sent,
+                purpose: Purpose::Release { tries },
+            },
             guard: NOBODY,
             secret: false,
             asked: 0,

@@ -111,11 +111,23 @@ pub struct Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// The answer to a write.
-    Write { write: u32, request: Request, purpose: Purpose },
+    Write {
+        write: u32,
+        request: Request,
+        purpose: Purpose,
+    },
     /// The answer to a live read, of the PersistentVolume or of the VolumeAttachment.
-    Read { volume: bool, request: Request, purpose: Purpose },
+    Read {
+        volume: bool,
+        request: Request,
+        purpose: Purpose,
+    },
     /// The answer of the driver.
-    Call { publishes: bool, place: u8, purpose: CallPurpose },
+    Call {
+        publishes: bool,
+        place: u8,
+        purpose: CallPurpose,
+    },
 }
 
 /// A request to the API server.
@@ -192,7 +204,10 @@ pub enum End {
 impl Replica {
     /// The attempt at a key.
     pub fn attempt(&self, slot: u8) -> Option<&Attempt> {
-        self.attempts.iter().find(|(of, _)| *of == slot).map(|(_, attempt)| attempt)
+        self.attempts
+            .iter()
+            .find(|(of, _)| *of == slot)
+            .map(|(_, attempt)| attempt)
     }
 
     /// Puts an attempt in its place.

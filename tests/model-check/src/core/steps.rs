@@ -30,7 +30,11 @@ impl Core {
                     continue;
                 }
                 let label = move |core: &Self| {
-                    let late = if expired { ", for which it has waited long enough" } else { "" };
+                    let late = if expired {
+                        ", for which it has waited long enough"
+                    } else {
+                        ""
+                    };
                     format!("operator{replica} looks at {}{late}", core.universe.name(slot))
                 };
                 self.step(state, found, true, label, |core, state| core.begin(state, at, expired));
@@ -38,14 +42,23 @@ impl Core {
         }
         for kind in 0..3 {
             let seen = usize::from(process.seen[kind]);
-            let Some(told) = state.logs[kind].get(seen).copied().filter(|_| leads) else { continue };
+            let Some(told) = state.logs[kind].get(seen).copied().filter(|_| leads) else {
+                continue;
+            };
             let label = move |core: &Self| {
                 let what = if told.ends { "the end of" } else { "a change of" };
-                format!("the watch of operator{replica} shows {what} {}", core.universe.name(told.slot))
+                format!(
+                    "the watch of operator{replica} shows {what} {}",
+                    core.universe.name(told.slot)
+                )
             };
             self.step(state, found, true, label, |core, state| {
                 state.replicas[replica].seen[kind] += 1;
-                let event = if told.ends { CacheEvent::Ended(told.object) } else { CacheEvent::Told(told.object) };
+                let event = if told.ends {
+                    CacheEvent::Ended(told.object)
+                } else {
+                    CacheEvent::Told(told.object)
+                };
                 core.cache(state, replica, event);
             });
         }
@@ -71,7 +84,11 @@ impl Core {
         for (slot, snapshot, place) in std::mem::take(&mut state.replicas[replica].unfinished) {
             let attempt = Attempt {
                 snapshot,
-                phase: Phase::Read { volume: false, request: Request::Sent, purpose: Purpose::Prepare },
+                phase: Phase::Read {
+                    volume: false,
+                    request: Request::Sent,
+                    purpose: Purpose::Prepare,
+                },
                 guard: place,
                 secret: false,
                 asked: 0,
@@ -87,14 +104,20 @@ impl Core {
         let (replica, slot) = (at.replica, at.slot);
         let who = move |core: &Self| format!("operator{replica} at {}", core.universe.name(slot));
         match attempt.phase {
-            Phase::Write { write, request: Request::Sent, .. } => {
-                let label = move |core: &Self| format!("the API server takes {} of {}", core.shown_write(write), who(core));
+            Phase::Write {
+                write,
+                request: Request::Sent,
+                ..
+            } => {
+                let label =
+                    move |core: &Self| format!("the API server takes {} of {}", core.shown_write(write), who(core));
                 self.step(state, found, true, label, |core, state| {
                     let answer = core.serve(state, write);
                     core.answer(state, at, answer);
                 });
                 if self.may_fail(state, Fault::NoAnswer) {
-                    let label = move |core: &Self| format!("FAULT: no answer to {} of {}", core.shown_write(write), who(core));
+                    let label =
+                        move |core: &Self| format!("FAULT: no answer to {} of {}", core.shown_write(write), who(core));
                     self.step(state, found, false, label, |core, state| {
                         state.faults -= 1;
                         state.late.push(write);
@@ -109,9 +132,18 @@ impl Core {
                     }
                 }
             }
-            Phase::Read { volume, request: Request::Sent, .. } => {
-                let of = if volume { self.setting.needs(slot, Kind::Volume) } else { slot };
-                let label = move |core: &Self| format!("the API server shows {} to {}", core.universe.name(of), who(core));
+            Phase::Read {
+                volume,
+                request: Request::Sent,
+                ..
+            } => {
+                let of = if volume {
+                    self.setting.needs(slot, Kind::Volume)
+                } else {
+                    slot
+                };
+                let label =
+                    move |core: &Self| format!("the API server shows {} to {}", core.universe.name(of), who(core));
                 self.step(state, found, true, label, |core, state| {
                     let answer = match state.objects[usize::from(of)] {
                         NONE => Request::NotFound,
@@ -137,7 +169,9 @@ impl Core {
 
     fn answer(&mut self, state: &mut State, at: At, answer: Request) {
         let process = &mut state.replicas[at.replica];
-        let Some((_, attempt)) = process.attempts.iter_mut().find(|(slot, _)| *slot == at.slot) else { return };
+        let Some((_, attempt)) = process.attempts.iter_mut().find(|(slot, _)| *slot == at.slot) else {
+            return;
+        };
         if let Phase::Write { request, .. } | Phase::Read { request, .. } = &mut attempt.phase {
             *request = answer;
         }
@@ -187,7 +221,10 @@ impl Core {
                 self.step(state, found, false, label, |core, state| {
                     state.faults -= 1;
                     let code = if publishes { 13 } else { 5 };
-                    let failure = core.universe.fails(Failure { message: "refused".to_owned(), code: Some(code) });
+                    let failure = core.universe.fails(Failure {
+                        message: "refused".to_owned(),
+                        code: Some(code),
+                    });
                     core.answered(state, at, Some(failure));
                 });
             }
@@ -197,7 +234,10 @@ impl Core {
             self.step(state, found, false, label, |core, state| {
                 state.faults -= 1;
                 hangs(state, call);
-                let failure = core.universe.fails(Failure { message: "late".to_owned(), code: Some(4) });
+                let failure = core.universe.fails(Failure {
+                    message: "late".to_owned(),
+                    code: Some(4),
+                });
                 core.answered(state, at, Some(failure));
             });
         }
@@ -234,7 +274,12 @@ impl Core {
         }
         for (number, orphan) in state.orphans.iter().copied().enumerate() {
             let what = if orphan.publishes { "publishes" } else { "unpublishes" };
-            let label = move |core: &Self| format!("the driver {what} at {} though its caller has gone", core.universe.at(orphan.place).node_id);
+            let label = move |core: &Self| {
+                format!(
+                    "the driver {what} at {} though its caller has gone",
+                    core.universe.at(orphan.place).node_id
+                )
+            };
             self.step(state, found, true, label, |core, state| {
                 state.orphans.remove(number);
                 core.takes_effect(state, orphan);
@@ -258,11 +303,19 @@ impl Core {
             });
         }
         if !state.secret {
-            self.step(state, found, true, |_| "the Secret is made again".to_owned(), |_, state| state.secret = true);
+            self.step(
+                state,
+                found,
+                true,
+                |_| "the Secret is made again".to_owned(),
+                |_, state| state.secret = true,
+            );
         }
         if !state.capable {
             let label = |_: &Self| "the driver has its capability again".to_owned();
-            self.step(state, found, true, label, |core, state| core.has_capability(state, true));
+            self.step(state, found, true, label, |core, state| {
+                core.has_capability(state, true)
+            });
         }
     }
 
@@ -276,12 +329,15 @@ impl Core {
                 let slot = self.setting.attachment(number);
                 let volume = self.setting.needs(slot, Kind::Volume);
                 let mut others = self.setting.slots_of(Kind::Attachment);
-                let taken = others.any(|other| there(other).is_some() && self.setting.needs(other, Kind::Volume) == volume);
+                let taken =
+                    others.any(|other| there(other).is_some() && self.setting.needs(other, Kind::Volume) == volume);
                 there(slot).is_none() && there(volume).is_some() && !(self.setting.one_at_a_time && taken)
             }
             User::Detach(number) => there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting),
             User::DeleteVolume(number) => there(number).is_some_and(|facts| !facts.deleting),
-            User::Hold(number) => there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting && !facts.foreign),
+            User::Hold(number) => {
+                there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting && !facts.foreign)
+            }
             User::LetGo(number) => there(self.setting.attachment(number)).is_some_and(|facts| facts.foreign),
             User::HoldVolume(number) => there(number).is_some_and(|facts| !facts.deleting && !facts.foreign),
             User::Reborn(_) => true,
@@ -339,10 +395,16 @@ impl Core {
             }
         }
         if state.secret && self.may_fail(state, Fault::SecretGoes) {
-            self.step(state, found, false, |_| "FAULT: the Secret is deleted".to_owned(), |_, state| {
-                state.faults -= 1;
-                state.secret = false;
-            });
+            self.step(
+                state,
+                found,
+                false,
+                |_| "FAULT: the Secret is deleted".to_owned(),
+                |_, state| {
+                    state.faults -= 1;
+                    state.secret = false;
+                },
+            );
         }
         if state.capable && self.may_fail(state, Fault::CapabilityGoes) {
             let label = |_: &Self| "FAULT: the driver answers without PUBLISH_UNPUBLISH".to_owned();
@@ -374,7 +436,11 @@ impl Core {
     fn leave_on_its_way(&mut self, state: &mut State, replica: usize) {
         for (_, attempt) in state.replicas[replica].attempts.clone() {
             match attempt.phase {
-                Phase::Write { write, request: Request::Sent, .. } => state.late.push(write),
+                Phase::Write {
+                    write,
+                    request: Request::Sent,
+                    ..
+                } => state.late.push(write),
                 Phase::Call { publishes, place, .. } => hangs(state, Orphan { place, publishes }),
                 Phase::Write { .. } | Phase::Read { .. } => {}
             }
@@ -427,7 +493,10 @@ impl Core {
 
     fn shown(&self, request: Request) -> String {
         match request {
-            Request::Object(object) => format!("version {}", self.universe.object(object).value["metadata"]["resourceVersion"]),
+            Request::Object(object) => format!(
+                "version {}",
+                self.universe.object(object).value["metadata"]["resourceVersion"]
+            ),
             other => format!("{other:?}"),
         }
     }

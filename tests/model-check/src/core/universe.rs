@@ -172,7 +172,10 @@ impl Universe {
             caches: Interned::new(),
             failures: Interned::new(),
             places: setting.places(),
-            slots: (0_u8..).zip(&names).map(|(slot, (_, name))| (name.clone(), slot)).collect(),
+            slots: (0_u8..)
+                .zip(&names)
+                .map(|(slot, (_, name))| (name.clone(), slot))
+                .collect(),
             kinds: names.iter().map(|(kind, _)| *kind).collect(),
             rules,
             policy: setting.policy(),
@@ -260,7 +263,10 @@ impl Universe {
 
     /// A place by its handle and node ID.
     pub fn place(&self, volume_id: &str, node_id: &str) -> Option<u8> {
-        let found = self.places.iter().position(|(handle, id)| handle == volume_id && id == node_id);
+        let found = self
+            .places
+            .iter()
+            .position(|(handle, id)| handle == volume_id && id == node_id);
         found.and_then(|at| u8::try_from(at).ok())
     }
 
@@ -357,7 +363,11 @@ impl Universe {
         }
         let shown = self.shown(cache, slot)?;
         let snapshot = self.snapshot(shown);
-        Some(decide::needs_work(&snapshot.attachment, snapshot.volume.as_deref(), &facts))
+        Some(decide::needs_work(
+            &snapshot.attachment,
+            snapshot.volume.as_deref(),
+            &facts,
+        ))
     }
 
     /// The name of the object in a slot.
@@ -411,9 +421,7 @@ impl Universe {
                     read_only: plan.read_only,
                 })
             }
-            Action::Unpublish(plan) => {
-                Decision::Unpublish(plan.places.iter().map(|at| place_of(self, at)).collect())
-            }
+            Action::Unpublish(plan) => Decision::Unpublish(plan.places.iter().map(|at| place_of(self, at)).collect()),
             Action::MarkAttached(_) => Decision::MarkAttached,
             // It is wanted, and only a finalizer that comes from no publish is taken off.
             Action::Release(write) if live => Decision::Prepare(self.number_of_write(write)),
@@ -450,7 +458,9 @@ impl Universe {
         let writes = match (outcome, came) {
             (Some(outcome), _) => (self.rules.settle)(&observed, &outcome, NOW),
             (None, Came::Marked) => vec![patch::attached(&newest.attachment, None)],
-            (None, _) => patch::release(&newest.attachment, &facts.finalizer).into_iter().collect(),
+            (None, _) => patch::release(&newest.attachment, &facts.finalizer)
+                .into_iter()
+                .collect(),
         };
         let writes: Rc<[u32]> = writes.into_iter().map(|write| self.number_of_write(write)).collect();
         self.settled.insert((snapshot, fresh, came, view), writes.clone());
@@ -486,7 +496,11 @@ impl Universe {
                 let (slot, _) = self.target(write);
                 let gone = api_server::is_gone(&after);
                 let number = self.store(self.kind(slot), stored(after, &uid, version));
-                if gone { Patched::Gone(number) } else { Patched::Object(number) }
+                if gone {
+                    Patched::Gone(number)
+                } else {
+                    Patched::Object(number)
+                }
             }
         };
         self.patched.insert((object, write, version), patched);
@@ -495,9 +509,17 @@ impl Universe {
 }
 
 fn observed<'a>(snapshot: &'a Snapshot, facts: &'a DriverFacts, policy: &'a Policy, view: View) -> Observed<'a> {
-    let secret = if view.secret { SecretState::Loaded } else { SecretState::NotLoaded };
+    let secret = if view.secret {
+        SecretState::Loaded
+    } else {
+        SecretState::NotLoaded
+    };
     Observed {
-        patience: if view.expired { DetachWait::Expired } else { DetachWait::Allowed },
+        patience: if view.expired {
+            DetachWait::Expired
+        } else {
+            DetachWait::Allowed
+        },
         ..decide::observe(snapshot, facts, policy, secret)
     }
 }

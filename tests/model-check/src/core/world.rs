@@ -140,7 +140,9 @@ impl Setting {
     /// Whether the volume of an attachment is one of the driver.
     pub fn is_ours(&self, slot: u8) -> bool {
         let volume = usize::from(self.needs(slot, Kind::Volume));
-        self.volumes.get(volume).is_some_and(|(_, driver, _)| *driver == objects::DRIVER)
+        self.volumes
+            .get(volume)
+            .is_some_and(|(_, driver, _)| *driver == objects::DRIVER)
     }
 
     /// Settings that decisions are made by.

@@ -7,7 +7,13 @@ const RWO: &str = "ReadWriteOnce";
 const RWX: &str = "ReadWriteMany";
 
 /// What goes wrong in most worlds.
-pub const FAULTS: &[Fault] = &[Fault::Crash, Fault::LeaseLost, Fault::NoAnswer, Fault::Refused, Fault::Hangs];
+pub const FAULTS: &[Fault] = &[
+    Fault::Crash,
+    Fault::LeaseLost,
+    Fault::NoAnswer,
+    Fault::Refused,
+    Fault::Hangs,
+];
 
 /// One volume for one node and two nodes between which it moves.
 pub fn one_volume_two_nodes(replicas: usize, faults: u8) -> Setting {

@@ -9,7 +9,13 @@ use crate::explorer::Next;
 type Found = Vec<Next<LeaseState>>;
 
 impl LeaseWorld {
-    fn step(&mut self, state: &LeaseState, found: &mut Found, label: impl FnOnce() -> String, act: impl FnOnce(&mut Self, &mut LeaseState)) {
+    fn step(
+        &mut self,
+        state: &LeaseState,
+        found: &mut Found,
+        label: impl FnOnce() -> String,
+        act: impl FnOnce(&mut Self, &mut LeaseState),
+    ) {
         let mut next = state.clone();
         act(self, &mut next);
         next.late.sort_unstable();
@@ -21,7 +27,12 @@ impl LeaseWorld {
             labels.push(format!("{:>2} s: {}", state.now * 2, label()));
         }
         let violation = self.violation(&next);
-        found.push(Next { state: next, calm: false, acts: false, violation });
+        found.push(Next {
+            state: next,
+            calm: false,
+            acts: false,
+            violation,
+        });
     }
 
     pub(super) fn steps(&mut self, state: &LeaseState, found: &mut Found) {
@@ -32,20 +43,35 @@ impl LeaseWorld {
             self.steps_of(state, number, found);
         }
         for (number, write) in state.late.iter().copied().enumerate() {
-            self.step(state, found, || "a write of the Lease arrives late".to_owned(), |world, state| {
-                state.late.remove(number);
-                world.store(state, write);
-            });
-            self.step(state, found, || "a write of the Lease never arrives".to_owned(), |_, state| {
-                state.late.remove(number);
-            });
+            self.step(
+                state,
+                found,
+                || "a write of the Lease arrives late".to_owned(),
+                |world, state| {
+                    state.late.remove(number);
+                    world.store(state, write);
+                },
+            );
+            self.step(
+                state,
+                found,
+                || "a write of the Lease never arrives".to_owned(),
+                |_, state| {
+                    state.late.remove(number);
+                },
+            );
         }
         if state.changes > 0 {
-            self.step(state, found, || "somebody changes the namespace of the Lease".to_owned(), |_, state| {
-                state.changes -= 1;
-                state.wanted = 1 - state.wanted;
-                state.config += 1;
-            });
+            self.step(
+                state,
+                found,
+                || "somebody changes the namespace of the Lease".to_owned(),
+                |_, state| {
+                    state.changes -= 1;
+                    state.wanted = 1 - state.wanted;
+                    state.config += 1;
+                },
+            );
         }
         if state.faults > 0 {
             self.faults(state, found);
@@ -54,12 +80,17 @@ impl LeaseWorld {
 
     fn faults(&mut self, state: &LeaseState, found: &mut Found) {
         for number in 0..2 {
-            self.step(state, found, || format!("FAULT: r{number} dies, and starts again"), |world, state| {
-                state.faults -= 1;
-                let process = state.processes[number];
-                state.late.extend(process.request.map(|(write, ..)| write));
-                state.processes[number] = world.started(number, state.wanted, process.behind);
-            });
+            self.step(
+                state,
+                found,
+                || format!("FAULT: r{number} dies, and starts again"),
+                |world, state| {
+                    state.faults -= 1;
+                    let process = state.processes[number];
+                    state.late.extend(process.request.map(|(write, ..)| write));
+                    state.processes[number] = world.started(number, state.wanted, process.behind);
+                },
+            );
             if state.now < self.setting.horizon {
                 let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
                 self.step(state, found, label, |_, state| {
@@ -69,19 +100,29 @@ impl LeaseWorld {
                 });
             }
             if state.processes[number].request.is_some() {
-                self.step(state, found, || format!("FAULT: no answer to the write of r{number}"), |_, state| {
-                    state.faults -= 1;
-                    let request = state.processes[number].request.take();
-                    state.late.extend(request.map(|(write, ..)| write));
-                });
+                self.step(
+                    state,
+                    found,
+                    || format!("FAULT: no answer to the write of r{number}"),
+                    |_, state| {
+                        state.faults -= 1;
+                        let request = state.processes[number].request.take();
+                        state.late.extend(request.map(|(write, ..)| write));
+                    },
+                );
             }
         }
         for (place, namespace) in NAMESPACES.iter().enumerate() {
             if state.leases[place].is_some() {
-                self.step(state, found, || format!("FAULT: somebody deletes the Lease in {namespace}"), |_, state| {
-                    state.faults -= 1;
-                    state.leases[place] = None;
-                });
+                self.step(
+                    state,
+                    found,
+                    || format!("FAULT: somebody deletes the Lease in {namespace}"),
+                    |_, state| {
+                        state.faults -= 1;
+                        state.leases[place] = None;
+                    },
+                );
             }
         }
     }
@@ -90,23 +131,49 @@ impl LeaseWorld {
         let process = &state.processes[number];
         let namespace = NAMESPACES[usize::from(process.place)];
         if process.request.is_some() {
-            self.step(state, found, || format!("the write of r{number} in {namespace} is answered"), |world, state| world.served(state, number));
+            self.step(
+                state,
+                found,
+                || format!("the write of r{number} in {namespace} is answered"),
+                |world, state| world.served(state, number),
+            );
         } else {
-            self.step(state, found, || format!("r{number} reads the Lease in {namespace}"), |world, state| world.read(state, number));
+            self.step(
+                state,
+                found,
+                || format!("r{number} reads the Lease in {namespace}"),
+                |world, state| world.read(state, number),
+            );
             if process.known.is_some() {
-                self.step(state, found, || format!("r{number} writes the Lease in {namespace}"), |world, state| world.write(state, number));
+                self.step(
+                    state,
+                    found,
+                    || format!("r{number} writes the Lease in {namespace}"),
+                    |world, state| world.write(state, number),
+                );
             }
         }
         if process.place != state.wanted {
-            self.step(state, found, || format!("r{number} hears of the new namespace"), |world, state| world.hear(state, number));
+            self.step(
+                state,
+                found,
+                || format!("r{number} hears of the new namespace"),
+                |world, state| world.hear(state, number),
+            );
         }
         if !process.leading && self.may_start(state, number) {
             match process.look {
-                None => self.step(state, found, || format!("r{number} reads the AttacherConfig"), |_, state| {
-                    state.processes[number].look = Some((state.config, state.recorded, state.wanted));
-                }),
+                None => self.step(
+                    state,
+                    found,
+                    || format!("r{number} reads the AttacherConfig"),
+                    |_, state| {
+                        state.processes[number].look = Some((state.config, state.recorded, state.wanted));
+                    },
+                ),
                 Some(_) => {
-                    let label = || format!("r{number} looks at the former places, and records its own if they are over");
+                    let label =
+                        || format!("r{number} looks at the former places, and records its own if they are over");
                     self.step(state, found, label, |world, state| world.look(state, number));
                 }
             }
@@ -131,7 +198,10 @@ impl LeaseWorld {
             return false;
         }
         state.versions[place] += 1;
-        state.leases[place] = Some(Stored { record: write.record, version: state.versions[place] });
+        state.leases[place] = Some(Stored {
+            record: write.record,
+            version: state.versions[place],
+        });
         true
     }
 
@@ -186,7 +256,9 @@ impl LeaseWorld {
             process.made = if over.is_none() {
                 election.knows_nobody().then_some(now.0)
             } else if election.is_ours() {
-                process.made.or_else(|| (election.is_unused() && !made_is_ours).then_some(now.0))
+                process
+                    .made
+                    .or_else(|| (election.is_unused() && !made_is_ours).then_some(now.0))
             } else {
                 None
             };
@@ -195,12 +267,18 @@ impl LeaseWorld {
         let record = if process.former_holder { record.unused() } else { record };
         let place = process.place;
         self.change(state, number, |election| election.attempts(&record));
-        let write = LeaseWrite { place, record: self.records.of(record), over };
+        let write = LeaseWrite {
+            place,
+            record: self.records.of(record),
+            over,
+        };
         state.processes[number].request = Some((write, now.0, now.1));
     }
 
     fn served(&mut self, state: &mut LeaseState, number: usize) {
-        let Some((write, monotonic, boot)) = state.processes[number].request.take() else { return };
+        let Some((write, monotonic, boot)) = state.processes[number].request.take() else {
+            return;
+        };
         if !self.store(state, write) {
             // It is read before it is written again.
             state.processes[number].known = None;
@@ -211,9 +289,9 @@ impl LeaseWorld {
         let instant = self.instant(now.0);
         self.change(state, number, |election| election.record_written(record, instant));
         let version = state.versions[usize::from(write.place)];
-        let in_time = state.processes[number].term.is_none_or(|renewed| {
-            !rest(timings().renew_deadline, self.moment(renewed), self.moment(now)).is_zero()
-        });
+        let in_time = state.processes[number]
+            .term
+            .is_none_or(|renewed| !rest(timings().renew_deadline, self.moment(renewed), self.moment(now)).is_zero());
         let process = &mut state.processes[number];
         process.known = Some(Some(version));
         if in_time {
@@ -231,21 +309,33 @@ impl LeaseWorld {
         let process = state.processes[number];
         state.late.extend(process.request.map(|(write, ..)| write));
         let election = self.elections.get(process.election);
-        if let Some(record) = election.release_record(Self::wall(state)).filter(|_| !process.former_holder) {
+        if let Some(record) = election
+            .release_record(Self::wall(state))
+            .filter(|_| !process.former_holder)
+        {
             let over = process.known.flatten();
-            let write = LeaseWrite { place: process.place, record: self.records.of(record), over };
+            let write = LeaseWrite {
+                place: process.place,
+                record: self.records.of(record),
+                over,
+            };
             if over.is_some() {
                 state.late.push(write);
             }
         }
         let started = self.started(number, state.wanted, process.behind);
-        state.processes[number] = super::Process { seen: process.seen, ..started };
+        state.processes[number] = super::Process {
+            seen: process.seen,
+            ..started
+        };
     }
 
     /// As `PlaceChange::look` after the AttacherConfig was read.
     fn look(&mut self, state: &mut LeaseState, number: usize) {
         let process = state.processes[number];
-        let Some((version, recorded, wanted)) = process.look else { return };
+        let Some((version, recorded, wanted)) = process.look else {
+            return;
+        };
         state.processes[number].look = None;
         let now = self.instant(Self::now_of(state, number).0);
         let place = Self::place(number, process.place);
@@ -263,7 +353,9 @@ impl LeaseWorld {
             return;
         }
         for (former, runs_out) in place.former(&known, &seen) {
-            let FormerPlace::Lease(namespace) = former else { continue };
+            let FormerPlace::Lease(namespace) = former else {
+                continue;
+            };
             let at = u8::from(namespace == NAMESPACES[1]);
             let stored = self.stored(state, at).map(|(record, _)| record);
             let mut lease = match state.processes[number].former {

@@ -18,12 +18,42 @@ fn what_a_result_is_a_result_of() {
         ("nothing changed", claimed(), claimed(), true, true),
         ("the claim went", claimed(), attachment(), false, false),
         ("claimed for another node ID", claimed(), moved(), false, false),
-        ("it is to be detached by now", claimed(), claimed().deleting(), false, true),
+        (
+            "it is to be detached by now",
+            claimed(),
+            claimed().deleting(),
+            false,
+            true,
+        ),
         // The model checker found it: a successor's error stood on what its predecessor's late write had recorded as attached.
-        ("recorded as attached by a late write", claimed(), attached(), true, false),
-        ("attached, and listed otherwise by the driver", attached(), attached(), true, true),
-        ("being detached, and moved", claimed().deleting(), moved().deleting(), true, true),
-        ("attached, and being detached", attached().deleting(), attached().deleting(), true, true),
+        (
+            "recorded as attached by a late write",
+            claimed(),
+            attached(),
+            true,
+            false,
+        ),
+        (
+            "attached, and listed otherwise by the driver",
+            attached(),
+            attached(),
+            true,
+            true,
+        ),
+        (
+            "being detached, and moved",
+            claimed().deleting(),
+            moved().deleting(),
+            true,
+            true,
+        ),
+        (
+            "attached, and being detached",
+            attached().deleting(),
+            attached().deleting(),
+            true,
+            true,
+        ),
     ] {
         let (one, other) = (seen(one), seen(other));
         let (first, later) = (one.snapshot().unwrap(), other.snapshot().unwrap());
