@@ -51,6 +51,8 @@ pub struct LeaseSetting {
     pub horizon: u8,
     /// How many faults.
     pub faults: u8,
+    /// Whether somebody may delete the Lease, which is one of the faults.
+    pub deletes: bool,
     /// How often the namespace changes.
     pub changes: u8,
     /// What is wrong with the operator.
@@ -296,23 +298,24 @@ impl World for LeaseWorld {
 
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
-    let (horizon, faults) = if large { (9, 2) } else { (7, 1) };
+    let (horizon, faults) = if large { (5, 2) } else { (4, 1) };
     let moves = LeaseSetting {
         name: "the Lease moves",
         horizon,
         faults,
+        deletes: false,
         changes: 1,
         flaw: LeaseFlaw::None,
     };
     let moves_back = LeaseSetting {
         name: "the Lease moves, and back",
         changes: 2,
+        faults: faults - 1,
         ..moves
     };
     let stays = LeaseSetting {
         name: "the Lease stays",
         changes: 0,
-        faults: 2,
         ..moves
     };
     vec![stays, moves, moves_back]
@@ -322,8 +325,9 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
 pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
     let with = |flaw, changes, faults| LeaseSetting {
         name: "",
-        horizon: 8,
+        horizon: 4,
         faults,
+        deletes: faults > 0,
         changes,
         flaw,
     };
@@ -342,4 +346,16 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
             with(LeaseFlaw::MadeIsOurs, 0, 2),
         ),
     ]
+}
+
+/// The world of the Lease in which something is found that is not put right.
+pub fn open_finding() -> LeaseSetting {
+    LeaseSetting {
+        name: "a Lease that is deleted before its maker has looked at the AttacherConfig",
+        horizon: 4,
+        faults: 1,
+        deletes: true,
+        changes: 0,
+        flaw: LeaseFlaw::None,
+    }
 }

@@ -159,7 +159,11 @@ impl Core {
             let name = self.universe.name(slot);
             let volume = self.facts(state, self.setting.needs(slot, Kind::Volume));
             if facts.deleting {
-                if facts.ours {
+                // It waits until nobody uses the same volume at the same place.
+                let used = self
+                    .attachments(state)
+                    .any(|(_, other)| !other.deleting && other.attached && other.claim == facts.claim);
+                if facts.ours && !used {
                     return Some((DETACHED_AND_GONE, format!("{name} is deleted and not let go")));
                 }
                 continue;

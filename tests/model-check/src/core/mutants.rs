@@ -13,7 +13,7 @@ use super::invariants::{
 };
 use super::world::Setting;
 use super::worlds::{
-    foreign_finalizers, late_contexts, lost_capability, of_another_driver, one_volume, reborn_node,
+    foreign_finalizers, late_contexts, lost_capability, lost_writes, of_another_driver, one_volume, reborn_node,
     shared_volume_in_deletion, twins, unprotected, volume_in_deletion,
 };
 
@@ -182,7 +182,7 @@ fn writing() -> Vec<Wrong> {
                 settle: rules::settle_nameless,
                 ..Rules::default()
             },
-            one_volume(2),
+            lost_writes(2),
             &[
                 PUBLISHED_FIRST,
                 HELD_WHILE_PUBLISHED,
@@ -306,7 +306,7 @@ fn careless() -> Vec<Wrong> {
                 ..Rules::default()
             },
             lost_capability(1),
-            &[HELD_WHILE_PUBLISHED],
+            &[HELD_WHILE_PUBLISHED, PUBLISHED_FIRST],
         ),
     ]
 }

@@ -113,7 +113,7 @@ impl LeaseWorld {
             }
         }
         for (place, namespace) in NAMESPACES.iter().enumerate() {
-            if state.leases[place].is_some() {
+            if self.setting.deletes && state.leases[place].is_some() {
                 self.step(
                     state,
                     found,
@@ -138,19 +138,16 @@ impl LeaseWorld {
                 |world, state| world.served(state, number),
             );
         } else {
-            self.step(
-                state,
-                found,
-                || format!("r{number} reads the Lease in {namespace}"),
-                |world, state| world.read(state, number),
-            );
-            if process.known.is_some() {
-                self.step(
-                    state,
-                    found,
-                    || format!("r{number} writes the Lease in {namespace}"),
-                    |world, state| world.write(state, number),
-                );
+            // Its holder renews it when that is due, and reads it when a write failed.
+            let holds = self.may_start(state, number);
+            let is_due = self.left(state, number, timings().retry_period).is_zero();
+            if !holds || process.known.is_none() {
+                let label = || format!("r{number} reads the Lease in {namespace}");
+                self.step(state, found, label, |world, state| world.read(state, number));
+            }
+            if process.known.is_some() && (!holds || is_due) {
+                let label = || format!("r{number} writes the Lease in {namespace}");
+                self.step(state, found, label, |world, state| world.write(state, number));
             }
         }
         if process.place != state.wanted {
