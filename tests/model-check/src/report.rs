@@ -215,8 +215,25 @@ pub fn wrong_leaders(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
             None if explored.exhausted => ("NOT CAUGHT".to_owned(), 0),
             None => ("NOT CAUGHT, AND NOT EXHAUSTED".to_owned(), 0),
         };
+        // It says nothing when the operator as it is does so as well.
+        let right = LeaseSetting {
+            flaw: lease::LeaseFlaw::None,
+            ..setting
+        };
+        let right = explore(
+            &mut LeaseWorld::new(right),
+            Limits {
+                stability: false,
+                ..OF_A_MUTANT
+            },
+        );
+        let by = match (&right.found, right.exhausted) {
+            (Some(_), _) => "THE RIGHT OPERATOR VIOLATES IT TOO".to_owned(),
+            (None, true) => by,
+            (None, false) => format!("{by} (the right operator: NOT EXHAUSTED, nothing found)"),
+        };
         print(&format!("{what:<68} {:>8} {steps:>6}  {by}", explored.states));
-        explored.found.is_some()
+        explored.found.is_some() && right.found.is_none()
     });
     caught.into_values().all(|is_caught| is_caught)
 }
