@@ -16,7 +16,7 @@ const SHOWN: usize = 25;
 /// How far mutants are looked for.
 const OF_A_MUTANT: Limits = Limits {
     states: 5_000_000,
-    time: Duration::from_secs(60),
+    time: Duration::from_mins(1),
     stability: true,
 };
 
@@ -25,7 +25,7 @@ pub fn limits(large: bool) -> Limits {
     if large {
         Limits {
             states: 80_000_000,
-            time: Duration::from_secs(28 * 60),
+            time: Duration::from_mins(28),
             stability: true,
         }
     } else {

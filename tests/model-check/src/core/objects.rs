@@ -196,7 +196,11 @@ fn facts(record: &Record, value: &Value) -> Facts {
                 former: former
                     .map(|at| (at.handle.to_string(), at.node_id.to_string()))
                     .collect(),
-                context: record.publish_context_keys.iter().map(|key| key.to_string()).collect(),
+                context: record
+                    .publish_context_keys
+                    .iter()
+                    .map(std::string::ToString::to_string)
+                    .collect(),
                 volume: match &record.source {
                     AttachmentSource::PersistentVolume(name) => Some(name.to_string()),
                     _ => None,

@@ -325,7 +325,7 @@ impl Core {
             },
             Purpose::Note { came, .. } => self.write_failure(state, at, attempt, came, false),
             Purpose::Prepare | Purpose::Release { .. } | Purpose::Undo { .. } => {
-                self.end(state, at, attempt, End::Continue)
+                self.end(state, at, attempt, End::Continue);
             }
         }
     }

@@ -226,6 +226,7 @@ impl Replica {
 
 impl State {
     /// The same state, with the replicas in an order that their names do not decide: they are alike.
+    #[must_use]
     pub fn canonical(mut self, events_seen_by_all: bool) -> Self {
         if events_seen_by_all {
             self.forget_told();

@@ -314,7 +314,7 @@ impl Core {
         if !state.capable {
             let label = |_: &Self| "the driver has its capability again".to_owned();
             self.step(state, found, true, label, |core, state| {
-                core.has_capability(state, true)
+                core.has_capability(state, true);
             });
         }
     }

@@ -159,20 +159,18 @@ impl LeaseWorld {
             );
         }
         if !process.leading && self.may_start(state, number) {
-            match process.look {
-                None => self.step(
+            if process.look.is_none() {
+                self.step(
                     state,
                     found,
                     || format!("r{number} reads the AttacherConfig"),
                     |_, state| {
                         state.processes[number].look = Some((state.config, state.recorded, state.wanted));
                     },
-                ),
-                Some(_) => {
-                    let label =
-                        || format!("r{number} looks at the former places, and records its own if they are over");
-                    self.step(state, found, label, |world, state| world.look(state, number));
-                }
+                );
+            } else {
+                let label = || format!("r{number} looks at the former places, and records its own if they are over");
+                self.step(state, found, label, |world, state| world.look(state, number));
             }
         }
     }
