@@ -38,9 +38,6 @@ prop_compose! {
 fn record(drawn: Drawn, version: u64) -> Attachment {
     let name = format!("va{}", drawn.name);
     let mut record = attachment(&name, version);
-    if drawn.replaced {
-        record.uid = format!("{name}-{version}").into();
-    }
     if drawn.other_driver {
         record.attacher = "other.test".into();
     }
@@ -111,7 +108,12 @@ proptest! {
                 let Some(record) = all.remove(&name) else { continue };
                 index.remove_attachment(&name, &record.uid)
             } else {
-                let record = record(drawn, version);
+                let mut record = record(drawn, version);
+                // A UID does not come back.
+                record.uid = match all.get(&name) {
+                    Some(known) if !drawn.replaced => known.uid.clone(),
+                    _ => format!("{name}-{version}").into(),
+                };
                 all.insert(name.clone(), record.clone());
                 index.apply_attachment(record)
             };

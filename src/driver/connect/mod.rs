@@ -94,8 +94,8 @@ pub(super) struct DriverConnector {
     names: Mutex<Vec<String>>,
     /// When the driver was last asked.
     asked: Mutex<Option<Instant>>,
-    /// The socket, when nobody answered at it.
-    missed: Mutex<Option<MissedSocket>>,
+    /// The socket, when nobody answered at it, and the settings that it was dialled with.
+    missed: Mutex<Option<(Arc<DriverConfig>, MissedSocket)>>,
 }
 
 impl DriverConnector {
@@ -151,11 +151,13 @@ impl DriverConnector {
     async fn wait_for_socket(&self) {
         let missed = self.missed.lock().take();
         let mut config = self.config.clone();
-        let endpoint = config.borrow_and_update().endpoint.clone();
-        let (Some(missed), Endpoint::Unix(path)) = (missed, endpoint) else {
+        let current = config.borrow_and_update().clone();
+        // Other settings are tried at once.
+        let missed = missed.filter(|(dialled, _)| Arc::ptr_eq(dialled, &current));
+        let (Some((_, missed)), Endpoint::Unix(path)) = (missed, &current.endpoint) else {
             return;
         };
-        while !missed.is_worth_a_dial(&path).await {
+        while !missed.is_worth_a_dial(path).await {
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}
                 _ = config.changed() => return,
@@ -165,7 +167,7 @@ impl DriverConnector {
 
     async fn handshake(
         &self,
-        config: &DriverConfig,
+        config: &Arc<DriverConfig>,
         connection: DriverConnection,
         revision: u64,
     ) -> Result<ConnectedDriver, ConnectFailure> {
@@ -179,7 +181,7 @@ impl DriverConnector {
         *self.asked.lock() = Some(Instant::now());
         *self.missed.lock() = file
             .zip(client.connection().dial_error())
-            .map(|(file, error)| MissedSocket::new(file, &error));
+            .map(|(file, error)| (config.clone(), MissedSocket::new(file, &error)));
         match answer {
             Ok(handshake) => {
                 let client = client.with_driver_name(handshake.plugin.name.as_str().into());
