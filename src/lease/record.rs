@@ -50,8 +50,7 @@ impl LeaderElectionRecord {
     }
 
     /// The record of a holder that does not work under it yet.
-    #[must_use]
-    pub fn unused(mut self) -> Self {
+    pub(super) fn unused(mut self) -> Self {
         self.acquired = self.renewed;
         self
     }
