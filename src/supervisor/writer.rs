@@ -12,12 +12,13 @@ use super::status;
 use super::status_author::StatusAuthor;
 use crate::api::names::FIELD_MANAGER;
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
+use crate::queue::Backoff;
 
 /// Long enough for a busy API server; a status write is never worth more.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
 const UNHURRIED: Duration = Duration::from_secs(2);
-/// The longest rest after writes that failed. It begins with a second, and doubles.
+/// The longest rest after writes that failed.
 const LONGEST_REST: Duration = Duration::from_secs(15);
 
 /// An AttacherConfig and what is known of its status.
@@ -107,9 +108,7 @@ impl TrackedConfig {
     /// A write failed; how long the next one waits.
     pub fn failed(&mut self) -> Duration {
         let failures = self.failed.map_or(0, |(failures, _)| failures);
-        let rest = Duration::from_secs(1)
-            .saturating_mul(1 << failures.min(4))
-            .min(LONGEST_REST);
+        let rest = Backoff::default().base(failures).min(LONGEST_REST);
         self.failed = Some((failures.saturating_add(1), Instant::now() + rest));
         rest
     }

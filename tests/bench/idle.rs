@@ -35,7 +35,7 @@ struct Rest {
     percent: f64,
     percent_target: f64,
     memory: Memory,
-    memory_target: Option<f64>,
+    memory_target: f64,
     seconds: u64,
     requests: Usage,
 }
@@ -120,8 +120,7 @@ async fn quiet() -> Result<Rest> {
             .await?;
     }
     let attached = volumes * DRIVERS;
-    let (percent_target, memory_target) = if attached > 5_000 { (0.15, 100.0) } else { (0.1, 42.0) };
-    let targets = (percent_target, Some(memory_target));
+    let targets = if attached > 5_000 { (0.15, 100.0) } else { (0.1, 42.0) };
     at_rest(
         &bench,
         &operator,
@@ -132,7 +131,7 @@ async fn quiet() -> Result<Rest> {
 }
 
 /// Watches an operator that has nothing to do.
-async fn at_rest(bench: &Bench, operator: &Operator, what: String, targets: (f64, Option<f64>)) -> Result<Rest> {
+async fn at_rest(bench: &Bench, operator: &Operator, what: String, targets: (f64, f64)) -> Result<Rest> {
     progress(&format!("{what}: coming to rest"));
     tokio::time::sleep(REST).await;
     let seconds = u64::try_from(setting("SECONDS", 120)?).unwrap_or(u64::MAX);
@@ -169,9 +168,7 @@ async fn absent(report: &mut Report) -> Result<()> {
         configure(&bench, sockets.path(), number).await?;
     }
     let what = format!("1 driver, {absent} AttacherConfigs without theirs");
-    report
-        .rests
-        .push(at_rest(&bench, &operator, what, (1.0, Some(32.0))).await?);
+    report.rests.push(at_rest(&bench, &operator, what, (1.0, 32.0)).await?);
     for round in 0..3 {
         beside.push(burst(&bench, &format!("beside-{round}")).await?);
     }
@@ -210,16 +207,12 @@ impl fmt::Display for Report {
             )?;
             #[allow(clippy::cast_precision_loss, reason = "the memory of a process is not that large")]
             let memory = rest.memory.now as f64 / 1024.0;
-            match rest.memory_target {
-                Some(target) => {
-                    let passed = verdict(memory <= target);
-                    writeln!(
-                        f,
-                        "  RSS            {memory:>8.1} MiB  target <= {target} MiB  {passed}"
-                    )?;
-                }
-                None => writeln!(f, "  RSS            {memory:>8.1} MiB")?,
-            }
+            let target = rest.memory_target;
+            let passed = verdict(memory <= target);
+            writeln!(
+                f,
+                "  RSS            {memory:>8.1} MiB  target <= {target} MiB  {passed}"
+            )?;
             let requests: Vec<String> = rest
                 .requests
                 .requests

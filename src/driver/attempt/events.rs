@@ -218,23 +218,22 @@ pub(in crate::driver) fn deleted_event(
     traceparent: Option<String>,
     what: Vanished,
 ) {
-    let (reason, what) = match what {
-        Vanished::Detached => (EventReason::Detached, "the volume was detached again"),
-        Vanished::Stays => (EventReason::DetachFailed, "it may still be there; detach it by hand"),
-        Vanished::LeaseLost => (
-            EventReason::DetachFailed,
+    let reason = match what {
+        Vanished::Detached => EventReason::Detached,
+        _ => EventReason::DetachFailed,
+    };
+    let what = match what {
+        Vanished::Detached => "the volume was detached again",
+        Vanished::Stays => "the volume may still be there; detach it by hand",
+        Vanished::LeaseLost => {
             "this replica lost the Lease before the volume was detached, and detaches it when it serves the driver again; if another \
-             replica serves the driver, detach it by hand",
-        ),
-        Vanished::Unconfirmed => (
-            EventReason::DetachFailed,
+             replica serves the driver, detach it by hand"
+        }
+        Vanished::Unconfirmed => {
             "the API server did not confirm that it is gone, and the volume is left attached; if there is no such \
-             VolumeAttachment, detach it by hand",
-        ),
-        Vanished::MaybeInUse => (
-            EventReason::DetachFailed,
-            "a pod may use the volume, which is left attached; if none does, detach it by hand",
-        ),
+             VolumeAttachment, detach it by hand"
+        }
+        Vanished::MaybeInUse => "a pod may use the volume, which is left attached; if none does, detach it by hand",
     };
     let note = format!(
         "{}: VolumeAttachment {} was deleted while the volume was being attached to node {}; {what}",

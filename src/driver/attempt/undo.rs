@@ -153,30 +153,22 @@ impl Undo<'_> {
         known.is_some_and(|known| self.is_claimed(&known.attachment))
     }
 
+    /// Whether a write that records the attachment as attached may have been taken in, as its answer did not come.
+    fn may_be_recorded(&self) -> bool {
+        let unfinished = &self.work.context.unfinished;
+        unfinished.may_be_recorded(&self.snapshot().attachment)
+    }
+
     async fn confirm_and_take_back(&self) -> UndoResult {
         let name = &*self.snapshot().attachment.name;
         let driver = self.driver();
         let place = self.publish.place();
         match self.confirm().await {
-            LiveRead::Gone
-                if self
-                    .work
-                    .context
-                    .unfinished
-                    .may_be_recorded(&self.snapshot().attachment) =>
-            {
-                traced!(
-                    error,
-                    self.span,
-                    driver,
-                    VolumeAttachment = name,
-                    volumeHandle = place.volume_id,
-                    nodeID = place.node_id,
-                    "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
-                     left alone; if no pod of that node uses it, detach the volume by hand"
-                );
-                self.tell(Vanished::MaybeInUse);
-            }
+            LiveRead::Gone if self.may_be_recorded() => self.leave(
+                Vanished::MaybeInUse,
+                "the VolumeAttachment is gone and may have been recorded as attached: the volume, which a pod may use, is \
+                 left alone; if no pod of that node uses it, detach the volume by hand",
+            ),
             LiveRead::Gone => return self.take_back(place).await,
             // Or nothing says that it is gone.
             LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}
@@ -191,25 +183,32 @@ impl Undo<'_> {
                 let store = &self.work.context.store;
                 store.doubt("a VolumeAttachment that was believed to be gone is there");
             }
-            LiveRead::Unknown => {
-                traced!(
-                    error,
-                    self.span,
-                    driver,
-                    VolumeAttachment = name,
-                    volumeHandle = place.volume_id,
-                    nodeID = place.node_id,
-                    "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
-                     attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand"
-                );
-                self.tell(Vanished::Unconfirmed);
-            }
+            LiveRead::Unknown => self.leave(
+                Vanished::Unconfirmed,
+                "the VolumeAttachment seems to be gone and the API server does not confirm it: the volume, which is \
+                 attached, is left alone; if there is no such VolumeAttachment, detach the volume by hand",
+            ),
         }
         UndoResult::Finished
     }
 
     fn tell(&self, what: Vanished) {
         events::deleted_event(self.work, self.snapshot(), self.span.traceparent(), what);
+    }
+
+    /// Says in the log and in an event that the volume stays where it is.
+    fn leave(&self, what: Vanished, why: &str) {
+        let place = self.publish.place();
+        traced!(
+            error,
+            self.span,
+            driver = self.driver(),
+            VolumeAttachment = &*self.snapshot().attachment.name,
+            volumeHandle = place.volume_id,
+            nodeID = place.node_id,
+            "{why}"
+        );
+        self.tell(what);
     }
 
     /// Unpublishes the volume of an object that is gone, as long as nobody wants it at that place.
@@ -246,16 +245,10 @@ impl Undo<'_> {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        traced!(
-            error,
-            self.span,
-            driver,
-            VolumeAttachment = name,
-            volumeHandle = place.volume_id,
-            nodeID = place.node_id,
-            "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand"
+        self.leave(
+            Vanished::Stays,
+            "giving up: the volume may still be attached although its VolumeAttachment was deleted; detach it by hand",
         );
-        self.tell(Vanished::Stays);
         UndoResult::Finished
     }
 
