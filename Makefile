@@ -26,7 +26,7 @@ export LEFT_OUT := $(abspath $(target))/left-out
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation bench \
+.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench \
 	isolation one-volume ten failover listing overhead idle why chaos \
 	numbers generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
@@ -107,6 +107,10 @@ e2e: need-rust ## Install the chart on a real kubelet, roll, kill, drain, swap; 
 simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on, and find every mutant; SEED_FROM_COMMIT=1 also runs as many that the commit names
 	SIMULATION_HISTORIES=$(HISTORIES) SIMULATION_SEED=$(SEED) SIMULATION_FRESH=$(if $(SEED_FROM_COMMIT),$$((16#$$(git rev-parse HEAD | cut -c1-12))),0) RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --lib -- \
 		driver::simulation --include-ignored --nocapture --test-threads=1
+
+# Its states are few enough for each change; those of LARGE=1 are for whoever changes a rule, and take half an hour.
+model-check: need-rust ## Visit every state of small worlds, and find every wrong operator; LARGE=1 the large worlds, ONLY=words of a world
+	$(CARGO) run --quiet --profile simulation --package csi-attacher-model-check -- $(if $(LARGE),--large) $(if $(ONLY),'--only=$(ONLY)')
 
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster

@@ -9,8 +9,9 @@ use super::links::OfDriver;
 use super::neighbours::HandleCounts;
 use super::sharing::{Names, OfVolume};
 use super::table::{ObjectTable, Origin, TableChange};
+use crate::decide::patch::WriteTarget;
 use crate::decide::{self, DriverFacts, Snapshot};
-use crate::objects::{Attachment, AttachmentSource, CsiNode, Volume};
+use crate::objects::{Attachment, AttachmentSource, CsiNode, ResourceVersion, Volume};
 
 /// Who has to look again.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct PendingKeys {
     pub volumes: Vec<Arc<str>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Index {
     pub attachments: ObjectTable<Attachment>,
     pub volumes: ObjectTable<Volume>,
@@ -76,6 +77,15 @@ impl Index {
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         let volume = self.volumes.get(name)?.clone();
         Some((volume, self.by_volume.get(name).map_or(0, OfVolume::len)))
+    }
+
+    pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+        match target {
+            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
+                self.attachments.get(name).map(|record| record.resource_version)
+            }
+            WriteTarget::Volume(name) => self.volumes.get(name).map(|record| record.resource_version),
+        }
     }
 
     pub fn counts(&self, attacher: &str) -> Counts {

@@ -10,6 +10,7 @@ use crate::api::names::finalizer_name;
 use crate::objects::Attachment;
 
 /// What is known of a driver that attachments name, whether it is served or not.
+#[derive(Clone)]
 pub(super) struct OfDriver {
     pub counts: Counts,
     pub finalizer: Box<str>,

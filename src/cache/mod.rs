@@ -21,6 +21,7 @@ mod rounds;
 mod routing;
 mod sharing;
 mod table;
+mod value;
 mod view;
 mod watch_backoff;
 
@@ -37,6 +38,7 @@ pub(crate) use rounds::Synced;
 pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Registration, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
+pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
 pub(crate) use watch_backoff::patient;
 
@@ -175,7 +177,7 @@ impl Store {
     /// that is not known any more stays unknown: the watch was faster and has told its end, and will not tell it again.
     pub fn apply_attachment_response(&self, record: Attachment) {
         let change = self.inner.index.write().answered_attachment(record);
-        self.dispatch_change(change);
+        self.dispatch_change(&change);
     }
 
     /// Takes in a CSINode from the watch.
@@ -205,7 +207,7 @@ impl Store {
     /// As [`Store::apply_attachment_response`], for a PersistentVolume.
     pub fn apply_volume_response(&self, record: Volume) {
         let change = self.inner.index.write().answered_volume(record);
-        self.dispatch_change(change);
+        self.dispatch_change(&change);
     }
 
     /// Takes in that the object that a request went to is not there (404). `uid` is that of the object it was made
@@ -217,18 +219,12 @@ impl Store {
             WriteTarget::Volume(name) => index.bury_volume(name, uid),
         };
         drop(index);
-        self.dispatch_change(change);
+        self.dispatch_change(&change);
     }
 
     /// Version of the known copy of the object that a write goes to.
     pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
-        let index = self.inner.index.read();
-        match target {
-            WriteTarget::Attachment(name) | WriteTarget::AttachmentStatus(name) => {
-                index.attachments.get(name).map(|record| record.resource_version)
-            }
-            WriteTarget::Volume(name) => index.volumes.get(name).map(|record| record.resource_version),
-        }
+        self.inner.index.read().version(target)
     }
 
     /// Makes a driver's queue receive its keys from now on, and fills it with the work that there is.

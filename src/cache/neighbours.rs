@@ -14,7 +14,7 @@ const MOST_ELSEWHERE: usize = 4;
 
 /// How many PersistentVolumes and in-line volumes have a handle, by its hash: a few bytes for each volume. It may be too
 /// high, as when two handles have one hash: that only costs a look that finds nothing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct HandleCounts(HashMap<u64, u32>);
 
 impl HandleCounts {

@@ -15,57 +15,73 @@ const PIECE: usize = 64;
 /// Attachments with the reason to look at them.
 pub(super) type Backlog = VecDeque<(Arc<str>, EnqueueCause)>;
 
+/// One key to look at again.
+pub(super) enum Look<'a> {
+    Attachment(&'a Arc<str>, EnqueueCause),
+    Volume(&'a Arc<str>, EnqueueCause),
+}
+
+impl CacheChange {
+    /// The attachment that is not there any more.
+    pub(super) fn gone(&self) -> Option<&Arc<Attachment>> {
+        match self {
+            Self::Attachment { replaced, .. } => replaced.as_ref(),
+            Self::AttachmentGone { record, .. } => Some(record),
+            Self::None | Self::Volume { .. } | Self::Node { .. } => None,
+        }
+    }
+
+    /// Names what is to be looked at again, in this order.
+    pub(super) fn each_look<'a>(&'a self, mut look: impl FnMut(Look<'a>)) {
+        let update = EnqueueCause::Update;
+        let (attachments, cause) = match self {
+            Self::None => return,
+            Self::Attachment {
+                name, cause, waiting, ..
+            } => {
+                look(Look::Attachment(name, *cause));
+                (waiting, update)
+            }
+            Self::AttachmentGone { record, waiting } => {
+                look(Look::Attachment(&record.name, update));
+                (waiting, update)
+            }
+            Self::Volume {
+                name,
+                attachments,
+                cause,
+            } => {
+                look(Look::Volume(name, *cause));
+                (attachments, EnqueueCause::Volume)
+            }
+            Self::Node { attachments } => (attachments, update),
+        };
+        for name in attachments {
+            look(Look::Attachment(name, cause));
+        }
+        if let Some(volume) = self.gone().and_then(|record| record.volume_name()) {
+            look(Look::Volume(volume, update));
+        }
+    }
+}
+
 impl Store {
-    pub(super) fn dispatch_change(&self, change: CacheChange) {
+    pub(super) fn dispatch_change(&self, change: &CacheChange) {
         #[cfg(test)]
-        if self
-            .inner
-            .ignored_changes
-            .lock()
-            .is_some_and(|ignores| ignores(&change))
-        {
+        if self.inner.ignored_changes.lock().is_some_and(|ignores| ignores(change)) {
             return;
         }
         if !matches!(change, CacheChange::None) {
             self.inner.generation.fetch_add(1, Ordering::Relaxed);
         }
-        match change {
-            CacheChange::None => {}
-            CacheChange::Attachment {
-                name,
-                replaced,
-                cause,
-                waiting,
-            } => {
-                if let Some(replaced) = &replaced {
-                    self.notify_gone(replaced);
-                    self.forget_if_gone(replaced);
-                }
-                self.enqueue_attachment(&name, cause);
-                self.look_at_attachments(&waiting, EnqueueCause::Update);
-                if let Some(volume) = replaced.as_ref().and_then(|record| record.volume_name()) {
-                    self.enqueue_volume(volume, EnqueueCause::Update);
-                }
-            }
-            CacheChange::AttachmentGone { record, waiting } => {
-                self.notify_gone(&record);
-                self.enqueue_attachment(&record.name, EnqueueCause::Update);
-                self.forget_if_gone(&record);
-                self.look_at_attachments(&waiting, EnqueueCause::Update);
-                if let Some(volume) = record.volume_name() {
-                    self.enqueue_volume(volume, EnqueueCause::Update);
-                }
-            }
-            CacheChange::Volume {
-                name,
-                attachments,
-                cause,
-            } => {
-                self.enqueue_volume(&name, cause);
-                self.look_at_attachments(&attachments, EnqueueCause::Volume);
-            }
-            CacheChange::Node { attachments } => self.look_at_attachments(&attachments, EnqueueCause::Update),
+        if let Some(gone) = change.gone() {
+            self.notify_gone(gone);
+            self.forget_if_gone(gone);
         }
+        change.each_look(|look| match look {
+            Look::Attachment(name, cause) => self.enqueue_attachment(name, cause),
+            Look::Volume(name, cause) => self.enqueue_volume(name, cause),
+        });
     }
 
     /// Hands an attachment to its driver's queue, if it may need work.
@@ -77,12 +93,6 @@ impl Store {
         let Some(snapshot) = index.snapshot(name) else { return };
         if let Some(route) = self.inner.routes.read().get(&snapshot.attachment.attacher) {
             route.attachment(&snapshot, cause);
-        }
-    }
-
-    fn look_at_attachments(&self, names: &[Arc<str>], cause: EnqueueCause) {
-        for name in names {
-            self.enqueue_attachment(name, cause);
         }
     }
 
@@ -136,7 +146,7 @@ impl Store {
             .backlog
             .lock()
             .extend(later.into_iter().map(|name| (name, cause)));
-        self.dispatch_change(change);
+        self.dispatch_change(&change);
     }
 
     /// Looks at what is left of earlier changes, with yields between. Cut off, it is gone on with at the next call.

@@ -59,7 +59,7 @@ impl Reading<'_> {
         if self.kind.end(&mut index, self.number) {
             let change = index.apply_volume(record);
             drop(index);
-            self.store.dispatch_change(change);
+            self.store.dispatch_change(&change);
         }
     }
 
@@ -69,7 +69,7 @@ impl Reading<'_> {
         if self.kind.end(&mut index, self.number) {
             let change = index.apply_node(record);
             drop(index);
-            self.store.dispatch_change(change);
+            self.store.dispatch_change(&change);
         }
     }
 }

@@ -236,7 +236,7 @@ pub(super) fn take_in<K: WatchedKind>(
         watcher::Event::InitDone => {
             let changes = K::finish(&mut store.inner.index.write(), seen);
             for change in changes {
-                store.dispatch_change(change);
+                store.dispatch_change(&change);
             }
             *seen = HashSet::new();
             store.inner.synced.write().finish(K::SLOT, round);
@@ -253,7 +253,7 @@ pub(super) fn take_in<K: WatchedKind>(
                 meta.uid.as_deref().unwrap_or_default(),
             );
             let change = K::remove(&mut store.inner.index.write(), name, uid);
-            store.dispatch_change(change);
+            store.dispatch_change(&change);
         }
     }
 }

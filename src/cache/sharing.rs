@@ -10,7 +10,7 @@ use crate::decide;
 use crate::objects::Attachment;
 
 /// The names of some attachments: mostly one, which costs no more than itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Names {
     One(Arc<str>),
     Many(BTreeSet<Arc<str>>),
@@ -48,7 +48,7 @@ impl Names {
 }
 
 /// Attachments by driver and by where they are: a node or a node ID. The last part is the name; none comes before all.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeSet<Entry>);
 
 type Entry = (Arc<str>, Arc<str>, Option<Arc<str>>);
@@ -107,7 +107,7 @@ fn after_driver(driver: &Arc<str>) -> Entry {
 }
 
 /// The attachments of a volume that has several.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Shared {
     names: BTreeSet<Arc<str>>,
     /// Being deleted; by node, and by node ID.
@@ -162,7 +162,7 @@ impl Shared {
 }
 
 /// The attachments of one volume, of any driver. Almost every volume has one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum OfVolume {
     One(Arc<str>),
     Several(Box<Shared>),

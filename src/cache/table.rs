@@ -29,9 +29,10 @@ pub(crate) enum Origin {
 /// versions may be lower, as they are after a restore from a backup. What came in since it began, such as the answer to a
 /// write of ours, gives way only to a greater version.
 ///
-/// A record that we know to be gone, because the answer to a request of ours said so, leaves a ghost: the watch may still
+/// A record that we know to be gone, because the answer to a request of ours said so or showed another object of its name, leaves a ghost: the watch may still
 /// deliver older copies of it, and acting on those would detach twice. A ghost is laid when the watch reports the
 /// deletion, and by the next list that begins: one that shows the object proves that it exists.
+#[derive(Clone)]
 pub(crate) struct ObjectTable<R> {
     records: HashMap<Arc<str>, CachedObject<R>>,
     tombstones: HashMap<Box<str>, Tombstone>,
@@ -44,7 +45,7 @@ pub(crate) struct ObjectTable<R> {
     listed: bool,
     /// How often a record was looked up: what work for one object costs is counted, not timed.
     #[cfg(test)]
-    pub lookups: std::sync::atomic::AtomicU64,
+    pub lookups: Arc<std::sync::atomic::AtomicU64>,
     /// The greatest version of all copies since that list began.
     newest: ResourceVersion,
     /// The same before that list began.
@@ -56,6 +57,7 @@ pub(crate) struct ObjectTable<R> {
 }
 
 /// A record, and when it came in.
+#[derive(Clone)]
 struct CachedObject<R> {
     record: Arc<R>,
     since: Instant,
@@ -64,6 +66,7 @@ struct CachedObject<R> {
 }
 
 /// What is known to be gone.
+#[derive(Clone)]
 struct Tombstone {
     /// The list that was running or ran last then.
     list: u64,
@@ -71,6 +74,7 @@ struct Tombstone {
 }
 
 /// A read of an object that is not known, which has no answer yet.
+#[derive(Clone)]
 struct Read {
     name: Arc<str>,
     /// Whether an object of this name has ended meanwhile.
@@ -90,7 +94,7 @@ impl<R> Default for ObjectTable<R> {
             list: 0,
             listed: false,
             #[cfg(test)]
-            lookups: 0.into(),
+            lookups: Arc::default(),
             newest: ResourceVersion::default(),
             before: ResourceVersion::default(),
             went_back: false,
@@ -176,6 +180,14 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         };
         let previous = self.records.insert(current.name().clone(), held);
         let previous = previous.map(|held| held.record);
+        if let Some(former) = previous.as_ref().filter(|former| former.uid() != current.uid())
+            && origin == Origin::News
+        {
+            // An answer was faster than the watch, which may still show the former one. That must not count when the one of this
+            // name is gone as well.
+            let since = Instant::now();
+            self.tombstones.insert(former.uid().into(), Tombstone { list, since });
+        }
         Some(TableChange { previous, current })
     }
 
@@ -253,11 +265,45 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
         std::mem::take(&mut self.haunted)
     }
 
+    /// All that the order of copies depends on, but for times, reads and an API server that goes back: two tables of one content take
+    /// in everything alike.
+    pub fn content(&self) -> TableContent
+    where
+        R: std::fmt::Debug,
+    {
+        let records = self.records.iter();
+        let mut records: Vec<_> = records
+            .map(|(name, held)| (name.clone(), format!("{:?}", held.record), held.list))
+            .collect();
+        records.sort_unstable();
+        let mut gone: Vec<_> = self
+            .tombstones
+            .iter()
+            .map(|(uid, ghost)| (uid.clone(), ghost.list))
+            .collect();
+        gone.sort_unstable();
+        TableContent {
+            records,
+            gone,
+            list: self.list,
+            listed: self.listed,
+        }
+    }
+
     /// How many objects are known to be gone while the watch may still show them.
     #[cfg(test)]
     pub fn ghosts(&self) -> usize {
         self.tombstones.len()
     }
+}
+
+/// What [`ObjectTable::content`] tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TableContent {
+    records: Vec<(Arc<str>, String, u64)>,
+    gone: Vec<(Box<str>, u64)>,
+    list: u64,
+    listed: bool,
 }
 
 macro_rules! record {

@@ -31,4 +31,4 @@ pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord
 pub use record::LeaderElectionRecord;
 pub use settings::{LeaseSettings, LeaseTimings, LeaseTimingsError, namespace};
 pub use shares::LeaseShares;
-pub use term::Term;
+pub use term::{Term, rest};

@@ -141,7 +141,7 @@ fn is_namespace(name: &str) -> bool {
 }
 
 /// What is known of a former place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FormerLease {
     election: ElectionState,
     /// Since when it may not be read, or is not there.

@@ -50,7 +50,8 @@ impl LeaderElectionRecord {
     }
 
     /// The record of a holder that does not work under it yet.
-    pub(super) fn unused(mut self) -> Self {
+    #[must_use]
+    pub fn unused(mut self) -> Self {
         self.acquired = self.renewed;
         self
     }

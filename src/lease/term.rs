@@ -99,7 +99,7 @@ impl Term {
     /// Lease, and whoever worked may have stood still since.
     pub fn renew(&self, begun: Moment) -> bool {
         let mut renewed = self.0.renewed.lock();
-        let in_time = !self.0.ended.is_cancelled() && self.0.clock.now().since(*renewed) < self.0.timing.renew_deadline;
+        let in_time = !self.rest(self.0.timing.renew_deadline, *renewed).is_zero();
         if in_time {
             *renewed = begun;
         }
@@ -112,12 +112,20 @@ impl Term {
     }
 
     fn rest_of(&self, time: Duration) -> Duration {
+        self.rest(time, *self.0.renewed.lock())
+    }
+
+    fn rest(&self, time: Duration, renewed: Moment) -> Duration {
         if self.0.ended.is_cancelled() {
             return Duration::ZERO;
         }
-        let renewed = *self.0.renewed.lock();
-        time.saturating_sub(self.0.clock.now().since(renewed))
+        rest(time, renewed, self.0.clock.now())
     }
+}
+
+/// What is left at `now` of a time that a renewal begun at `renewed` gave.
+pub fn rest(time: Duration, renewed: Moment, now: Moment) -> Duration {
+    time.saturating_sub(now.since(renewed))
 }
 
 impl PartialEq for Term {

@@ -99,7 +99,7 @@ fn removed(store: &Store, name: &str) {
         .index
         .write()
         .remove_attachment(name, &format!("{name}-uid"));
-    store.dispatch_change(change);
+    store.dispatch_change(&change);
 }
 
 fn next(queue: &Queue<AttacherKey>) -> Option<Ticket<AttacherKey>> {

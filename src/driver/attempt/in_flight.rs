@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use crate::decide::VolumeOnNode;
+use crate::decide::{CallAt, VolumeOnNode, is_in_the_way};
 
 /// Volume handle and node ID.
 type CallKey = (Box<str>, Box<str>);
@@ -66,16 +66,21 @@ impl InFlightCalls {
     ) -> Result<InFlightGuard, CallInFlight> {
         let key: CallKey = (place.volume_id.into(), place.node_id.into());
         let mut running = self.0.lock();
+        // That at the place itself first: it is waited for however long it takes.
         if let Some(other) = running.get(&key) {
             return Err(other.occupies(None));
         }
-        if alone {
-            let first: CallKey = (place.volume_id.into(), Box::default());
-            let of_volume = running.range(first..).take_while(|(other, _)| other.0 == key.0);
-            let mut published = of_volume.filter_map(|(_, call)| Some((call, call.publish_of.clone()?)));
-            if let Some((other, name)) = published.next() {
-                return Err(other.occupies(Some(name)));
-            }
+        let first: CallKey = (place.volume_id.into(), Box::default());
+        let of_volume = running.range(first..).take_while(|(other, _)| other.0 == key.0);
+        let mut in_the_way = of_volume.filter(|((volume_id, node_id), call)| {
+            let other = CallAt {
+                place: VolumeOnNode { volume_id, node_id },
+                publishes: call.publish_of.is_some(),
+            };
+            is_in_the_way(other, place, alone)
+        });
+        if let Some((_, other)) = in_the_way.next() {
+            return Err(other.occupies(other.publish_of.clone()));
         }
         let ended = watch::Sender::new(());
         running.insert(key.clone(), Call { ended, publish_of });

@@ -83,15 +83,8 @@ pub(super) enum StepResult {
     Finish(RunResult),
 }
 
-/// Whether there is nothing to attach or detach any more for an attachment that is not forced: it is attached, or what was
-/// attached is taken back.
 pub(super) fn is_settled(snapshot: &Snapshot, work: &DriverContext) -> bool {
-    let attachment = &snapshot.attachment;
-    if attachment.deleting.is_some() {
-        !attachment.finalizers.contains(&work.facts.finalizer)
-    } else {
-        attachment.attached
-    }
+    decide::is_settled(&snapshot.attachment, &work.facts)
 }
 
 /// Runs one attempt.

@@ -21,7 +21,7 @@ use super::unfinished::{PublishGuard, UnfinishedPublish};
 use crate::apiserver::{ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
-use crate::decide::{DriverFacts, VolumeOnNode};
+use crate::decide::{self, VolumeOnNode};
 use crate::objects::Attachment;
 use crate::telemetry::Span;
 
@@ -104,13 +104,6 @@ pub(in crate::driver) async fn unpublish_if_deleted(
     }
 }
 
-/// Whether a pod may use the volume by this attachment, or its detach will ask for the place. Only one that a restore of the
-/// API server brought back to before its claim is neither: what is recorded as attached is never taken back, and what carries
-/// our finalizer is detached in its turn.
-fn may_be_in_use(known: &Attachment, facts: &DriverFacts) -> bool {
-    known.attached || known.finalizers.contains(&facts.finalizer)
-}
-
 /// Whether there is anything left to do.
 #[derive(PartialEq, Eq)]
 enum UndoResult {
@@ -144,7 +137,7 @@ impl Undo<'_> {
     }
 
     fn is_claimed(&self, known: &Attachment) -> bool {
-        *known.uid == *self.snapshot().attachment.uid && may_be_in_use(known, &self.work.facts)
+        *known.uid == *self.snapshot().attachment.uid && decide::may_be_in_use(known, &self.work.facts)
     }
 
     /// Whether the cache shows that the attachment is there.

@@ -195,7 +195,7 @@ impl Attempt<'_> {
     }
 
     /// Writes a failure down; once more when somebody else changed the object meanwhile, and not at all when the attachment
-    /// was claimed anew. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
+    /// was claimed anew or recorded as attached. One that is to be detached by now shows it too: people wonder why that takes a while, and a driver
     /// that goes on with a call after its deadline gets a moment to end it.
     async fn write_failure(
         &self,
@@ -206,7 +206,7 @@ impl Attempt<'_> {
         let mut again = true;
         loop {
             let fresh = self.cached_snapshot(snapshot).unwrap_or_else(|| snapshot.clone());
-            if !self.is_same_claim(snapshot, &fresh) {
+            if !decide::may_note_failure(&snapshot.attachment, &fresh.attachment, &self.work.facts) {
                 return Ok(());
             }
             let current = Observed {
@@ -242,23 +242,8 @@ impl Attempt<'_> {
         newest.filter(|newest| newest.attachment.uid == snapshot.attachment.uid)
     }
 
-    /// Whether a result for the one is a result for the other: to be moved the same way and, if it is being attached,
-    /// claimed for the same place.
     fn is_same_work(&self, one: &Snapshot, other: &Snapshot) -> bool {
-        one.attachment.deleting.is_some() == other.attachment.deleting.is_some() && self.is_same_claim(one, other)
-    }
-
-    /// Whether an attachment that was being attached is still claimed for the same place. What a detach came to counts
-    /// whatever happened to the claim.
-    fn is_same_claim(&self, one: &Snapshot, other: &Snapshot) -> bool {
-        let finalizer = &*self.work.facts.finalizer;
-        let claim = |snapshot: &Snapshot| {
-            let attachment = &snapshot.attachment;
-            let note = attachment.volume_note.as_ref().map(|note| note.handle.clone());
-            let node_id = attachment.node_id.clone();
-            (attachment.finalizers.contains(finalizer), node_id, note)
-        };
-        one.attachment.deleting.is_some() || claim(one) == claim(other)
+        decide::is_same_work(&one.attachment, &other.attachment, &self.work.facts)
     }
 
     /// Sends a write and applies the answer to the cache. True when the object went with it.

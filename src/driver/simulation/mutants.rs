@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use super::super::attempt::decision_fns::DecisionFns;
 use super::backend::{Call, Pair};
+use super::cluster::Kind;
 use super::invariants::{
     ALLOWED_SECRET, ATTACHED_IS_PROTECTED, ATTACHED_IS_PUBLISHED, ATTACHED_WITHOUT_ERROR, ATTACHES, CLAIMED_FIRST,
     DETACHED_AND_GONE, FOREIGN_PARTS, HELD_WHILE_PUBLISHED, NO_BUSY_LOOP, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE,
@@ -13,12 +14,13 @@ use super::invariants::{
     PROTECTED_WHILE_PUBLISHED, PUBLISHED_FIRST, RELEASED_FIRST, RIGHT_CONTEXT, RIGHT_DRIVER, RIGHT_REQUEST,
     RIGHT_SECRET, TAKEN_BACK, VOLUME_GOES, WANTED,
 };
+use super::objects::claim_of;
 use super::scenario::KindOfWorld;
 use super::world::State;
 use super::wrong_rules::{
-    believe_failure, compensates, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success,
-    forget_twin, forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless,
-    protect_once, release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
+    believe_failure, forget_driver, forget_former, forget_node_id, forget_read_only, forget_success, forget_twin,
+    forget_version, forget_volume_deletion, keep_context, keep_error, lose_context, nameless, protect_once,
+    release_early, release_named, replace_finalizers, replace_when_adding, settle_nameless, skip_claim,
     skip_protection, status_first, take_all_finalizers, trust_not_found, trust_status,
 };
 use crate::cache::CacheChange;
@@ -457,4 +459,10 @@ pub(super) fn deciding(attachment: for<'a> fn(&Observed<'a>) -> Action<'a>) -> M
         }),
         ..Mutant::default()
     }
+}
+
+/// An Unpublish that no attachment asks for.
+fn compensates(state: &State, call: Call, pair: &Pair) -> bool {
+    let mut attachments = state.cluster.all(Kind::Attachment);
+    call == Call::Unpublish && !attachments.any(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair))
 }

@@ -4,6 +4,10 @@ mod leases;
 
 use std::time::Duration;
 
+use super::invariants::{
+    ALLOWED_SECRET, ATTACHES, DETACHED_AND_GONE, HELD_WHILE_PUBLISHED, NO_FORGOTTEN_WAIT, NOT_UNDER_A_LIVE_ONE,
+    ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE, ONLY_WITH_THE_LEASE, PROTECTED_WHILE_NAMED, PROTECTED_WHILE_PUBLISHED,
+};
 use super::mutants::{Flaw, Mutant, deciding, forgets_attachments, with};
 use super::scenario::{Busy, Disk, Event, Lease, Scenario, Secret};
 use super::wrong_rules::forget_twin;
@@ -18,9 +22,11 @@ pub struct Regression {
     /// What went wrong.
     pub what: &'static str,
     pub scenario: Scenario,
-    /// An operator with the defect, where one can be made: by it the same events are a violation still.
-    pub mutant: Option<Mutant>,
+    /// An operator with the defect, where one can be made, and the invariants that it violates by the same events still.
+    pub defect: Option<Defect>,
 }
+
+type Defect = (Mutant, &'static [&'static str]);
 
 /// What went wrong, and what led there.
 pub fn all() -> Vec<Regression> {
@@ -32,8 +38,8 @@ pub fn all() -> Vec<Regression> {
     all
 }
 
-fn regression(what: &'static str, scenario: Scenario, mutant: Option<Mutant>) -> Regression {
-    Regression { what, scenario, mutant }
+fn regression(what: &'static str, scenario: Scenario, defect: Option<Defect>) -> Regression {
+    Regression { what, scenario, defect }
 }
 
 fn of_volumes() -> Vec<Regression> {
@@ -55,15 +61,20 @@ fn of_volumes() -> Vec<Regression> {
                 4_000,
                 &[
                     (0, Attach(0, 0)),
-                    (5_000, DeleteVolume(0)),
+                    (4_000, Detach(0, 0)),
+                    (3_000, Attach(0, 0)),
+                    (2_500, DeleteVolume(0)),
                     (0, WatchBreaks(0)),
                     (0, HandOver),
                 ],
             ),
-            Some(Mutant {
-                stale: true,
-                ..Mutant::default()
-            }),
+            Some((
+                Mutant {
+                    stale: true,
+                    ..Mutant::default()
+                },
+                &[PROTECTED_WHILE_PUBLISHED],
+            )),
         ),
         regression(
             "a Publish for an attachment whose deletion became known while a former place was taken back (seed 356)",
@@ -143,7 +154,7 @@ fn of_twins() -> Vec<Regression> {
                 disks: twins(true),
                 ..of(50, &[(0, Attach(0, 0)), (0, Attach(1, 0)), (6_000, Detach(0, 0))])
             },
-            Some(deciding(forget_twin)),
+            Some((deciding(forget_twin), &[NOT_UNDER_A_LIVE_ONE])),
         ),
         regression(
             "a detach took a volume away from its twin after its PersistentVolume was removed by force (seed 81615)",
@@ -160,7 +171,7 @@ fn of_twins() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(deciding(forget_twin)),
+            Some((deciding(forget_twin), &[NOT_UNDER_A_LIVE_ONE])),
         ),
         regression(
             "a former place was taken back where the twin of the volume was attached (seed 40045)",
@@ -200,12 +211,12 @@ fn of_processes() -> Vec<Regression> {
         regression(
             "a process that had stood still called without the Lease (seed 906 of the world of issue 14)",
             stopped(StandStill(3, 9_000)),
-            Some(with(Flaw::Unfenced)),
+            Some((with(Flaw::Unfenced), &[ONLY_WITH_THE_LEASE])),
         ),
         regression(
             "a process whose machine had been suspended called without the Lease",
             stopped(Suspend(3, 9_000)),
-            Some(with(Flaw::OneClock)),
+            Some((with(Flaw::OneClock), &[ONLY_WITH_THE_LEASE])),
         ),
         regression(
             "two replicas were in calls for one volume while the Lease moved (seed 148)",
@@ -218,7 +229,7 @@ fn of_processes() -> Vec<Regression> {
                     (9_000, Attach(0, 0)),
                 ],
             ),
-            Some(with(Flaw::Hasty)),
+            Some((with(Flaw::Hasty), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
         ),
         regression(
             "a Lease that moved back was not waited for (seed 133)",
@@ -231,7 +242,7 @@ fn of_processes() -> Vec<Regression> {
                     (0, Detach(0, 0)),
                 ],
             ),
-            Some(with(Flaw::Hasty)),
+            Some((with(Flaw::Hasty), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
         ),
         regression(
             "after a restore of the API server what had been attached was not attached again (seed 156)",
@@ -239,7 +250,7 @@ fn of_processes() -> Vec<Regression> {
                 faultless: false,
                 ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(4, true))])
             },
-            Some(with(Flaw::Forward)),
+            Some((with(Flaw::Forward), &[ATTACHES])),
         ),
         regression(
             "a restore with lower revisions was not noticed",
@@ -247,7 +258,7 @@ fn of_processes() -> Vec<Regression> {
                 faultless: false,
                 ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(4, false))])
             },
-            Some(with(Flaw::Forward)),
+            Some((with(Flaw::Forward), &[ATTACHES])),
         ),
         regression(
             "a driver lost PUBLISH_UNPUBLISH, and what was published was released (seed 318)",
@@ -263,7 +274,7 @@ fn of_processes() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(with(Flaw::Unattached)),
+            Some((with(Flaw::Unattached), &[HELD_WHILE_PUBLISHED])),
         ),
     ]
 }
@@ -288,17 +299,20 @@ fn of_answers() -> Vec<Regression> {
         regression(
             "a 404 that was not true had a volume in use detached (seeds 25 and 35)",
             lied_to(&[(0, Attach(0, 0)), (9_000, EditVolume(0))]),
-            Some(with(Flaw::Believing)),
+            Some((with(Flaw::Believing), &[NOT_UNDER_A_LIVE_ONE])),
         ),
         regression(
             "a 404 that was not true had a PersistentVolume in use released (seeds 397 and 764)",
             lied_to(&[(0, Attach(0, 0)), (2_000, DeleteVolume(0))]),
-            Some(with(Flaw::Believing)),
+            Some((
+                with(Flaw::Believing),
+                &[PROTECTED_WHILE_PUBLISHED, PROTECTED_WHILE_NAMED],
+            )),
         ),
         regression(
             "an answer about another object was taken for a write that was stored (seed 893)",
             lied_to(&[(0, Attach(0, 0)), (300, Detach(0, 0))]),
-            Some(with(Flaw::Believing)),
+            Some((with(Flaw::Believing), &[DETACHED_AND_GONE])),
         ),
         regression(
             "a Secret was waited for after its attachment had gone (seed 698)",
@@ -306,12 +320,12 @@ fn of_answers() -> Vec<Regression> {
                 Secret::Own,
                 &[(0, Attach(0, 0)), (0, SecretGoes(0)), (4_000, Detach(0, 0))],
             ),
-            Some(forgets_attachments()),
+            Some((forgets_attachments(), &[NO_FORGOTTEN_WAIT])),
         ),
         regression(
             "a driver was sent a Secret that it may not have (seed 8)",
             with_secret(Secret::Forbidden, &[(0, Attach(0, 0))]),
-            Some(with(Flaw::Generous)),
+            Some((with(Flaw::Generous), &[ALLOWED_SECRET])),
         ),
     ]
 }

@@ -1,12 +1,8 @@
-//! Wrong rules: each does one thing otherwise than the operator.
+//! Wrong rules: each does one thing otherwise than the operator. The model checker (`tests/model-check`) plays them as well.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::backend::{Call, Pair};
-use super::cluster::Kind;
-use super::objects::claim_of;
-use super::world::State;
 use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::decide::patch::{self, PatchType, WriteTarget};
 use crate::decide::{self, Action, DriverFacts, Failure, NodeEntry, Observed, Outcome, VolumeAction, Write};
@@ -304,10 +300,4 @@ pub fn forget_driver<'a>(observed: &Observed<'a>) -> Action<'a> {
             source.driver = name;
         }
     }))
-}
-
-/// An Unpublish that no attachment asks for.
-pub fn compensates(state: &State, call: Call, pair: &Pair) -> bool {
-    let mut attachments = state.cluster.all(Kind::Attachment);
-    call == Call::Unpublish && !attachments.any(|object| claim_of(object).is_some_and(|(claimed, _)| claimed == *pair))
 }

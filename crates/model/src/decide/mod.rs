@@ -28,6 +28,7 @@ pub mod patch;
 mod protect;
 mod publication;
 pub mod reconcile;
+mod record;
 mod release_request;
 mod scrub;
 mod settle;
@@ -49,6 +50,7 @@ pub use observed::{
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
+pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use release_request::{
     ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
     ReleaseRefusal, ReleaseRequest, judge_release, release_answer,

@@ -1,5 +1,6 @@
 //! Leases that somebody deletes while a driver is served.
 
+use super::super::invariants::{ONE_AT_A_TIME, ONE_PLACE_OF_THE_LEASE};
 use super::super::mutants::{Flaw, with};
 use super::super::scenario::{Event, Scenario};
 use super::{Regression, of, regression};
@@ -25,7 +26,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
         regression(
             "a former Lease that was deleted counted as over while its holder worked (seeds 25865 and 53285)",
             frozen,
-            Some(with(Flaw::GoneIsOver)),
+            Some((with(Flaw::GoneIsOver), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
         ),
         regression(
             "a replica that had never seen a Lease that was deleted worked beside its holder",
@@ -44,7 +45,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(with(Flaw::GoneIsOver)),
+            Some((with(Flaw::GoneIsOver), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
         ),
         regression(
             "a replica that came back to a Lease that it had made worked beside who held the deleted one (seed 1086170)",
@@ -65,7 +66,7 @@ pub(super) fn of_leases() -> Vec<Regression> {
                     ],
                 )
             },
-            Some(with(Flaw::MadeIsOurs)),
+            Some((with(Flaw::MadeIsOurs), &[ONE_PLACE_OF_THE_LEASE, ONE_AT_A_TIME])),
         ),
     ]
 }

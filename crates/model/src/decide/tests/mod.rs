@@ -18,6 +18,7 @@ mod properties;
 mod publications;
 mod purity;
 mod reconcile;
+mod record;
 mod release_requests;
 mod scrub;
 mod secrets;

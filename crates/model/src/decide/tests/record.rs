@@ -1,0 +1,64 @@
+//! Whether what a call came to may still be written down.
+
+use super::builders::{Va, attachment};
+use super::world::{DecideModel, world};
+use crate::decide::{is_same_work, may_note_failure};
+
+fn seen(va: Va) -> DecideModel {
+    world().va(va)
+}
+
+/// What an attempt was made from, what is known by now, and whether a success and a failure of it still count.
+#[test]
+fn what_a_result_is_a_result_of() {
+    let claimed = || attachment().claimed();
+    let attached = || claimed().set("/status/attached", true);
+    let moved = || claimed().set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", "another");
+    for (what, one, other, succeeds, fails) in [
+        ("nothing changed", claimed(), claimed(), true, true),
+        ("the claim went", claimed(), attachment(), false, false),
+        ("claimed for another node ID", claimed(), moved(), false, false),
+        (
+            "it is to be detached by now",
+            claimed(),
+            claimed().deleting(),
+            false,
+            true,
+        ),
+        // The model checker found it: a successor's error stood on what its predecessor's late write had recorded as attached.
+        (
+            "recorded as attached by a late write",
+            claimed(),
+            attached(),
+            true,
+            false,
+        ),
+        (
+            "attached, and listed otherwise by the driver",
+            attached(),
+            attached(),
+            true,
+            true,
+        ),
+        (
+            "being detached, and moved",
+            claimed().deleting(),
+            moved().deleting(),
+            true,
+            true,
+        ),
+        (
+            "attached, and being detached",
+            attached().deleting(),
+            attached().deleting(),
+            true,
+            true,
+        ),
+    ] {
+        let (one, other) = (seen(one), seen(other));
+        let (first, later) = (one.snapshot().unwrap(), other.snapshot().unwrap());
+        let (first, later, driver) = (&first.attachment, &later.attachment, &one.driver);
+        assert_eq!(is_same_work(first, later, driver), succeeds, "{what}: success");
+        assert_eq!(may_note_failure(first, later, driver), fails, "{what}: failure");
+    }
+}

@@ -1,0 +1,510 @@
+//! What can happen in a state.
+
+use csi_attacher_model::decide::Failure;
+
+use super::attempt::{At, bit};
+use super::objects::{self, Kind};
+use super::state::{Attempt, End, NOBODY, NONE, Orphan, Phase, Purpose, Request, State};
+use super::universe::{CacheEvent, Patched};
+use super::world::{Fault, User};
+use super::{Core, next_version};
+use crate::explorer::Next;
+
+type Found = Vec<Next<State>>;
+
+impl Core {
+    pub(super) fn steps_of_process(&mut self, state: &State, replica: usize, found: &mut Found) {
+        let process = &state.replicas[replica];
+        if state.leader == NOBODY && process.attempts.is_empty() {
+            let label = move |_: &Self| format!("operator{replica} takes the Lease and lists everything");
+            self.step(state, found, true, label, |core, state| core.take_over(state, replica));
+        }
+        let leads = usize::from(state.leader) == replica;
+        if !leads && !self.universe.rules().unfenced {
+            return;
+        }
+        for slot in (0..8).filter(|slot| process.ready & bit(*slot) != 0 && process.attempt(*slot).is_none()) {
+            let at = At { replica, slot };
+            for expired in [false, true] {
+                if expired && process.waited & bit(slot) == 0 {
+                    continue;
+                }
+                let label = move |core: &Self| {
+                    let late = if expired {
+                        ", for which it has waited long enough"
+                    } else {
+                        ""
+                    };
+                    format!("operator{replica} looks at {}{late}", core.universe.name(slot))
+                };
+                self.step(state, found, true, label, |core, state| core.begin(state, at, expired));
+            }
+        }
+        for kind in 0..3 {
+            let seen = usize::from(process.seen[kind]);
+            let Some(told) = state.logs[kind].get(seen).copied().filter(|_| leads) else {
+                continue;
+            };
+            let label = move |core: &Self| {
+                let what = if told.ends { "the end of" } else { "a change of" };
+                format!(
+                    "the watch of operator{replica} shows {what} {}",
+                    core.universe.name(told.slot)
+                )
+            };
+            self.step(state, found, true, label, |core, state| {
+                state.replicas[replica].seen[kind] += 1;
+                let event = if told.ends {
+                    CacheEvent::Ended(told.object)
+                } else {
+                    CacheEvent::Told(told.object)
+                };
+                core.cache(state, replica, event);
+            });
+        }
+    }
+
+    fn take_over(&mut self, state: &mut State, replica: usize) {
+        state.leader = u8::try_from(replica).unwrap_or(NOBODY);
+        if !self.universe.rules().stale {
+            for log in &mut state.logs {
+                log.clear();
+            }
+            state.replicas[replica].seen = [0; 3];
+            self.cache(state, replica, CacheEvent::Listed(state.objects));
+        }
+        self.start_engine(state, replica);
+    }
+
+    /// The engine of a driver starts: everything that may need work is queued, and what the last one left is looked at.
+    fn start_engine(&mut self, state: &mut State, replica: usize) {
+        let process = &mut state.replicas[replica];
+        process.ready = self.universe.work_of(process.cache, state.capable);
+        (process.dirty, process.forgotten, process.waited) = (0, 0, 0);
+        for (slot, snapshot, place) in std::mem::take(&mut state.replicas[replica].unfinished) {
+            let attempt = Attempt {
+                snapshot,
+                phase: Phase::Read {
+                    volume: false,
+                    request: Request::Sent,
+                    purpose: Purpose::Prepare,
+                },
+                guard: place,
+                secret: false,
+                asked: 0,
+                retracted: false,
+                expired: false,
+                on_record: false,
+            };
+            self.undo(state, At { replica, slot }, attempt, End::Failed, false);
+        }
+    }
+
+    pub(super) fn steps_of_attempt(&mut self, state: &State, at: At, attempt: &Attempt, found: &mut Found) {
+        let (replica, slot) = (at.replica, at.slot);
+        let who = move |core: &Self| format!("operator{replica} at {}", core.universe.name(slot));
+        match attempt.phase {
+            Phase::Write {
+                write,
+                request: Request::Sent,
+                ..
+            } => {
+                let label =
+                    move |core: &Self| format!("the API server takes {} of {}", core.shown_write(write), who(core));
+                self.step(state, found, true, label, |core, state| {
+                    let answer = core.serve(state, write);
+                    core.answer(state, at, answer);
+                });
+                if self.may_fail(state, Fault::NoAnswer) {
+                    let label =
+                        move |core: &Self| format!("FAULT: no answer to {} of {}", core.shown_write(write), who(core));
+                    self.step(state, found, false, label, |core, state| {
+                        state.faults -= 1;
+                        state.late.push(write);
+                        core.answer(state, at, Request::Lost);
+                    });
+                    if self.universe.rules().believing {
+                        let label = move |core: &Self| format!("FAULT: an untrue 404 for {}", who(core));
+                        self.step(state, found, false, label, |core, state| {
+                            state.faults -= 1;
+                            core.answer(state, at, Request::NotFound);
+                        });
+                    }
+                }
+            }
+            Phase::Read {
+                volume,
+                request: Request::Sent,
+                ..
+            } => {
+                let of = if volume {
+                    self.setting.needs(slot, Kind::Volume)
+                } else {
+                    slot
+                };
+                let label =
+                    move |core: &Self| format!("the API server shows {} to {}", core.universe.name(of), who(core));
+                self.step(state, found, true, label, |core, state| {
+                    let answer = match state.objects[usize::from(of)] {
+                        NONE => Request::NotFound,
+                        object => Request::Object(object),
+                    };
+                    core.answer(state, at, answer);
+                });
+                if self.may_fail(state, Fault::NoAnswer) {
+                    let label = move |core: &Self| format!("FAULT: no answer to a read of {}", who(core));
+                    self.step(state, found, false, label, |core, state| {
+                        state.faults -= 1;
+                        core.answer(state, at, Request::Lost);
+                    });
+                }
+            }
+            Phase::Write { request, .. } | Phase::Read { request, .. } => {
+                let label = move |core: &Self| format!("{} gets its answer: {}", who(core), core.shown(request));
+                self.step(state, found, true, label, |core, state| core.receive(state, at));
+            }
+            Phase::Call { publishes, place, .. } => self.steps_of_call(state, at, Orphan { place, publishes }, found),
+        }
+    }
+
+    fn answer(&mut self, state: &mut State, at: At, answer: Request) {
+        let process = &mut state.replicas[at.replica];
+        let Some((_, attempt)) = process.attempts.iter_mut().find(|(slot, _)| *slot == at.slot) else {
+            return;
+        };
+        if let Phase::Write { request, .. } | Phase::Read { request, .. } = &mut attempt.phase {
+            *request = answer;
+        }
+        if answer == Request::Lost {
+            // Nothing is learned from it, so that nothing is lost by going on at once.
+            self.receive(state, at);
+        }
+    }
+
+    /// The API server carries out a write.
+    fn serve(&mut self, state: &mut State, write: u32) -> Request {
+        let (slot, _) = self.universe.target(write);
+        let before = state.objects[usize::from(slot)];
+        if before == NONE {
+            return Request::NotFound;
+        }
+        let version = state.versions[usize::from(slot)] + 1;
+        match self.universe.apply(before, write, version) {
+            Patched::Stale => Request::Stale,
+            Patched::Object(same) if same == before => Request::Object(same),
+            Patched::Object(object) => {
+                next_version(state, slot);
+                self.put(state, slot, object, false);
+                Request::Object(object)
+            }
+            Patched::Gone(object) => {
+                next_version(state, slot);
+                self.put(state, slot, object, true);
+                Request::Object(object)
+            }
+        }
+    }
+
+    fn steps_of_call(&mut self, state: &State, at: At, call: Orphan, found: &mut Found) {
+        let Orphan { place, publishes } = call;
+        let slot = at.slot;
+        let who = move |core: &Self| format!("operator{} at {}", at.replica, core.universe.name(slot));
+        // The driver does one thing after the other for a volume and node.
+        if !state.orphans.iter().any(|orphan| orphan.place == place) {
+            let label = move |core: &Self| format!("the driver answers OK to {}", who(core));
+            self.step(state, found, true, label, |core, state| {
+                core.takes_effect(state, call);
+                core.answered(state, at, None);
+            });
+            if self.may_fail(state, Fault::Refused) {
+                let label = move |core: &Self| format!("FAULT: the driver refuses the call of {}", who(core));
+                self.step(state, found, false, label, |core, state| {
+                    state.faults -= 1;
+                    let code = if publishes { 13 } else { 5 };
+                    let failure = core.universe.fails(Failure {
+                        message: "refused".to_owned(),
+                        code: Some(code),
+                    });
+                    core.answered(state, at, Some(failure));
+                });
+            }
+        }
+        if self.may_fail(state, Fault::Hangs) {
+            let label = move |core: &Self| format!("FAULT: no answer in time to the call of {}", who(core));
+            self.step(state, found, false, label, |core, state| {
+                state.faults -= 1;
+                hangs(state, call);
+                let failure = core.universe.fails(Failure {
+                    message: "late".to_owned(),
+                    code: Some(4),
+                });
+                core.answered(state, at, Some(failure));
+            });
+        }
+    }
+
+    /// The driver does what it was called for.
+    fn takes_effect(&mut self, state: &mut State, call: Orphan) {
+        let mask = 1 << call.place;
+        if call.publishes {
+            let context = &mut state.contexts[usize::from(call.place)];
+            *context = match *context {
+                0 => 1,
+                1 | 3 if self.setting.contexts => 2,
+                2 => 3,
+                same => same,
+            };
+            state.published |= mask;
+        } else {
+            state.published &= !mask;
+        }
+    }
+
+    pub(super) fn steps_of_what_is_on_its_way(&mut self, state: &State, found: &mut Found) {
+        for (number, write) in state.late.iter().copied().enumerate() {
+            let label = move |core: &Self| format!("{} arrives late", core.shown_write(write));
+            self.step(state, found, true, label, |core, state| {
+                state.late.remove(number);
+                core.serve(state, write);
+            });
+            let label = move |core: &Self| format!("{} never arrives", core.shown_write(write));
+            self.step(state, found, true, label, |_, state| {
+                state.late.remove(number);
+            });
+        }
+        for (number, orphan) in state.orphans.iter().copied().enumerate() {
+            let what = if orphan.publishes { "publishes" } else { "unpublishes" };
+            let label = move |core: &Self| {
+                format!(
+                    "the driver {what} at {} though its caller has gone",
+                    core.universe.at(orphan.place).node_id
+                )
+            };
+            self.step(state, found, true, label, |core, state| {
+                state.orphans.remove(number);
+                core.takes_effect(state, orphan);
+            });
+            let label = move |_: &Self| format!("the driver {what} nothing for a caller that has gone");
+            self.step(state, found, true, label, |_, state| {
+                state.orphans.remove(number);
+            });
+        }
+    }
+
+    pub(super) fn steps_of_people(&mut self, state: &State, found: &mut Found) {
+        for (number, (user, _)) in self.setting.users.clone().into_iter().enumerate() {
+            if state.users[number] == 0 || !self.may(state, user) {
+                continue;
+            }
+            let label = move |_: &Self| format!("somebody: {user:?}");
+            self.step(state, found, false, label, |core, state| {
+                state.users[number] -= 1;
+                core.act(state, user);
+            });
+        }
+        if !state.secret {
+            self.step(
+                state,
+                found,
+                true,
+                |_| "the Secret is made again".to_owned(),
+                |_, state| state.secret = true,
+            );
+        }
+        if !state.capable {
+            let label = |_: &Self| "the driver has its capability again".to_owned();
+            self.step(state, found, true, label, |core, state| {
+                core.has_capability(state, true);
+            });
+        }
+    }
+
+    fn may(&self, state: &State, user: User) -> bool {
+        let there = |slot: u8| {
+            let object = state.objects[usize::from(slot)];
+            (object != NONE).then(|| &self.universe.object(object).facts)
+        };
+        match user {
+            User::Attach(number) => {
+                let slot = self.setting.attachment(number);
+                let volume = self.setting.needs(slot, Kind::Volume);
+                let mut others = self.setting.slots_of(Kind::Attachment);
+                let taken =
+                    others.any(|other| there(other).is_some() && self.setting.needs(other, Kind::Volume) == volume);
+                there(slot).is_none() && there(volume).is_some() && !(self.setting.one_at_a_time && taken)
+            }
+            User::Detach(number) => there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting),
+            User::DeleteVolume(number) => there(number).is_some_and(|facts| !facts.deleting),
+            User::Hold(number) => {
+                there(self.setting.attachment(number)).is_some_and(|facts| !facts.deleting && !facts.foreign)
+            }
+            User::LetGo(number) => there(self.setting.attachment(number)).is_some_and(|facts| facts.foreign),
+            User::HoldVolume(number) => there(number).is_some_and(|facts| !facts.deleting && !facts.foreign),
+            User::Reborn(_) => true,
+            User::Unprotect(number) => there(number).is_some_and(|facts| facts.ours && !facts.deleting),
+        }
+    }
+
+    fn act(&mut self, state: &mut State, user: User) {
+        match user {
+            User::Attach(number) => {
+                let slot = self.setting.attachment(number);
+                self.create(state, slot);
+            }
+            User::Detach(number) => {
+                let slot = self.setting.attachment(number);
+                self.edit(state, slot, objects::deleted);
+            }
+            User::DeleteVolume(number) => self.edit(state, number, objects::deleted),
+            User::Hold(number) => {
+                let slot = self.setting.attachment(number);
+                self.edit(state, slot, |value| objects::with_foreign(value, true));
+            }
+            User::LetGo(number) => {
+                let slot = self.setting.attachment(number);
+                self.edit(state, slot, |value| objects::with_foreign(value, false));
+            }
+            User::HoldVolume(number) => self.edit(state, number, |value| objects::with_foreign(value, true)),
+            User::Reborn(number) => {
+                let slot = self.setting.node(number);
+                let (name, id) = (format!("node{number}"), format!("id{number}b"));
+                self.edit(state, slot, |_| objects::node(&name, Some(&id)));
+            }
+            User::Unprotect(number) => self.edit(state, number, objects::unprotected),
+        }
+    }
+
+    fn may_fail(&self, state: &State, fault: Fault) -> bool {
+        state.faults > 0 && self.setting.kinds.contains(&fault)
+    }
+
+    pub(super) fn faults_of_processes(&mut self, state: &State, found: &mut Found) {
+        for replica in 0..state.replicas.len() {
+            let leads = usize::from(state.leader) == replica;
+            if self.may_fail(state, Fault::Crash) && (leads || !state.replicas[replica].attempts.is_empty()) {
+                let label = move |_: &Self| format!("FAULT: operator{replica} dies, and starts again");
+                self.step(state, found, false, label, |core, state| core.crash(state, replica));
+            }
+            if self.may_fail(state, Fault::LeaseLost) && leads {
+                let label = move |_: &Self| format!("FAULT: operator{replica} stands still, and its Lease runs out");
+                self.step(state, found, false, label, |core, state| {
+                    state.faults -= 1;
+                    state.leader = NOBODY;
+                    core.end_calls(state, replica);
+                });
+            }
+        }
+        if state.secret && self.may_fail(state, Fault::SecretGoes) {
+            self.step(
+                state,
+                found,
+                false,
+                |_| "FAULT: the Secret is deleted".to_owned(),
+                |_, state| {
+                    state.faults -= 1;
+                    state.secret = false;
+                },
+            );
+        }
+        if state.capable && self.may_fail(state, Fault::CapabilityGoes) {
+            let label = |_: &Self| "FAULT: the driver answers without PUBLISH_UNPUBLISH".to_owned();
+            self.step(state, found, false, label, |core, state| {
+                state.faults -= 1;
+                core.has_capability(state, false);
+            });
+        }
+    }
+
+    fn crash(&mut self, state: &mut State, replica: usize) {
+        state.faults -= 1;
+        if usize::from(state.leader) == replica {
+            state.leader = NOBODY;
+        }
+        self.leave_on_its_way(state, replica);
+        let cache = self.universe.empty_cache();
+        let stale = self.universe.rules().stale;
+        let process = &mut state.replicas[replica];
+        let kept = std::mem::take(process);
+        process.cache = cache;
+        if stale {
+            // Its successor is another process, which has followed from the beginning.
+            (process.cache, process.seen) = (kept.cache, kept.seen);
+        }
+    }
+
+    /// What an attempt has sent goes on without it.
+    fn leave_on_its_way(&mut self, state: &mut State, replica: usize) {
+        for (_, attempt) in state.replicas[replica].attempts.clone() {
+            match attempt.phase {
+                Phase::Write {
+                    write,
+                    request: Request::Sent,
+                    ..
+                } => state.late.push(write),
+                Phase::Call { publishes, place, .. } => hangs(state, Orphan { place, publishes }),
+                Phase::Write { .. } | Phase::Read { .. } => {}
+            }
+        }
+    }
+
+    /// The term is over: calls are cancelled, and writes go on.
+    fn end_calls(&mut self, state: &mut State, replica: usize) {
+        if self.universe.rules().unfenced {
+            return;
+        }
+        for (slot, attempt) in state.replicas[replica].attempts.clone() {
+            if let Phase::Call { publishes, place, .. } = attempt.phase {
+                hangs(state, Orphan { place, publishes });
+                self.without_lease(state, At { replica, slot }, attempt);
+            }
+        }
+    }
+
+    /// The driver is connected to again and has other capabilities: its engine ends, and another one starts.
+    fn has_capability(&mut self, state: &mut State, capable: bool) {
+        let leader = usize::from(state.leader);
+        if leader < state.replicas.len() {
+            self.leave_on_its_way(state, leader);
+            for (slot, attempt) in state.replicas[leader].attempts.clone() {
+                self.without_lease(state, At { replica: leader, slot }, attempt);
+            }
+        }
+        state.capable = capable;
+        if leader < state.replicas.len() {
+            self.start_engine(state, leader);
+        }
+    }
+
+    /// A write in few words.
+    pub(super) fn shown_write(&self, write: u32) -> String {
+        let (slot, status) = self.universe.target(write);
+        let body = self.universe.write(write).body.to_string();
+        let what = match (self.universe.kind(slot), status) {
+            (Kind::Volume, _) if body.contains("remove") => "the release",
+            (Kind::Volume, _) => "the protection",
+            (_, true) if body.contains("\"attached\":true") => "the record as attached",
+            (_, true) if body.contains("\"attached\":false") => "the record as detached",
+            (_, true) => "an error",
+            (_, false) if body.contains("\"remove\"") => "the end of the claim",
+            (_, false) => "the claim",
+        };
+        format!("{what} of {}", self.universe.name(slot))
+    }
+
+    fn shown(&self, request: Request) -> String {
+        match request {
+            Request::Object(object) => format!(
+                "version {}",
+                self.universe.object(object).value["metadata"]["resourceVersion"]
+            ),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// A call goes on without its caller.
+fn hangs(state: &mut State, orphan: Orphan) {
+    if !state.orphans.contains(&orphan) {
+        state.orphans.push(orphan);
+    }
+}

@@ -1,0 +1,542 @@
+//! Everything that states name by a number, and what the production functions make of it.
+//!
+//! They are pure, so that each is asked once about the same things. This is where the model calls them: the rules of decisions, patches
+//! and the cache are nowhere in this crate.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use csi_attacher_model::decide::patch::{self, WriteTarget};
+use csi_attacher_model::decide::{
+    self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, Policy, ReleaseWithoutCall,
+    SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
+};
+use csi_attacher_model::objects::StringMap;
+use csi_attacher_operator::cache::{AttacherKey, CacheContent, CacheValue};
+use jiff::Timestamp;
+
+use super::objects::{DRIVER, Kind, Object, Record, stored};
+use super::rules::Rules;
+use super::state::{Came, NONE};
+use super::world::Setting;
+use crate::api_server;
+use crate::hash::FastMap;
+
+/// Values by number, and numbers by what tells values apart.
+struct Interned<K, V> {
+    values: Vec<V>,
+    numbers: HashMap<K, u32>,
+}
+
+impl<K: Hash + Eq, V> Interned<K, V> {
+    /// Number 0 stands for none.
+    fn new() -> Self {
+        Self {
+            values: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
+        let values = &mut self.values;
+        *self.numbers.entry(key).or_insert_with(|| {
+            values.push(value());
+            u32::try_from(values.len()).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn get(&self, number: u32) -> &V {
+        &self.values[number as usize - 1]
+    }
+}
+
+/// What a decision comes to.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// Nothing to do.
+    Ignore,
+    /// Wait for the detach from another node.
+    AwaitDetach,
+    /// A write on the way to a call.
+    Prepare(u32),
+    /// Read the publish Secret.
+    LoadSecret,
+    /// ControllerPublishVolume.
+    Publish(Publish),
+    /// ControllerUnpublishVolume at these places.
+    Unpublish(Vec<u8>),
+    /// Not as things are.
+    Refuse(Refused),
+    /// Mark attached without a call.
+    MarkAttached,
+    /// Let go without a call.
+    LetGo,
+}
+
+/// What ControllerPublishVolume is called with.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Where.
+    pub place: u8,
+    /// Former places.
+    pub former: Vec<u8>,
+    /// The volume is for one node, and its attach may be held back.
+    pub alone: bool,
+    /// Read-only.
+    pub read_only: bool,
+}
+
+/// Why something is refused.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The failure by its number.
+    pub failure: u16,
+    /// The volume is not known.
+    pub no_volume: bool,
+    /// The node, or the driver on it, is not known.
+    pub no_node: bool,
+}
+
+/// How a patch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Patched {
+    /// The object is this one now; the same one when nothing changed.
+    Object(u32),
+    /// Nobody holds it any more: this was its last version.
+    Gone(u32),
+    /// It was refused.
+    Stale,
+}
+
+/// What a decision is made from, but for the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// The Secret was read.
+    pub secret: bool,
+    /// It was held back for as long as is good.
+    pub expired: bool,
+    /// The driver has ControllerPublishVolume.
+    pub capable: bool,
+}
+
+/// An event for a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheEvent {
+    /// The watch shows it.
+    Told(u32),
+    /// The watch tells its end.
+    Ended(u32),
+    /// An answer to a request of ours shows it.
+    Answered(u32),
+    /// An answer says that the object in this slot with a UID of this number is not there.
+    NotFound(u8, u8),
+    /// Lists show these objects: all there are.
+    Listed([u32; super::state::SLOTS]),
+}
+
+type Change = (u32, Rc<[u8]>);
+
+/// See above.
+pub struct Universe {
+    objects: Interned<(Kind, String), Object>,
+    writes: Interned<String, Write>,
+    snapshots: Interned<String, Rc<Snapshot>>,
+    caches: Interned<CacheContent, Rc<CacheValue>>,
+    failures: Interned<String, Failure>,
+    places: Vec<(String, String)>,
+    slots: HashMap<String, u8>,
+    kinds: Vec<Kind>,
+    rules: Rules,
+    policy: Policy,
+    changes: FastMap<(u32, CacheEvent), Change>,
+    shown: FastMap<(u32, u8), u32>,
+    decisions: FastMap<(u32, View), Rc<Decision>>,
+    settled: FastMap<(u32, u32, Came, View), Rc<[u32]>>,
+    patched: FastMap<(u32, u32, u16), Patched>,
+    releases: FastMap<(u32, u8, bool), u32>,
+}
+
+/// When everything happens: time is no part of these worlds.
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+impl Universe {
+    /// An empty one, for a world in which the operator decides by these rules.
+    pub fn new(setting: &Setting, rules: Rules) -> Self {
+        let names = setting.names();
+        Self {
+            objects: Interned::new(),
+            writes: Interned::new(),
+            snapshots: Interned::new(),
+            caches: Interned::new(),
+            failures: Interned::new(),
+            places: setting.places(),
+            slots: (0_u8..)
+                .zip(&names)
+                .map(|(slot, (_, name))| (name.clone(), slot))
+                .collect(),
+            kinds: names.iter().map(|(kind, _)| *kind).collect(),
+            rules,
+            policy: setting.policy(),
+            changes: FastMap::default(),
+            shown: FastMap::default(),
+            decisions: FastMap::default(),
+            settled: FastMap::default(),
+            patched: FastMap::default(),
+            releases: FastMap::default(),
+        }
+    }
+
+    /// The facts of the driver, as long as it has these calls.
+    pub fn facts(&self, capable: bool) -> DriverFacts {
+        let capabilities = Capabilities {
+            publish_unpublish: capable,
+            publish_readonly: true,
+            ..Capabilities::default()
+        };
+        let release = if self.rules.unattached {
+            ReleaseWithoutCall::Confirmed
+        } else {
+            ReleaseWithoutCall::Unclaimed
+        };
+        DriverFacts::new(DRIVER, capabilities).releasing(release)
+    }
+
+    /// How the operator is wrong, if it is.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The kind of the object in a slot.
+    pub fn kind(&self, slot: u8) -> Kind {
+        self.kinds[usize::from(slot)]
+    }
+
+    /// An object.
+    pub fn object(&self, number: u32) -> &Object {
+        self.objects.get(number)
+    }
+
+    /// The number of an object.
+    pub fn store(&mut self, kind: Kind, value: serde_json::Value) -> u32 {
+        let key = (kind, value.to_string());
+        self.objects.number(key, || Object::read(kind, value))
+    }
+
+    /// A write.
+    pub fn write(&self, number: u32) -> &Write {
+        self.writes.get(number)
+    }
+
+    /// The slot that a write goes to, and whether it is about the status.
+    pub fn target(&self, write: u32) -> (u8, bool) {
+        match &self.write(write).target {
+            WriteTarget::Volume(name) | WriteTarget::Attachment(name) => (self.slots[&**name], false),
+            WriteTarget::AttachmentStatus(name) => (self.slots[&**name], true),
+        }
+    }
+
+    fn number_of_write(&mut self, write: Write) -> u32 {
+        self.writes.number(format!("{write:?}"), || write)
+    }
+
+    /// A snapshot.
+    pub fn snapshot(&self, number: u32) -> Rc<Snapshot> {
+        self.snapshots.get(number).clone()
+    }
+
+    fn number_of_snapshot(&mut self, snapshot: Snapshot) -> u32 {
+        self.snapshots.number(format!("{snapshot:?}"), || Rc::new(snapshot))
+    }
+
+    /// A failure.
+    pub fn failure(&self, number: u16) -> &Failure {
+        self.failures.get(number.into())
+    }
+
+    /// The number of a failure.
+    pub fn fails(&mut self, failure: Failure) -> u16 {
+        let number = self.failures.number(format!("{failure:?}"), || failure);
+        u16::try_from(number).unwrap_or(u16::MAX)
+    }
+
+    /// A place by its handle and node ID.
+    pub fn place(&self, volume_id: &str, node_id: &str) -> Option<u8> {
+        let found = self
+            .places
+            .iter()
+            .position(|(handle, id)| handle == volume_id && id == node_id);
+        found.and_then(|at| u8::try_from(at).ok())
+    }
+
+    /// Handle and node ID of a place.
+    pub fn at(&self, place: u8) -> VolumeOnNode<'_> {
+        let (volume_id, node_id) = &self.places[usize::from(place)];
+        VolumeOnNode { volume_id, node_id }
+    }
+
+    /// The cache of a process that knows nothing.
+    pub fn empty_cache(&mut self) -> u32 {
+        let empty = CacheValue::default();
+        self.caches.number(empty.content(), || Rc::new(empty))
+    }
+
+    /// A cache.
+    pub fn cache(&self, number: u32) -> Rc<CacheValue> {
+        self.caches.get(number).clone()
+    }
+
+    /// What a cache makes of an event: its number then, and the slots that have to be looked at again.
+    pub fn change(&mut self, cache: u32, event: CacheEvent) -> Change {
+        if let Some(known) = self.changes.get(&(cache, event)) {
+            return known.clone();
+        }
+        let mut value = (*self.cache(cache)).clone();
+        let looks = self.take_in(&mut value, event);
+        let slots: Rc<[u8]> = looks
+            .iter()
+            .filter_map(|key| match key {
+                AttacherKey::Attachment(name) | AttacherKey::Volume(name) => self.slots.get(&**name).copied(),
+            })
+            .collect();
+        let number = self.caches.number(value.content(), || Rc::new(value));
+        self.changes.insert((cache, event), (number, slots.clone()));
+        (number, slots)
+    }
+
+    fn take_in(&self, cache: &mut CacheValue, event: CacheEvent) -> Vec<AttacherKey> {
+        match event {
+            CacheEvent::Told(object) => match &self.object(object).record {
+                Record::Attachment(record) => cache.attachment_told((**record).clone()),
+                Record::Volume(record) => cache.volume_told((**record).clone()),
+                Record::Node(record) => cache.node_told((**record).clone()),
+            },
+            CacheEvent::Ended(object) => match &self.object(object).record {
+                Record::Attachment(record) => cache.attachment_ended(&record.name, &record.uid),
+                Record::Volume(record) => cache.volume_ended(&record.name, &record.uid),
+                Record::Node(record) => cache.node_ended(&record.name, &record.uid),
+            },
+            CacheEvent::Answered(object) => match &self.object(object).record {
+                Record::Attachment(record) => cache.attachment_answered((**record).clone()),
+                Record::Volume(record) => cache.volume_answered((**record).clone()),
+                Record::Node(_) => Vec::new(),
+            },
+            CacheEvent::NotFound(slot, uid) => {
+                let name = self.name(slot);
+                let uid = uid_of(&name, uid);
+                let target = match self.kind(slot) {
+                    Kind::Volume => WriteTarget::Volume(name),
+                    Kind::Attachment | Kind::Node => WriteTarget::Attachment(name),
+                };
+                cache.not_found(&target, &uid)
+            }
+            CacheEvent::Listed(objects) => {
+                let (mut attachments, mut volumes, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+                for object in objects.into_iter().filter(|object| *object != NONE) {
+                    match &self.object(object).record {
+                        Record::Attachment(record) => attachments.push((**record).clone()),
+                        Record::Volume(record) => volumes.push((**record).clone()),
+                        Record::Node(record) => nodes.push((**record).clone()),
+                    }
+                }
+                cache.list(attachments, volumes, nodes)
+            }
+        }
+    }
+
+    /// Which keys of a cache may need work.
+    pub fn work_of(&self, cache: u32, capable: bool) -> u8 {
+        let work = self.cache(cache).work_of(&self.facts(capable));
+        let slots = work.iter().map(|key| match key {
+            AttacherKey::Attachment(name) | AttacherKey::Volume(name) => self.slots[&**name],
+        });
+        slots.fold(0, |mask, slot| mask | (1 << slot))
+    }
+
+    /// Whether a key is handed out at all, as the routing of the operator has it; none when nothing is known of it.
+    pub fn needs_work(&mut self, cache: u32, slot: u8, capable: bool) -> Option<bool> {
+        let facts = self.facts(capable);
+        if self.kind(slot) == Kind::Volume {
+            let (volume, _) = self.cache(cache).volume(&self.name(slot))?;
+            return decide::may_release(&volume, &facts).then_some(true);
+        }
+        let shown = self.shown(cache, slot)?;
+        let snapshot = self.snapshot(shown);
+        Some(decide::needs_work(
+            &snapshot.attachment,
+            snapshot.volume.as_deref(),
+            &facts,
+        ))
+    }
+
+    /// The name of the object in a slot.
+    pub fn name(&self, slot: u8) -> Arc<str> {
+        let found = self.slots.iter().find(|(_, of)| **of == slot);
+        found.map_or_else(|| "".into(), |(name, _)| name.as_str().into())
+    }
+
+    /// What a cache shows of an attachment.
+    pub fn shown(&mut self, cache: u32, slot: u8) -> Option<u32> {
+        if let Some(known) = self.shown.get(&(cache, slot)) {
+            return Some(*known).filter(|number| *number != NONE);
+        }
+        let snapshot = self.cache(cache).attachment(&self.name(slot));
+        let number = snapshot.map(|snapshot| self.number_of_snapshot(snapshot));
+        self.shown.insert((cache, slot), number.unwrap_or(NONE));
+        number
+    }
+
+    /// What the operator decides.
+    pub fn decide(&mut self, snapshot: u32, view: View) -> Rc<Decision> {
+        if let Some(known) = self.decisions.get(&(snapshot, view)) {
+            return known.clone();
+        }
+        let shown = self.snapshot(snapshot);
+        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
+        let observed = observed(&shown, &facts, &policy, view);
+        let action = (self.rules.attachment)(&observed);
+        let live = shown.attachment.deleting.is_none();
+        let decision = Rc::new(self.decision(action, view, live));
+        self.decisions.insert((snapshot, view), decision.clone());
+        decision
+    }
+
+    fn decision(&mut self, action: Action<'_>, view: View, live: bool) -> Decision {
+        let place_of = |universe: &Self, at: &VolumeOnNode<'_>| universe.place(at.volume_id, at.node_id).unwrap_or(0);
+        match action {
+            Action::Ignore(_) | Action::JudgeRelease(_) | Action::RefuseRelease(_) => Decision::Ignore,
+            Action::AwaitDetach(_) => Decision::AwaitDetach,
+            Action::ProtectVolume(write) | Action::Claim(write) => Decision::Prepare(self.number_of_write(write)),
+            Action::LoadCredentials(_) => Decision::LoadSecret,
+            Action::Publish(plan) => {
+                let at = VolumeOnNode {
+                    volume_id: plan.volume_id,
+                    node_id: plan.node_id,
+                };
+                Decision::Publish(Publish {
+                    place: place_of(self, &at),
+                    former: plan.former.iter().map(|at| place_of(self, at)).collect(),
+                    alone: plan.capability.mode.is_for_one_node() && !view.expired,
+                    read_only: plan.read_only,
+                })
+            }
+            Action::Unpublish(plan) => Decision::Unpublish(plan.places.iter().map(|at| place_of(self, at)).collect()),
+            Action::MarkAttached(_) => Decision::MarkAttached,
+            // It is wanted, and only a finalizer that comes from no publish is taken off.
+            Action::Release(write) if live => Decision::Prepare(self.number_of_write(write)),
+            Action::Release(_) => Decision::LetGo,
+            Action::Refuse(refusal) => Decision::Refuse(Refused {
+                no_volume: matches!(refusal, decide::Refusal::VolumeNotFound(_)),
+                no_node: matches!(
+                    refusal,
+                    decide::Refusal::NodeNotFound(_) | decide::Refusal::DriverNotOnNode { .. }
+                ),
+                failure: self.fails(Failure::plain(refusal.to_string())),
+            }),
+        }
+    }
+
+    /// The writes that record an outcome for what an attempt was made from, on the newest copy.
+    pub fn settle(&mut self, snapshot: u32, fresh: u32, came: Came, view: View) -> Rc<[u32]> {
+        if let Some(known) = self.settled.get(&(snapshot, fresh, came, view)) {
+            return known.clone();
+        }
+        let (shown, newest) = (self.snapshot(snapshot), self.snapshot(fresh));
+        let (facts, policy) = (self.facts(view.capable), self.policy.clone());
+        let observed = Observed {
+            attachment: &newest.attachment,
+            ..observed(&shown, &facts, &policy, view)
+        };
+        let outcome = match came {
+            Came::Published(context) => Some(Outcome::Published(context_of(context))),
+            Came::Unpublished => Some(Outcome::Unpublished),
+            Came::AttachFailed(failure) => Some(Outcome::AttachFailed(self.failure(failure).clone())),
+            Came::DetachFailed(failure) => Some(Outcome::DetachFailed(self.failure(failure).clone())),
+            Came::Marked | Came::LetGo => None,
+        };
+        let writes = match (outcome, came) {
+            (Some(outcome), _) => (self.rules.settle)(&observed, &outcome, NOW),
+            (None, Came::Marked) => vec![patch::attached(&newest.attachment, None)],
+            (None, _) => patch::release(&newest.attachment, &facts.finalizer)
+                .into_iter()
+                .collect(),
+        };
+        let writes: Rc<[u32]> = writes.into_iter().map(|write| self.number_of_write(write)).collect();
+        self.settled.insert((snapshot, fresh, came, view), writes.clone());
+        writes
+    }
+
+    /// What the operator writes about a PersistentVolume that its cache shows; none when it leaves it alone.
+    pub fn release(&mut self, cache: u32, slot: u8, capable: bool) -> Option<u32> {
+        if let Some(known) = self.releases.get(&(cache, slot, capable)) {
+            return Some(*known).filter(|number| *number != NONE);
+        }
+        let found = self.cache(cache).volume(&self.name(slot));
+        let action = found.map(|(volume, named)| (self.rules.volume)(&volume, named, &self.facts(capable)));
+        let write = match action {
+            Some(VolumeAction::Release(write)) => Some(self.number_of_write(write)),
+            Some(VolumeAction::Keep(_)) | None => None,
+        };
+        self.releases.insert((cache, slot, capable), write.unwrap_or(NONE));
+        write
+    }
+
+    /// What the API server makes of a write. `version` is that of the object when it changes.
+    pub fn apply(&mut self, object: u32, write: u32, version: u16) -> Patched {
+        if let Some(known) = self.patched.get(&(object, write, version)) {
+            return *known;
+        }
+        let before = &self.object(object).value;
+        let patched = match api_server::apply(before, self.write(write)) {
+            Err(_) => Patched::Stale,
+            Ok(after) if after == *before => Patched::Object(object),
+            Ok(after) => {
+                let uid = self.object(object).uid().to_owned();
+                let (slot, _) = self.target(write);
+                let gone = api_server::is_gone(&after);
+                let number = self.store(self.kind(slot), stored(after, &uid, version));
+                if gone {
+                    Patched::Gone(number)
+                } else {
+                    Patched::Object(number)
+                }
+            }
+        };
+        self.patched.insert((object, write, version), patched);
+        patched
+    }
+}
+
+fn observed<'a>(snapshot: &'a Snapshot, facts: &'a DriverFacts, policy: &'a Policy, view: View) -> Observed<'a> {
+    let secret = if view.secret {
+        SecretState::Loaded
+    } else {
+        SecretState::NotLoaded
+    };
+    Observed {
+        patience: if view.expired {
+            DetachWait::Expired
+        } else {
+            DetachWait::Allowed
+        },
+        ..decide::observe(snapshot, facts, policy, secret)
+    }
+}
+
+/// The UID of the object of this number under a name.
+pub fn uid_of(name: &str, number: u8) -> String {
+    format!("{name}.{number}")
+}
+
+/// The number in a UID.
+pub fn uid_number(uid: &str) -> u8 {
+    let number = uid.rsplit('.').next().and_then(|number| number.parse().ok());
+    number.unwrap_or(0)
+}
+
+/// The publish context of this number.
+pub fn context_of(number: u8) -> StringMap {
+    let key = format!("key{number}");
+    StringMap::from(std::iter::once((key, "value".to_owned())).collect::<std::collections::BTreeMap<_, _>>())
+}

@@ -1,0 +1,75 @@
+//! Fingerprints of states: 128 bits, so that two of a hundred million states are taken for one with a chance of less than one in 10^22.
+
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// Two lanes of folded multiplications with different constants.
+#[derive(Clone, Copy)]
+pub struct Fingerprints(u64, u64);
+
+impl Default for Fingerprints {
+    fn default() -> Self {
+        Self(0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344)
+    }
+}
+
+fn folded(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    let bytes = product.to_le_bytes();
+    let (mut low, mut high) = ([0; 8], [0; 8]);
+    low.copy_from_slice(&bytes[..8]);
+    high.copy_from_slice(&bytes[8..]);
+    u64::from_le_bytes(low) ^ u64::from_le_bytes(high)
+}
+
+impl Hasher for Fingerprints {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+        let rest = chunks.remainder();
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            self.write_u64(u64::from_le_bytes(word) ^ ((rest.len() as u64) << 56));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = folded(self.0 ^ word, 0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        self.1 = folded(self.1.wrapping_add(word), 0xd6e8_feb8_6659_fd93).rotate_left(29) ^ self.0;
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u16(&mut self, value: u16) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        folded(self.0 ^ self.1, 0xa076_1d64_78bd_642f)
+    }
+}
+
+/// The fingerprint of a state.
+pub fn fingerprint(state: &impl Hash) -> u128 {
+    let mut hasher = Fingerprints::default();
+    state.hash(&mut hasher);
+    let second = folded(hasher.1 ^ 0xe703_7ed1_a0b4_28db, hasher.0 ^ 0x8ebc_6af0_9c88_c6e3);
+    (u128::from(hasher.finish()) << 64) | u128::from(second)
+}
+
+/// For tables whose keys nobody chooses to do harm.
+pub type FastMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fingerprints>>;

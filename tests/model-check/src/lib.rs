@@ -1,0 +1,35 @@
+//! A model checker for the core of csi-attacher-operator: small worlds, explored completely. `make model-check` runs it;
+//! docs/contribute/CORRECTNESS.md tells what it shows and what not.
+//!
+//! * [`core`]: worlds of volumes. The steps call the production functions (`observe`, `decide`, `settle`, the patches, the cache with
+//!   its order of copies and who has to look again, who is in whose way), each once about the same things.
+//! * [`lease`]: worlds of the Lease, with time.
+//! * [`explorer`]: visits all states, and says why it is not `stateright`.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "states are numbered by u32, and the explorer stops before there are more"
+)]
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::option_option,
+    clippy::similar_names,
+    clippy::struct_excessive_bools,
+    clippy::too_many_lines,
+    clippy::unused_self,
+    reason = "it is a test: one table is one function, and a fact of a state is a field of its own"
+)]
+
+#[allow(clippy::unwrap_used, reason = "it is the API server of the tests of the model")]
+#[path = "../../../crates/model/src/decide/tests/api_server.rs"]
+mod api_server;
+pub mod core;
+pub mod explorer;
+#[cfg(test)]
+mod explorer_tests;
+pub mod hash;
+pub mod lease;
+pub mod report;
+
+// The sources that are read here name them so.
+use csi_attacher_model::{api, decide, objects};
