@@ -44,7 +44,7 @@ pub(super) struct LeaderElector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     write_unconfirmed: bool,
-    /// When the Lease was last about to be made with nothing known of who held it before.
+    /// When the Lease was last made with nothing known of who held it before.
     made: Option<Instant>,
     /// Whether who held the Lease that we made may still work.
     former_holder: Arc<AtomicBool>,
@@ -164,15 +164,20 @@ impl LeaderElector {
         }
     }
 
-    /// Leads as soon as the former places of the Lease are over, and never returns.
+    /// Leads as soon as the former places of the Lease are over, and never returns. The AttacherConfig says who may have worked
+    /// before, and that may have been read late: that nobody has taken the Lease since is seen by a renewal begun afterwards.
     fn lead_when_over(&self, term: Term) -> impl Future<Output = ()> + use<> {
         let made = self.made.map(|made| (made, self.former_holder.clone()));
         let change = self.campaign.place_change(&self.name, made);
         let display = self.display.clone();
+        let elects = self.campaign.settings.enabled;
         let (lease, identity) = (self.name.clone(), self.campaign.settings.identity.clone());
         async move {
             if let Some(change) = change {
                 change.wait(|holder| display.wait_for(holder)).await;
+                if elects {
+                    term.confirmed().await;
+                }
             }
             info!(lease, identity, "leading");
             display.show(LeaderState::Leading(term));

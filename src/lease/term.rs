@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +29,16 @@ struct TermInner {
     timing: LeaseTimings,
     /// When the request was begun that renewed the Lease last. Others count from when they see its answer, which is later.
     renewed: Mutex<Moment>,
+    confirmations: watch::Sender<Confirmations>,
     /// Ended before its time.
     ended: CancellationToken,
+}
+
+/// How many renewals were asked for before they were due, and how many of these are done.
+#[derive(Clone, Copy, Default)]
+struct Confirmations {
+    asked: u64,
+    done: u64,
 }
 
 impl Term {
@@ -39,6 +48,7 @@ impl Term {
             clock,
             timing,
             renewed: Mutex::new(taken),
+            confirmations: watch::Sender::default(),
             ended: CancellationToken::new(),
         }))
     }
@@ -104,6 +114,39 @@ impl Term {
             *renewed = begun;
         }
         in_time
+    }
+
+    /// Asks for a renewal at once, and resolves when the Lease was renewed by a request begun after this call: nobody else has
+    /// held it until then.
+    pub(super) async fn confirmed(&self) {
+        let mut number = 0;
+        self.0.confirmations.send_modify(|known| {
+            known.asked += 1;
+            number = known.asked;
+        });
+        self.wait_for(|known| known.done >= number).await;
+    }
+
+    /// Resolves when somebody asks for a renewal before it is due.
+    pub(super) async fn confirmation_asked(&self) {
+        self.wait_for(|known| known.asked > known.done).await;
+    }
+
+    async fn wait_for(&self, is_so: impl FnMut(&Confirmations) -> bool) {
+        // The sender is ours.
+        self.0.confirmations.subscribe().wait_for(is_so).await.ok();
+    }
+
+    /// How many renewals were asked for so far: each that begins now is one for all of them.
+    pub(super) fn asked(&self) -> u64 {
+        self.0.confirmations.borrow().asked
+    }
+
+    /// The Lease was renewed by a request begun when so many were asked for.
+    pub(super) fn confirm(&self, asked: u64) {
+        self.0
+            .confirmations
+            .send_modify(|known| known.done = known.done.max(asked));
     }
 
     /// Ends the term before its time.

@@ -29,16 +29,24 @@ impl LeaderElector {
     pub(super) async fn keep(&mut self, term: &Term) {
         let period = self.campaign.settings.timing.retry_period;
         loop {
-            sleep(term.until_renewal().min(term.until_deadline())).await;
+            tokio::select! {
+                biased;
+                () = sleep(term.until_renewal().min(term.until_deadline())) => {}
+                () = term.confirmation_asked() => {}
+            }
             loop {
                 // Not left to the timers below: they are late when the process stood still.
                 if !term.may_start() {
                     return;
                 }
+                let asked = term.asked();
                 let renewal = timeout(term.until_deadline(), self.renew(term)).await;
                 match renewal.unwrap_or(RenewResult::Failed) {
                     // It is not enough that the Lease is ours.
-                    RenewResult::Done(begun) if term.renew(begun) => break,
+                    RenewResult::Done(begun) if term.renew(begun) => {
+                        term.confirm(asked);
+                        break;
+                    }
                     RenewResult::Done(_) => return,
                     RenewResult::Taken => {
                         term.end();

@@ -53,28 +53,28 @@ impl LeaderElector {
     }
 
     /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
-    /// ourselves, and have not worked under since, says nothing about that.
-    fn look_for_former_holder(&mut self) {
-        self.made = if self.known.is_none() {
-            self.election.knows_nobody().then(Instant::now)
-        } else if self.election.is_ours() {
-            self.made.or_else(|| self.election.is_unused().then(Instant::now))
+    /// ourselves, and have not worked under since, says nothing about that. True when it counts as made by the write that comes now:
+    /// when it is answered, as a request that is under way for long may arrive late.
+    fn look_for_former_holder(&mut self) -> bool {
+        let is_ours = self.known.is_some() && self.election.is_ours();
+        // Another one has given it up, or has had its time.
+        self.made.take_if(|_| !is_ours);
+        let is_made = if self.known.is_none() {
+            self.election.knows_nobody()
         } else {
-            // Its last holder has given it up, or has had its time.
-            None
+            self.made.is_none() && self.election.is_unused()
         };
         // It may, until the place was looked at.
-        let unknown = self.made.is_some() && self.campaign.record.is_some();
+        let unknown = (is_made || self.made.is_some()) && self.campaign.record.is_some();
         self.former_holder.store(unknown, Ordering::Relaxed);
+        is_made
     }
 
     /// Writes the Lease, or creates it; answers when the request was begun.
     pub(super) async fn write(&mut self, mut record: LeaderElectionRecord) -> Result<Moment, String> {
         // A term that goes on has found out.
         let is_taken = !record.holder.is_empty() && !self.term.as_ref().is_some_and(Term::may_start);
-        if is_taken {
-            self.look_for_former_holder();
-        }
+        let is_made = is_taken && self.look_for_former_holder();
         if self.former_holder.load(Ordering::Relaxed) {
             record = record.unused();
         }
@@ -98,6 +98,9 @@ impl LeaderElector {
             lease.metadata = ObjectMeta { name, ..lease.metadata };
             self.bounded(self.api.create(&params, &lease)).await?
         };
+        if is_made {
+            self.made = Some(Instant::now());
+        }
         self.write_unconfirmed = false;
         self.seen = true;
         self.clear_permission_error();

@@ -30,6 +30,8 @@ pub(super) struct State {
     pub config: Option<Value>,
     /// Whether its status may not be written.
     pub status_forbidden: bool,
+    /// After how long reads of the AttacherConfig fail, while they do.
+    pub config_unread_after: Option<std::time::Duration>,
     /// Whether a proxy answers 404 to what is asked about Leases.
     pub proxy_lost_its_way: bool,
     version: u64,
@@ -137,6 +139,10 @@ impl ApiServer {
             std::future::pending::<()>().await;
         }
         let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
+        let pause = self.0.lock().config_unread_after;
+        if let (["apis", _, _, "attacherconfigs"], Some(pause)) = (path.as_slice(), pause) {
+            tokio::time::sleep(pause).await;
+        }
         let mut state = self.0.lock();
         match path.as_slice() {
             ["apis", _, _, "attacherconfigs", rest @ ..] => state.answer_config(&parts.method, rest, &body),
@@ -184,6 +190,7 @@ impl State {
 
     fn answer_config(&mut self, method: &Method, rest: &[&str], body: &[u8]) -> Response<Body> {
         match (method, rest, self.config.clone()) {
+            (&Method::GET, [], _) if self.config_unread_after.is_some() => refused(StatusCode::SERVICE_UNAVAILABLE, ""),
             (&Method::GET, [], config) => {
                 let items: Vec<_> = config.into_iter().collect();
                 found(&json!({"metadata": {}, "items": items}))

@@ -193,3 +193,27 @@ async fn several_former_leases_that_are_gone_are_waited_for_at_the_same_time() {
     let took = began.elapsed();
     assert!(took >= seconds(15) && took <= seconds(17), "{took:?}");
 }
+
+/// The model checker found it. What a replica reads in the AttacherConfig says who may have worked before its Lease, and nothing
+/// of who has taken its place since.
+#[tokio::test(start_paused = true)]
+async fn who_looked_at_the_attacherconfig_late_holds_the_lease_still_when_it_works() {
+    for offset in 0..30 {
+        let server = ApiServer::default();
+        server.configure(&spec(X));
+        let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+        server.0.lock().config_unread_after = Some(Duration::from_millis(700));
+        a.start(X);
+        sleep(seconds(20) + Duration::from_millis(offset * 100)).await;
+        assert_eq!(server.holder_in("x").as_deref(), Some("a"));
+        server.0.lock().leases.remove("x");
+        server.0.lock().config_unread_after = None;
+        b.start(X);
+        for _ in 0..1_000 {
+            sleep(Duration::from_millis(10)).await;
+            assert!(!(a.works() && b.works()), "deleted after {offset} tenths of a second");
+        }
+        a.end().await;
+        b.comes_to_work().await;
+    }
+}

@@ -40,6 +40,8 @@ pub enum LeaseFlaw {
     GoneIsOver,
     /// Who made a Lease and did not work under it counts it as its own when it comes back.
     MadeIsOurs,
+    /// It works after the look at the AttacherConfig, and does not see first that the Lease is still its own.
+    Unconfirmed,
 }
 
 /// What the world is like.
@@ -90,6 +92,18 @@ pub struct LeaseState {
     processes: [Process; 2],
 }
 
+/// The renewal that begins after the look at the AttacherConfig.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Confirmation {
+    /// Nobody asks for it.
+    #[default]
+    None,
+    /// It is to be begun.
+    Asked,
+    /// The request that is not answered is it.
+    Begun,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Process {
     place: u8,
@@ -100,9 +114,13 @@ struct Process {
     known: Option<Option<u8>>,
     /// A write that is not answered, and when it was begun by both clocks.
     request: Option<(LeaseWrite, u8, u8)>,
+    /// How far it is with the renewal that it works after.
+    confirmation: Confirmation,
     /// When the Lease was renewed last, by both clocks.
     term: Option<(u8, u8)>,
     made: Option<u8>,
+    /// Whether the Lease counts as made when the request is answered.
+    makes: bool,
     former_holder: bool,
     /// The version, record and wanted namespace of the AttacherConfig that was read.
     look: Option<(u8, u32, u8)>,
@@ -247,8 +265,10 @@ impl LeaseWorld {
             election: self.elections.of(election),
             known: None,
             request: None,
+            confirmation: Confirmation::None,
             term: None,
             made: None,
+            makes: false,
             former_holder: false,
             look: None,
             former: 0,
@@ -313,8 +333,25 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
         faults,
         ..moves
     };
+    let deleted = deleted(horizon);
     // That it moves takes too long for CI.
-    if large { vec![stays, moves] } else { vec![stays] }
+    if large {
+        vec![stays, deleted, moves]
+    } else {
+        vec![stays, deleted]
+    }
+}
+
+/// A Lease that somebody deletes, at least up to when what its maker noted of it has run out.
+fn deleted(horizon: u8) -> LeaseSetting {
+    LeaseSetting {
+        name: "a Lease that somebody deletes",
+        horizon,
+        faults: 1,
+        deletes: true,
+        changes: 0,
+        flaw: LeaseFlaw::None,
+    }
 }
 
 /// What is wrong, in the words of the simulation, and the world in which it is looked for.
@@ -323,7 +360,6 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
         name: "",
         horizon,
         faults,
-        // Within two seconds the open finding cannot happen.
         deletes: faults > 0 && horizon < 2,
         changes,
         flaw,
@@ -342,17 +378,12 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
             "counts a Lease as its own that it made and did not work under",
             with(LeaseFlaw::MadeIsOurs, 0, 2, 1),
         ),
+        (
+            "works without a renewal begun after it has read the AttacherConfig",
+            LeaseSetting {
+                flaw: LeaseFlaw::Unconfirmed,
+                ..deleted(3)
+            },
+        ),
     ]
-}
-
-/// The world of the Lease in which something is found that is not put right.
-pub fn open_finding() -> LeaseSetting {
-    LeaseSetting {
-        name: "a Lease that is deleted before its maker has looked at the AttacherConfig",
-        horizon: 4,
-        faults: 1,
-        deletes: true,
-        changes: 0,
-        flaw: LeaseFlaw::None,
-    }
 }

@@ -95,7 +95,9 @@ fn if_known(version: ResourceVersion, write: Write) -> Write {
     }
 }
 
-/// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write.
+/// Puts our finalizer, the node ID and a note of the volume on an attachment, in one write. On condition that nobody changed it since
+/// it was read: the late write of an operator that has died may have recorded it as attached, at the node ID that this claim takes
+/// away.
 pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, source: &CsiSource) -> Write {
     let finalizer = &*driver.finalizer;
     let mut operations = Vec::new();
@@ -109,10 +111,6 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
-        if let Some(old) = &attachment.node_id {
-            // A claim that was given up and comes late must not bring back what it was made from.
-            operations.push(json!({"op": "test", "path": annotation_path(NODE_ID_ANNOTATION), "value": old}));
-        }
         for (key, value) in [(NODE_ID_ANNOTATION, node_id), (VOLUME_ANNOTATION, &note)] {
             operations.push(add_annotation(key, value));
         }
@@ -121,11 +119,12 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
         let both = json!({NODE_ID_ANNOTATION: node_id, VOLUME_ANNOTATION: note});
         operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": both}));
     }
-    Write {
+    let claim = Write {
         target: WriteTarget::Attachment(attachment.name.clone()),
         form: PatchType::Json,
         body: patch_of(&attachment.uid, operations),
-    }
+    };
+    if_known(attachment.resource_version, claim)
 }
 
 /// A claim that also notes the trace context of the attach; what it does besides stays the same.

@@ -166,27 +166,14 @@ pub fn lost_secret(faults: u8) -> Setting {
     }
 }
 
-/// Worlds in which something is found that is not mended: see docs/contribute/CORRECTNESS.md.
+/// Worlds in which something is found that is not put right: see docs/contribute/CORRECTNESS.md.
 pub fn open_findings() -> Vec<Setting> {
     let twins = Setting {
         name: "two volumes of one handle, and a crash",
         kinds: &[Fault::Crash],
         ..twins(1)
     };
-    let reborn = Setting {
-        name: "a node that changes its ID, and a crash",
-        kinds: &[Fault::Crash],
-        ..reborn_node(1)
-    };
-    vec![twins, reborn, lost_capability(1)]
-}
-
-/// A node that comes back under another ID, while calls go wrong and no process ends.
-pub fn reborn_node_alone(faults: u8) -> Setting {
-    Setting {
-        kinds: &[Fault::Refused, Fault::Hangs],
-        ..reborn_node(faults)
-    }
+    vec![twins]
 }
 
 /// One volume whose writes get lost, and nothing else.
@@ -206,12 +193,13 @@ pub fn small() -> Vec<Setting> {
         one_volume(1),
         volume_in_deletion(1),
         unprotected(1),
-        reborn_node_alone(1),
+        reborn_node(1),
         foreign_finalizers(0),
         twins(0),
         of_another_driver(1),
         late_contexts(1),
         lost_secret(1),
+        lost_capability(1),
     ]
 }
 
@@ -220,9 +208,10 @@ pub fn large() -> Vec<Setting> {
     vec![
         late_contexts(2),
         lost_secret(2),
+        lost_capability(2),
         volume_in_deletion(2),
         one_volume(2),
-        reborn_node_alone(2),
+        reborn_node(2),
         foreign_finalizers(1),
         one_volume_two_nodes(2, 2),
         one_volume_two_nodes(1, 3),

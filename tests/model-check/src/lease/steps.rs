@@ -3,7 +3,7 @@
 use csi_attacher_model::api::LeaderElectionStatus;
 use csi_attacher_operator::lease::{ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, rest};
 
-use super::{LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, timings};
+use super::{Confirmation, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, timings};
 use crate::explorer::Next;
 
 type Found = Vec<Next<LeaseState>>;
@@ -107,6 +107,8 @@ impl LeaseWorld {
                     |_, state| {
                         state.faults -= 1;
                         let request = state.processes[number].request.take();
+                        state.processes[number].makes = false;
+                        state.processes[number].ask_again();
                         state.late.extend(request.map(|(write, ..)| write));
                     },
                 );
@@ -145,7 +147,8 @@ impl LeaseWorld {
                 let label = || format!("r{number} reads the Lease in {namespace}");
                 self.step(state, found, label, |world, state| world.read(state, number));
             }
-            if process.known.is_some() && (!holds || is_due) {
+            let is_asked = process.confirmation == Confirmation::Asked;
+            if process.known.is_some() && (!holds || is_due || is_asked) {
                 let label = || format!("r{number} writes the Lease in {namespace}");
                 self.step(state, found, label, |world, state| world.write(state, number));
             }
@@ -158,7 +161,7 @@ impl LeaseWorld {
                 |world, state| world.hear(state, number),
             );
         }
-        if !process.leading && self.may_start(state, number) {
+        if !process.leading && process.confirmation == Confirmation::None && self.may_start(state, number) {
             if process.look.is_none() {
                 self.step(
                     state,
@@ -223,8 +226,8 @@ impl LeaseWorld {
         if waits {
             process.seen[usize::from(place)] = true;
         }
-        if is_taken && process.term.take().is_some() {
-            process.leading = false;
+        if is_taken && process.term.is_some() {
+            process.end_term();
         }
     }
 
@@ -236,7 +239,7 @@ impl LeaseWorld {
         let process = &mut state.processes[number];
         if !holds {
             // The term is over, also when nobody took the Lease.
-            (process.term, process.leading, process.look, process.former) = (None, false, None, 0);
+            process.end_term();
         }
         let election = self.elections.get(process.election);
         let renewed = election.renewed_record(instant, wall).filter(|_| holds);
@@ -248,16 +251,16 @@ impl LeaseWorld {
         if !holds {
             // As `look_for_former_holder`.
             let made_is_ours = self.setting.flaw == LeaseFlaw::MadeIsOurs;
-            process.made = if over.is_none() {
-                election.knows_nobody().then_some(now.0)
-            } else if election.is_ours() {
-                process
-                    .made
-                    .or_else(|| (election.is_unused() && !made_is_ours).then_some(now.0))
+            let is_ours = over.is_some() && election.is_ours();
+            process.made.take_if(|_| !is_ours);
+            process.makes = if over.is_none() {
+                election.knows_nobody()
             } else {
-                None
+                process.made.is_none() && election.is_unused() && !made_is_ours
             };
-            process.former_holder = process.made.is_some();
+            process.former_holder = process.makes || process.made.is_some();
+        } else {
+            process.makes = false;
         }
         let record = if process.former_holder { record.unused() } else { record };
         let place = process.place;
@@ -267,7 +270,11 @@ impl LeaseWorld {
             record: self.records.of(record),
             over,
         };
-        state.processes[number].request = Some((write, now.0, now.1));
+        let process = &mut state.processes[number];
+        process.request = Some((write, now.0, now.1));
+        if process.confirmation == Confirmation::Asked {
+            process.confirmation = Confirmation::Begun;
+        }
     }
 
     fn served(&mut self, state: &mut LeaseState, number: usize) {
@@ -277,6 +284,8 @@ impl LeaseWorld {
         if !self.store(state, write) {
             // It is read before it is written again.
             state.processes[number].known = None;
+            state.processes[number].makes = false;
+            state.processes[number].ask_again();
             return;
         }
         let record = self.records.get(write.record).clone();
@@ -289,10 +298,17 @@ impl LeaseWorld {
             .is_none_or(|renewed| !rest(timings().renew_deadline, self.moment(renewed), self.moment(now)).is_zero());
         let process = &mut state.processes[number];
         process.known = Some(Some(version));
+        if std::mem::take(&mut process.makes) {
+            process.made = Some(now.0);
+        }
         if in_time {
             process.term = Some((monotonic, boot));
         } else {
-            (process.term, process.leading, process.look, process.former) = (None, false, None, 0);
+            process.end_term();
+        }
+        if process.confirmation == Confirmation::Begun {
+            process.confirmation = Confirmation::None;
+            process.leading = true;
         }
         if self.setting.flaw == LeaseFlaw::Hasty && in_time {
             process.leading = true;
@@ -373,7 +389,27 @@ impl LeaseWorld {
             state.config += 1;
             state.recorded = self.statuses.of(record);
         }
-        state.processes[number].seen = [false; 2];
-        state.processes[number].leading = true;
+        let is_confirmed = self.setting.flaw == LeaseFlaw::Unconfirmed;
+        let process = &mut state.processes[number];
+        process.seen = [false; 2];
+        if is_confirmed {
+            process.leading = true;
+        } else {
+            process.confirmation = Confirmation::Asked;
+        }
+    }
+}
+
+impl super::Process {
+    fn end_term(&mut self) {
+        (self.term, self.leading, self.look, self.former) = (None, false, None, 0);
+        self.confirmation = Confirmation::None;
+    }
+
+    /// The request that was to confirm the Lease did not.
+    fn ask_again(&mut self) {
+        if self.confirmation == Confirmation::Begun {
+            self.confirmation = Confirmation::Asked;
+        }
     }
 }

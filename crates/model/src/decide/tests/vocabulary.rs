@@ -22,8 +22,12 @@ impl DecideModel {
             (WriteTarget::Volume(_), PatchType::Json) if write.body == remove(VOLUME_UID, 0, finalizer) => {
                 "PV-".to_owned()
             }
-            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.claim() => "FIN+".to_owned(),
-            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.note(&former_in(&write.body)) => {
+            (WriteTarget::Attachment(_), PatchType::Json) if write.body == self.claim(&write.body[1]) => {
+                "FIN+".to_owned()
+            }
+            (WriteTarget::Attachment(_), PatchType::Json)
+                if write.body == self.note(&write.body[1], &former_in(&write.body)) =>
+            {
                 let places = former_in(&write.body).into_iter();
                 let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
                 std::iter::once("NOTE".to_owned()).chain(places).collect()
@@ -66,10 +70,11 @@ impl DecideModel {
     }
 
     /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
-    fn claim(&self) -> Value {
+    fn claim(&self, second: &Value) -> Value {
         let mut operations = add_first(ATTACHMENT_UID, &self.driver.finalizer);
         let annotations: BTreeMap<_, _> = self.annotations(&[]).into();
         if let Value::Array(list) = &mut operations {
+            list.insert(1, same_version(second));
             list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
             list.push(json!({"op": "add", "path": "/metadata/annotations", "value": annotations}));
         }
@@ -77,13 +82,9 @@ impl DecideModel {
     }
 
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
-    fn note(&self, former: &[FormerVolumeOnNode]) -> Value {
+    fn note(&self, second: &Value, former: &[FormerVolumeOnNode]) -> Value {
         let path_of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
-        let mut operations = vec![same(ATTACHMENT_UID)];
-        let noted = self.snapshot().and_then(|snapshot| snapshot.attachment.node_id.clone());
-        if let Some(noted) = noted {
-            operations.push(json!({"op": "test", "path": path_of(NODE_ID_ANNOTATION), "value": noted}));
-        }
+        let mut operations = vec![same(ATTACHMENT_UID), same_version(second)];
         for (key, value) in self.annotations(former) {
             let path = path_of(key);
             operations.push(json!({"op": "add", "path": path, "value": value}));
@@ -113,6 +114,11 @@ fn former_in(body: &Value) -> Vec<FormerVolumeOnNode> {
 
 fn same(uid: &str) -> Value {
     json!({"op": "test", "path": "/metadata/uid", "value": uid})
+}
+
+/// The second operation, if it is a test of the version. Whether it is the version of the object, `api_server::apply` finds out.
+fn same_version(second: &Value) -> Value {
+    json!({"op": "test", "path": "/metadata/resourceVersion", "value": second["value"].as_str()})
 }
 
 fn add_first(uid: &str, finalizer: &str) -> Value {
