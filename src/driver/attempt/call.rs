@@ -61,22 +61,23 @@ impl Attempt<'_> {
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
             Ok(context) => checked(context),
         };
-        let (step, is_known) = match answer {
+        let (step, is_on_record, refused) = match answer {
             Ok(context) => {
                 let step = self.record_published(snapshot, observed, context).await;
-                let is_known = matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done));
-                (step, is_known)
+                let is_on_record = matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done));
+                (step, is_on_record, false)
             }
             Err(failure) => {
                 let refused = failure.code.is_some_and(decide::is_final);
                 let step = self
                     .record_failure(snapshot, observed, failure, FailureCause::Other)
                     .await;
-                (step, refused || self.noted)
+                (step, self.noted, refused)
             }
         };
-        undo::unpublish_if_deleted(guard, &self.span, &self.calls, is_known).await;
-        if is_known {
+        undo::unpublish_if_deleted(guard, &self.span, &self.calls, is_on_record || refused).await;
+        // What the driver refused says nothing of a record before that was not answered.
+        if is_on_record {
             self.work.context.unfinished.end_record(&snapshot.attachment);
         }
         step

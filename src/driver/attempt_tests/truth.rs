@@ -269,6 +269,36 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
     assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
 }
 
+/// That a later call is refused says nothing of the write before it that got no answer.
+#[tokio::test]
+async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
+    let stage = stage().await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let publish = || Rule::on(Call::ControllerPublishVolume);
+    stage.driver.script(publish().times(1).delay(Duration::ZERO));
+    let refused = publish().times(1);
+    stage.driver.script(refused.fail(tonic::Code::InvalidArgument, "no"));
+    stage
+        .driver
+        .script(publish().times(1).delay(Duration::from_millis(300)));
+    // The record of the first call, and the refusal of the second.
+    stage.api.answer_untruly(Method::PATCH, "/va0/status", 5, 504, "");
+    stage.attachment("va0", "n0", &claimed(false));
+    let third = async {
+        while !stage.driver.rules().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, third).await.expect("three calls");
+    stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+    let known = reads_of_attachment(&stage.api);
+    stage.api.until(|api| reads_of_attachment(api) > known).await;
+    let queue = stage.engine.queue();
+    queue.close();
+    tokio::time::timeout(LIMIT, queue.drained()).await.expect("in time");
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
 /// The API server went back to a state in which the attachment was not claimed: the next claim may be for another place.
 #[tokio::test]
 async fn what_is_not_claimed_any_more_is_taken_back() {
