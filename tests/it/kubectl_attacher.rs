@@ -6,3 +6,4 @@ mod plugin;
 mod release;
 mod wait;
 mod why;
+mod why_by_hand;

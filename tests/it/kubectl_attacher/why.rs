@@ -18,26 +18,26 @@ use crate::support::{ControlPlane, Fixtures, Options, Result};
 const NAMESPACE: &str = "default";
 
 /// One question in one cluster.
-struct Asked<'w> {
+pub(super) struct Asked<'w> {
     world: &'w World,
     plugin: Plugin,
 }
 
 impl<'w> Asked<'w> {
-    async fn in_world(world: &'w World) -> Result<Self> {
+    pub(super) async fn in_world(world: &'w World) -> Result<Self> {
         let plugin = Plugin::of(world).await?;
         Ok(Self { world, plugin })
     }
 
     /// Asks until the answer has these parts, and compares it with the file of the case.
-    async fn why(&self, golden: &str, kind: &str, name: &str, code: i32, parts: &[&str]) -> Result<()> {
+    pub(super) async fn why(&self, golden: &str, kind: &str, name: &str, code: i32, parts: &[&str]) -> Result<()> {
         let ran = self.plugin.until(&["why", kind, name, "-n", NAMESPACE], parts).await?;
         assert_eq!(ran.code, code, "{golden}: {ran:?}");
         compare(golden, &ran.out);
         Ok(())
     }
 
-    fn fixtures(&self) -> &Fixtures {
+    pub(super) fn fixtures(&self) -> &Fixtures {
         &self.world.fixtures
     }
 
@@ -408,8 +408,7 @@ async fn a_full_lane() -> Result<()> {
         .await?;
     driver.wait("Saturated", "True", Some("LaneFull")).await?;
     asked
-        .plugin
-        .until(&["why", "pod", "why-lane-2"], &["LaneSaturated"])
+        .why("lane-saturated", "pod", "why-lane-2", 3, &["LaneSaturated"])
         .await?;
     asked
         .why(

@@ -65,13 +65,17 @@ fn walk(scene: &Scene, steps: &mut Vec<Step>) -> Diagnosis {
     }
     steps::node(scene, steps);
     let service = service(&scene.driver, scene.now);
-    let served = service.step(&scene.driver);
+    let mut served = service.step(&scene.driver);
     let (mut step, diagnosis) = attach::attachment(scene, &service);
-    // One step blocks: what is behind it only waits for it.
-    let is_behind = served.state == StepState::Blocked && step.state == StepState::Blocked;
-    if is_behind && diagnosis.case != Case::ForeignFinalizer {
-        step.state = StepState::Waiting;
-        "waits for an attacher".clone_into(&mut step.text);
+    if served.state == StepState::Blocked {
+        // One step blocks: what is behind it only waits for it, unless no attacher would go on with it either.
+        let of_others = [Case::ForeignFinalizer, Case::AttachedTwice, Case::LeftOver];
+        if step.state == StepState::Done || of_others.contains(&diagnosis.case) {
+            served.state = StepState::Note;
+        } else if step.state == StepState::Blocked {
+            step.state = StepState::Waiting;
+            "waits for an attacher".clone_into(&mut step.text);
+        }
     }
     steps.push(served);
     steps.push(step);

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::builders::{attachment, before, config, csi_node, event, lease, scene, unrequested, volume, with};
+use super::builders::{
+    attachment, before, both, claimed, config, csi_node, event, holder, lease, node, scene, unrequested, volume, with,
+};
 use super::rows::{play, row};
 use crate::explain::{Case, Verdict, chain};
 use crate::observed::{ConditionRecord, CsiDriverRecord, Lookup};
@@ -121,6 +123,7 @@ fn not_requested_for_long_is_a_problem() {
 #[test]
 fn nobody_serves_the_driver() {
     let fresh = || Lookup::Found(attachment(json!({})));
+    let attached = || json!({"status": {"attached": true}});
     let nobody = |scene: &mut crate::observed::Scene| {
         scene.attachment = fresh();
         scene.driver.config = Lookup::Missing;
@@ -136,6 +139,25 @@ fn nobody_serves_the_driver() {
             with(nobody),
             Case::NoAttacher,
             &["no AttacherConfig is for the driver", "create an AttacherConfig"],
+        ),
+        row(
+            "attached, and nobody serves the driver now",
+            with(|scene| {
+                nobody(scene);
+                scene.attachment = Lookup::Found(attachment(attached()));
+            }),
+            Case::Attached,
+            &["no attacher serves driver"],
+        ),
+        row(
+            "attached twice, and nobody serves the driver now",
+            with(|scene| {
+                nobody(scene);
+                scene.attachment = Lookup::Found(attachment(both(claimed(), &attached())));
+                scene.holders = Lookup::Found(vec![holder(attached(), node("node2"), &[])]);
+            }),
+            Case::AttachedTwice,
+            &["data may be damaged"],
         ),
         row(
             "no CRD",

@@ -52,6 +52,11 @@ fn check(name: &str, chain: &Chain) {
         Verdict::Blocked => {
             assert_eq!(blocked, 1, "{name}: one step is marked");
             assert!(!chain.diagnosis.advice.is_empty(), "{name}: no next step is named");
+            let marked = chain.steps.iter().find(|step| step.state == StepState::Blocked);
+            let is_of_attacher = marked.is_some_and(|step| step.object.kind == "AttacherConfig");
+            let of_others = [Case::AttachedTwice, Case::LeftOver, Case::ForeignFinalizer];
+            let is_of_others = of_others.contains(&chain.diagnosis.case);
+            assert!(!(is_of_attacher && is_of_others), "{name}: no attacher resolves this");
         }
         Verdict::Healthy | Verdict::InProgress | Verdict::Unknown => assert_eq!(blocked, 0, "{name}"),
     }
