@@ -258,32 +258,45 @@ impl Supervisor {
         for name in problems.keys().filter(waiting) {
             self.drivers.leave(name);
         }
+        for (name, entry) in &mut self.objects {
+            if self.problems.get(name) != problems.get(name) {
+                entry.wake();
+            }
+        }
         self.problems = problems;
     }
 
     /// Writes each status that differs from what is there, all at once: one that the API server is slow to take must
     /// not hold up the others.
     async fn write_statuses(&mut self) {
+        let changed = self.drivers.take_changed();
         let (drivers, problems, writer, holder) = (&self.drivers, &self.problems, &self.writer, &self.holder);
         let (events, numbers) = (&self.events, &self.numbers);
-        let changes = self.objects.iter_mut().filter_map(|(name, entry)| {
+        let cached = drivers.cache_generation();
+        let pending = self.objects.iter_mut().filter_map(|(name, entry)| {
             if !deletion::is_served(&entry.object) {
+                return None;
+            }
+            let phase = drivers.phase(name);
+            let word = StatusProposal {
+                waits: matches!(phase, Some(DriverPhase::Standby { .. })),
+                ends: phase == Some(DriverPhase::Stopped),
+            };
+            if changed.contains(name) {
+                entry.wake();
+            }
+            if !entry.voice.may_write(drivers.lead(name), word, Instant::now()) || entry.is_at_rest(cached) {
                 return None;
             }
             let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
             let leaving = leaving::remaining(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving.as_ref());
-            let phase = drivers.phase(name);
-            let word = StatusProposal {
-                content: &essence,
-                waits: matches!(phase, Some(DriverPhase::Standby { .. })),
-                ends: phase == Some(DriverPhase::Stopped),
-            };
-            if !entry.voice.may_write(drivers.lead(name), word, Instant::now()) {
+            if entry.voice.has_written(&essence) {
                 return None;
             }
             if wanted == entry.written {
                 entry.voice.set_written(essence);
+                entry.rest(cached);
                 return None;
             }
             if !entry.is_due(&wanted) {
@@ -311,7 +324,7 @@ impl Supervisor {
                 }
             })
         });
-        futures::future::join_all(changes).await;
+        futures::future::join_all(pending).await;
     }
 }
 

@@ -40,11 +40,9 @@ impl From<&LeaderState> for DriverLeader {
     }
 }
 
-/// What a replica has to say, and whether it is in a state that is better not spoken of.
+/// Whether a replica is in a state that is better not spoken of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StatusProposal<'a> {
-    /// The status without what depends on the one before it.
-    pub content: &'a AttacherConfigStatus,
+pub(super) struct StatusProposal {
     /// It waits for the Lease, which is nothing to tell while it may have it at any moment.
     pub waits: bool,
     /// It ends, which only one that led has to tell.
@@ -67,8 +65,8 @@ pub(super) struct StatusAuthor {
 }
 
 impl StatusAuthor {
-    /// Whether this replica may write its status now.
-    pub fn may_write(&mut self, lead: DriverLeader, word: StatusProposal<'_>, now: Instant) -> bool {
+    /// Whether this replica may write its status now, unless that is [`StatusAuthor::has_written`].
+    pub fn may_write(&mut self, lead: DriverLeader, word: StatusProposal, now: Instant) -> bool {
         self.waiting = word.waits.then(|| self.waiting.unwrap_or(now));
         self.unknown = (lead == DriverLeader::Unknown).then(|| self.unknown.unwrap_or(now));
         match lead {
@@ -83,11 +81,12 @@ impl StatusAuthor {
             DriverLeader::Nobody | DriverLeader::Unknown => {}
         }
         let rested = |since: Option<Instant>| since.is_none_or(|since| now.duration_since(since) >= PATIENCE);
-        (!word.ends || self.led)
-            && rested(self.waiting)
-            && rested(self.unknown)
-            && rested(self.succeeded)
-            && self.last_written.as_ref() != Some(word.content)
+        (!word.ends || self.led) && rested(self.waiting) && rested(self.unknown) && rested(self.succeeded)
+    }
+
+    /// Whether this is what was said last while nobody led. `essence` is the status without what depends on the one before it.
+    pub fn has_written(&self, essence: &AttacherConfigStatus) -> bool {
+        self.last_written.as_ref() == Some(essence)
     }
 
     /// What was to be said was written, or found to be there already.

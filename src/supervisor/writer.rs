@@ -18,6 +18,9 @@ use crate::queue::Backoff;
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a change of counts waits, so that a burst of attaches is not a burst of status writes.
 const UNHURRIED: Duration = Duration::from_secs(2);
+/// How long a status that shows everything is not computed anew while nothing of the cache and of its driver has changed. Queues
+/// and findings tell of no change.
+const REST: Duration = Duration::from_secs(5);
 /// The longest rest after writes that failed.
 const LONGEST_REST: Duration = Duration::from_secs(15);
 
@@ -34,6 +37,8 @@ pub(super) struct TrackedConfig {
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
     overwritten: bool,
+    /// When it was last seen that the status shows everything, and what the cache's generation was.
+    at_rest: Option<(Instant, u64)>,
     pub voice: StatusAuthor,
     /// A list that began when nothing could be claimed any more for an object that is being deleted.
     pub last_list: Option<Arc<AbortOnDropHandle<()>>>,
@@ -63,6 +68,7 @@ impl TrackedConfig {
                 failed: None,
                 version: None,
                 overwritten: false,
+                at_rest: None,
                 voice: StatusAuthor::default(),
                 last_list: None,
             };
@@ -75,6 +81,7 @@ impl TrackedConfig {
             written_at: known.written_at,
             failed: known.failed,
             version: known.version,
+            at_rest: None,
             voice: known.voice.clone(),
             last_list: known.last_list.clone(),
             object,
@@ -85,6 +92,22 @@ impl TrackedConfig {
     /// server from a backup it is older than what we wrote.
     pub fn is_listed_again(&mut self) {
         self.version = None;
+    }
+
+    /// The status shows everything, as of this generation of the cache.
+    pub fn rest(&mut self, cached: u64) {
+        self.at_rest = Some((Instant::now(), cached));
+    }
+
+    /// The status may not show everything any more.
+    pub fn wake(&mut self) {
+        self.at_rest = None;
+    }
+
+    /// Whether the status shows everything still, as far as the cache's generation and the time since tell.
+    pub fn is_at_rest(&self, cached: u64) -> bool {
+        let is_so = |(since, generation): (Instant, u64)| generation == cached && since.elapsed() < REST;
+        self.at_rest.is_some_and(is_so)
     }
 
     /// Whether a wanted status that differs should be written now, or is better put off.

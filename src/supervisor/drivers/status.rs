@@ -1,5 +1,7 @@
 //! What the running drivers are at: the status of their AttacherConfigs, and the gauges.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,6 +18,22 @@ use crate::supervisor::status::{self, StatusInput};
 use crate::supervisor::{Name, gauges};
 
 impl Drivers {
+    /// The AttacherConfigs whose drivers have changed since this was asked last.
+    pub fn take_changed(&mut self) -> BTreeSet<String> {
+        let running = self.running.iter_mut();
+        let changed = running.filter_map(|(name, running)| {
+            let is_new = running.status.has_changed().unwrap_or(true);
+            running.status.mark_unchanged();
+            is_new.then(|| name.clone())
+        });
+        changed.collect()
+    }
+
+    /// Changes with every change of what is cached.
+    pub fn cache_generation(&self) -> u64 {
+        self.context.store.generation()
+    }
+
     /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is
     /// what it waits for to be deleted.
     pub fn status(

@@ -37,13 +37,12 @@ impl Replica {
     fn writes(&mut self, lead: DriverLeader, text: &str, seconds: u64) -> Vec<u64> {
         let essence = telling(text);
         let word = StatusProposal {
-            content: &essence,
             waits: text == "waits",
             ends: text == "ends",
         };
         let mut written = Vec::new();
         for second in 0..seconds {
-            if self.voice.may_write(lead, word, self.now) {
+            if self.voice.may_write(lead, word, self.now) && !self.voice.has_written(&essence) {
                 written.push(second);
                 self.voice.set_written(essence.clone());
             }

@@ -85,3 +85,22 @@ async fn writes_that_fail_rest_longer_and_longer() {
     entry.wrote(wanted("me"), &object("1", 14, "me"));
     assert_eq!(entry.failed(), Duration::from_secs(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_shows_everything_is_not_computed_anew_before_something_changed() {
+    let mut entry = TrackedConfig::new(object("1", 10, "me"), None);
+    assert!(!entry.is_at_rest(7));
+    entry.rest(7);
+    assert!(entry.is_at_rest(7));
+    assert!(!entry.is_at_rest(8), "an object has changed");
+    advance(Duration::from_millis(4_999)).await;
+    assert!(entry.is_at_rest(7));
+    advance(Duration::from_millis(1)).await;
+    assert!(!entry.is_at_rest(7), "queues and findings tell of no change");
+    entry.rest(7);
+    entry.wake();
+    assert!(!entry.is_at_rest(7), "the driver or the plan has changed");
+    entry.rest(7);
+    let entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
+    assert!(!entry.is_at_rest(7), "somebody wrote the object");
+}

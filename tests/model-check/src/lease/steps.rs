@@ -248,7 +248,9 @@ impl LeaseWorld {
             (None, LeaseAction::Wait { .. }) => return,
         };
         let over = process.known.flatten();
-        if !holds {
+        if holds {
+            process.makes = false;
+        } else {
             // As `look_for_former_holder`.
             let made_is_ours = self.setting.flaw == LeaseFlaw::MadeIsOurs;
             let is_ours = over.is_some() && election.is_ours();
@@ -259,8 +261,6 @@ impl LeaseWorld {
                 process.made.is_none() && election.is_unused() && !made_is_ours
             };
             process.former_holder = process.makes || process.made.is_some();
-        } else {
-            process.makes = false;
         }
         let record = if process.former_holder { record.unused() } else { record };
         let place = process.place;
