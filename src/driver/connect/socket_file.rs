@@ -29,14 +29,16 @@ pub(super) struct SocketFile {
 impl SocketFile {
     /// Looks at a path. Before a dial: what is made during it must count as new.
     pub async fn at(path: &Path) -> Self {
-        let folder = match path.parent() {
-            Some(folder) => identity(folder).await,
-            None => Err(ErrorKind::NotFound),
-        };
-        Self {
-            socket: identity(path).await,
-            folder,
-        }
+        let path = path.to_owned();
+        // Off the runtime, as a mount may hang; both at once, as getting there costs more than the look.
+        let looked = tokio::task::spawn_blocking(move || Self {
+            folder: path.parent().map_or(Err(ErrorKind::NotFound), identity),
+            socket: identity(&path),
+        });
+        looked.await.unwrap_or(Self {
+            socket: Err(ErrorKind::Other),
+            folder: Err(ErrorKind::Other),
+        })
     }
 }
 
@@ -66,8 +68,8 @@ impl MissedSocket {
     }
 }
 
-async fn identity(path: &Path) -> FileIdentity {
-    let metadata = tokio::fs::metadata(path).await.map_err(|error| error.kind())?;
+fn identity(path: &Path) -> FileIdentity {
+    let metadata = std::fs::metadata(path).map_err(|error| error.kind())?;
     Ok((metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
