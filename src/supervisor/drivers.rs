@@ -143,7 +143,9 @@ impl Drivers {
     fn spawn(&mut self, name: &str, config: Arc<DriverConfig>, faults: u32) {
         self.context.logs.set(name, config.log_level);
         let (settings, settings_seen) = watch::channel(config.clone());
-        let (status, status_seen) = watch::channel(DriverState::new());
+        let (status, mut status_seen) = watch::channel(DriverState::new());
+        // That the task is another one is news.
+        status_seen.mark_changed();
         let queue = Arc::new(Mutex::new(None));
         let known_as = Arc::new(Mutex::new(self.known_as.get(name).cloned()));
         let standing = Arc::new(Mutex::new(None));

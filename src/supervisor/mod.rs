@@ -292,6 +292,7 @@ impl Supervisor {
             let leaving = leaving::remaining(drivers, name, entry);
             let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving.as_ref());
             if entry.voice.has_written(&essence) {
+                entry.rest(cached);
                 return None;
             }
             if wanted == entry.written {

@@ -87,7 +87,7 @@ pub fn at_version(mut write: Write, ResourceVersion(version): ResourceVersion) -
     write
 }
 
-/// As [`at_version`]. What is no number was read as 0, and nothing can be said of it.
+/// As [`at_version`]. What is no number was read as 0, and nothing can be said of it; Kubernetes has only numbers.
 fn if_known(version: ResourceVersion, write: Write) -> Write {
     match version {
         ResourceVersion(0) => write,
