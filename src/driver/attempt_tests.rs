@@ -201,6 +201,16 @@ impl AttemptFixture {
         patches.iter().map(|(path, _, code)| (short(path), *code)).collect()
     }
 
+    /// Waits until each rule of the driver's script was met.
+    async fn script_ends(&self) {
+        let ends = async {
+            while !self.driver.rules().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, ends).await.expect("in time");
+    }
+
     fn calls(&self, call: Call) -> usize {
         self.driver.calls_of(call).len()
     }

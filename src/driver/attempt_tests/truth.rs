@@ -284,12 +284,7 @@ async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
     // The record of the first call, and the refusal of the second.
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 5, 504, "");
     stage.attachment("va0", "n0", &claimed(false));
-    let third = async {
-        while !stage.driver.rules().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, third).await.expect("three calls");
+    stage.script_ends().await;
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     let known = reads_of_attachment(&stage.api);
     stage.api.until(|api| reads_of_attachment(api) > known).await;

@@ -126,10 +126,13 @@ async fn a_long_life_is_told_in_epochs() {
     let told = Told::always().await;
     let edit = |spec: &mut AttacherConfigSpec| spec.tracing.max_attempts_per_trace = 2;
     let before = stage(&told, edit).await;
-    fail(&before, u32::MAX);
+    fail(&before, 5);
+    before.driver.script(Rule::on(PUBLISH).times(1).hang());
     before.volume(&json!({}));
     before.attachment("va", "n1", &json!({"creationTimestamp": whole_second()}));
     told.until(|spans| named(spans, ATTACH).len() >= 2).await;
+    // It ends in a call: the former epoch is told before the next one is noted.
+    before.script_ends().await;
     let api = before.kill();
     // The next process finds the epoch by the annotation.
     let noted = w3c::parse(&noted(&api), None).unwrap().context;
