@@ -30,11 +30,17 @@ fn one_more_finalizer(uid: &str, present: &[&str], finalizer: &str) -> Value {
     ])
 }
 
+/// The test that a claim is for the attachment as it was read.
+fn same_version() -> Value {
+    json!({"op": "test", "path": "/metadata/resourceVersion", "value": VERSION})
+}
+
 /// The JSON patch that claims an attachment which has neither finalizers nor annotations.
 fn first_claim(driver: &Driver<'_>, uid: &str, handle: &str) -> Value {
     let note = json!({ "handle": handle }).to_string();
     json!([
         {"op": "test", "path": "/metadata/uid", "value": uid},
+        same_version(),
         {"op": "test", "path": "/metadata/finalizers", "value": null},
         {"op": "add", "path": "/metadata/finalizers", "value": [driver.finalizer()]},
         {"op": "test", "path": "/metadata/annotations", "value": null},

@@ -92,14 +92,23 @@ fn blank_volume_uid(event: &AuditEvent) -> Value {
     body
 }
 
-/// The body with [`VERSION`] in the place of the resource version that is a precondition of a status, if it is not newer than
-/// the one which the API server answered with: they are the same when the write changed nothing.
+/// The body with [`VERSION`] in the place of the resource version that is a precondition of a status or of a patch of an attachment, if
+/// it is not newer than the one which the API server answered with: they are the same when the write changed nothing.
 fn blank_version(event: &AuditEvent, mut body: Value) -> Value {
     let number = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<u64>().ok();
     let answer = event.response_body.as_ref();
     let answered = number(answer.and_then(|answer| answer.pointer("/metadata/resourceVersion")));
-    if event.subresource == "status"
-        && let Some(version) = body.pointer_mut("/metadata/resourceVersion")
+    let tests_version = body
+        .pointer("/1/path")
+        .is_some_and(|path| path == "/metadata/resourceVersion");
+    let precondition = if event.subresource == "status" {
+        Some("/metadata/resourceVersion")
+    } else if event.resource == "volumeattachments" && tests_version {
+        Some("/1/value")
+    } else {
+        None
+    };
+    if let Some(version) = precondition.and_then(|path| body.pointer_mut(path))
         && number(Some(version)) <= answered
     {
         *version = VERSION.into();

@@ -6,7 +6,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{attached, first_claim, first_finalizer, one_more_finalizer, release, status, uid};
+use super::{attached, first_claim, first_finalizer, one_more_finalizer, release, same_version, status, uid};
 use crate::rig::{VOLUME_UID, World, assert_steps, within};
 use crate::support::{Result, Volume};
 
@@ -88,6 +88,7 @@ async fn what_others_put_on_the_objects_survives() -> Result<()> {
         .as_array()
         .cloned()
         .unwrap_or_default();
+    claim.insert(1, same_version());
     for (key, value) in [
         ("csi.alpha.kubernetes.io~1node-id", driver.node_id()),
         ("attacher.csi.dev~1volume", json!({ "handle": name }).to_string()),

@@ -112,7 +112,7 @@ async fn a_missing_node_is_told_and_taken_up_when_it_appears() -> Result<()> {
     let uid = uid(&made);
     let error = json!({ "attachError": { "message": text, "time": NOW, "errorCode": null } });
     let mut claim = first_claim(&driver, &uid, "nodeless-pv");
-    claim[4]["value"]["csi.alpha.kubernetes.io/node-id"] = Value::from("late-id");
+    claim[5]["value"]["csi.alpha.kubernetes.io/node-id"] = Value::from("late-id");
     let expected = [
         (
             "patch persistentvolumes nodeless-pv",

@@ -57,7 +57,7 @@ async fn the_secret_is_read_before_the_claim_and_goes_with_both_calls() -> Resul
     let claim = &steps[2].body;
     let note = r#"{"handle":"secret-pv","secret":{"namespace":"secret-ns","name":"publish-secret"}}"#;
     let noted = claim
-        .pointer("/4/value/attacher.csi.dev~1volume")
+        .pointer("/5/value/attacher.csi.dev~1volume")
         .and_then(Value::as_str);
     let noted: Option<Value> = noted.and_then(|text| serde_json::from_str(text).ok());
     assert_eq!(noted, Some(serde_json::from_str(note)?));
