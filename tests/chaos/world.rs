@@ -185,12 +185,10 @@ impl World {
             apply_config(&self.client, &driver.config, driver.spec.clone()).await?;
         }
         // The former release works under this CRD, and can write no status.
-        let reports = self
-            .drivers
-            .iter()
-            .filter(|_| program.version == this_version().version);
-        for driver in reports {
-            wait_condition(&self.client, &driver.config, "Ready", "True", Some("Running")).await?;
+        if program.version == this_version().version {
+            for driver in &self.drivers {
+                wait_condition(&self.client, &driver.config, "Ready", "True", Some("Running")).await?;
+            }
         }
         Ok(())
     }

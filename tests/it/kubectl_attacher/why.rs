@@ -199,12 +199,7 @@ async fn the_finalizer_of_a_driver_that_nobody_runs() -> Result<()> {
     asked
         .why("pv-attached", "pv", "why-orphan", 3, &["VolumeInUse"])
         .await?;
-    let none = json!({"metadata": {"finalizers": null}});
-    let attachments = asked.fixtures().cluster::<VolumeAttachment>();
-    let patched = attachments
-        .patch("why-orphan", &PatchParams::default(), &Patch::Merge(&none))
-        .await;
-    patched.expect("an administrator may do this");
+    patch(&driver, "why-orphan", &json!({"metadata": {"finalizers": null}})).await;
     asked.fixtures().wait_for_attachment_gone("why-orphan").await?;
     asked
         .why("pv-orphan-finalizer", "pv", "why-orphan", 3, &["OrphanFinalizer"])
@@ -216,17 +211,28 @@ pub(super) async fn held(driver: &Driver<'_>, name: &str) -> Result<()> {
     driver.attachment(name, name).await?;
     let annotations = json!({"csi.alpha.kubernetes.io/node-id": driver.node_id()});
     let claim = json!({"metadata": {"finalizers": [driver.finalizer()], "annotations": annotations}});
+    patch(driver, name, &claim).await;
+    record_attached(driver, name).await;
+    Ok(())
+}
+
+/// Changes a VolumeAttachment by hand.
+pub(super) async fn patch(driver: &Driver<'_>, name: &str, patch: &Value) {
     let attachments = driver.world.fixtures.cluster::<VolumeAttachment>();
     let patched = attachments
-        .patch(name, &PatchParams::default(), &Patch::Merge(&claim))
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     patched.expect("an administrator may do this");
+}
+
+/// Records a VolumeAttachment as attached, by hand.
+pub(super) async fn record_attached(driver: &Driver<'_>, name: &str) {
+    let attachments = driver.world.fixtures.cluster::<VolumeAttachment>();
     let status = json!({"status": {"attached": true}});
     let patched = attachments
         .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
         .await;
     patched.expect("an administrator may do this");
-    Ok(())
 }
 
 #[tokio::test]

@@ -2,20 +2,11 @@
 
 use csi_mock_driver::ControllerCapability;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::why::{Asked, held};
-use crate::rig::{Driver, World};
+use super::why::{Asked, held, patch, record_attached};
+use crate::rig::World;
 use crate::support::{Result, Volume};
-
-async fn patch(driver: &Driver<'_>, name: &str, patch: &Value) {
-    let attachments = driver.world.fixtures.cluster::<VolumeAttachment>();
-    let patched = attachments
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    patched.expect("an administrator may do this");
-}
 
 #[tokio::test]
 async fn the_attacherconfig_waits_for_a_person() -> Result<()> {
@@ -69,12 +60,7 @@ async fn what_no_controller_resolves() -> Result<()> {
         .fixtures()
         .volume_attachment("why-twice-other", &driver.name, "why-twice", "why-twice-other")
         .await?;
-    let attached = json!({"status": {"attached": true}});
-    let attachments = asked.fixtures().cluster::<VolumeAttachment>();
-    let patched = attachments
-        .patch_status("why-twice-other", &PatchParams::default(), &Patch::Merge(&attached))
-        .await;
-    patched.expect("an administrator may do this");
+    record_attached(&driver, "why-twice-other").await;
     asked
         .why("attached-twice", "va", "why-twice", 3, &["AttachedTwice"])
         .await?;

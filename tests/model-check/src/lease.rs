@@ -360,6 +360,7 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
         name: "",
         horizon,
         faults,
+        // One fault more would leave a longer history out of reach of the limit of states.
         deletes: faults > 0 && horizon < 2,
         changes,
         flaw,

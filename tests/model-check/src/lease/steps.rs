@@ -389,13 +389,13 @@ impl LeaseWorld {
             state.config += 1;
             state.recorded = self.statuses.of(record);
         }
-        let is_confirmed = self.setting.flaw == LeaseFlaw::Unconfirmed;
+        let confirms = self.setting.flaw != LeaseFlaw::Unconfirmed;
         let process = &mut state.processes[number];
         process.seen = [false; 2];
-        if is_confirmed {
-            process.leading = true;
-        } else {
+        if confirms {
             process.confirmation = Confirmation::Asked;
+        } else {
+            process.leading = true;
         }
     }
 }
