@@ -1,13 +1,14 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
-use super::runner::run;
+use super::runner::{RUNS_IN_A_ROW, run};
 use crate::queue::{Backoff, Builder, Item, Lane, LaneLimits, Observer, Queue, QueueLimits, Run, RunResult};
 
 const ATTACH: Lane = Lane::new(0);
@@ -197,4 +198,36 @@ async fn the_lane_limit_bounds_the_tasks() {
     queue.close();
     queue.drained().await;
     assert_eq!(most.lock().1, 3);
+}
+
+/// The watches of all drivers share the runtime with the runs of this one.
+#[tokio::test]
+async fn other_tasks_have_their_turn_while_many_runs_begin() {
+    const MOST: usize = 2 * RUNS_IN_A_ROW;
+    let queue = Queue::new(plain_backoff());
+    for key in 0..1000_usize {
+        queue.add(Item::new(key, ATTACH, 0));
+    }
+    let (begun, begins) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (count, tell) = (begun.clone(), begins.clone());
+    let runner = tokio::spawn(run(queue.clone(), move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        tell.notify_one();
+        async { RunResult::Done }
+    }));
+    // A task of its own: what a test's runtime waits for has its turn after 61 others.
+    let other = tokio::spawn(async move {
+        let (mut seen, mut longest) = (0, 0);
+        while seen < 1000 {
+            begins.notified().await;
+            let now = begun.load(Ordering::Relaxed);
+            longest = longest.max(now - seen);
+            seen = now;
+        }
+        longest
+    });
+    let longest = other.await.unwrap();
+    queue.close();
+    runner.await.unwrap();
+    assert!(longest <= MOST, "{longest} runs began while another task waited");
 }

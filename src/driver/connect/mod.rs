@@ -157,7 +157,7 @@ impl DriverConnector {
         let (Some((_, missed)), Endpoint::Unix(path)) = (missed, &current.endpoint) else {
             return;
         };
-        while !missed.is_worth_a_dial(path).await {
+        while !missed.is_worth_a_dial(path) {
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}
                 _ = config.changed() => return,
@@ -173,7 +173,7 @@ impl DriverConnector {
     ) -> Result<ConnectedDriver, ConnectFailure> {
         let client = CsiClient::new(connection, self.metrics.clone());
         let file = match &config.endpoint {
-            Endpoint::Unix(path) => Some(SocketFile::at(path).await),
+            Endpoint::Unix(path) => Some(SocketFile::at(path)),
             _ => None,
         };
         let answer = run_handshake(&client, config).await;

@@ -28,17 +28,14 @@ pub(super) struct SocketFile {
 
 impl SocketFile {
     /// Looks at a path. Before a dial: what is made during it must count as new.
-    pub async fn at(path: &Path) -> Self {
-        let path = path.to_owned();
-        // Off the runtime, as a mount may hang; both at once, as getting there costs more than the look.
-        let looked = tokio::task::spawn_blocking(move || Self {
+    ///
+    /// This is on the runtime's own threads, as the dial is, which has to find the path as well: a look takes some microseconds, and
+    /// to hand it to another thread takes thirty times as long.
+    pub fn at(path: &Path) -> Self {
+        Self {
             folder: path.parent().map_or(Err(ErrorKind::NotFound), identity),
-            socket: identity(&path),
-        });
-        looked.await.unwrap_or(Self {
-            socket: Err(ErrorKind::Other),
-            folder: Err(ErrorKind::Other),
-        })
+            socket: identity(path),
+        }
     }
 }
 
@@ -63,8 +60,8 @@ impl MissedSocket {
     }
 
     /// Whether another dial may come to something else.
-    pub async fn is_worth_a_dial(&self, path: &Path) -> bool {
-        Instant::now() >= self.until || SocketFile::at(path).await != self.file
+    pub fn is_worth_a_dial(&self, path: &Path) -> bool {
+        Instant::now() >= self.until || SocketFile::at(path) != self.file
     }
 }
 
@@ -78,37 +75,37 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    async fn missing(path: &Path) -> MissedSocket {
+    fn missing(path: &Path) -> MissedSocket {
         let error = DialError::SocketMissing {
             path: path.display().to_string(),
             hint: String::new(),
         };
-        MissedSocket::new(SocketFile::at(path).await, &error)
+        MissedSocket::new(SocketFile::at(path), &error)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_path_is_dialled_again_when_something_has_changed_or_after_a_while() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugins/csi.sock");
-        let missed = missing(&path).await;
-        assert!(!missed.is_worth_a_dial(&path).await);
+        let missed = missing(&path);
+        assert!(!missed.is_worth_a_dial(&path));
         std::fs::create_dir(folder.path().join("plugins")).unwrap();
-        assert!(missed.is_worth_a_dial(&path).await, "another reason");
+        assert!(missed.is_worth_a_dial(&path), "another reason");
 
-        let missed = missing(&path).await;
-        assert!(!missed.is_worth_a_dial(&path).await);
+        let missed = missing(&path);
+        assert!(!missed.is_worth_a_dial(&path));
         let listener = UnixListener::bind(&path).unwrap();
-        assert!(missed.is_worth_a_dial(&path).await, "it is there");
+        assert!(missed.is_worth_a_dial(&path), "it is there");
         drop(listener);
 
-        let missed = missing(&path).await;
-        assert!(!missed.is_worth_a_dial(&path).await, "nobody listens any more");
+        let missed = missing(&path);
+        assert!(!missed.is_worth_a_dial(&path), "nobody listens any more");
         std::fs::remove_file(&path).unwrap();
         let _listener = UnixListener::bind(&path).unwrap();
-        assert!(missed.is_worth_a_dial(&path).await, "made anew");
+        assert!(missed.is_worth_a_dial(&path), "made anew");
 
-        let missed = missing(&path).await;
+        let missed = missing(&path);
         tokio::time::advance(LONGEST_ABSENCE).await;
-        assert!(missed.is_worth_a_dial(&path).await, "after a while");
+        assert!(missed.is_worth_a_dial(&path), "after a while");
     }
 }
