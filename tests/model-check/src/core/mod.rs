@@ -21,6 +21,8 @@ pub use rules::Rules;
 pub use state::State;
 pub use world::{Fault, Setting, User};
 
+use std::collections::HashSet;
+
 use attempt::{At, bit};
 use objects::Kind;
 use state::{NOBODY, NONE, PLACES, Replica, SLOTS};
@@ -217,7 +219,12 @@ impl World for Core {
                     std::array::from_fn(|kind| u8::try_from(state.logs[kind].len()).unwrap_or(0));
             }
         }
-        state.canonical(!self.universe.rules().stale)
+        let mut state = state.canonical(!self.universe.rules().stale);
+        for user in self.setting.before.clone() {
+            self.act(&mut state, user);
+            state = self.come_to_rest(state);
+        }
+        state
     }
 
     fn next(&mut self, state: &State, found: &mut Vec<Next<State>>) {
@@ -238,6 +245,29 @@ impl World for Core {
 }
 
 impl Core {
+    /// Where a state ends when nothing happens but what is nobody's wish and nobody's fault.
+    fn come_to_rest(&mut self, state: State) -> State {
+        let (mut open, mut known, mut found) = (vec![state.clone()], HashSet::new(), Vec::new());
+        while let Some(state) = open.pop() {
+            if !known.insert(state.clone()) {
+                continue;
+            }
+            found.clear();
+            self.next(&state, &mut found);
+            let mut calm: Vec<State> = found
+                .drain(..)
+                .filter(|next| next.calm)
+                .map(|next| next.state)
+                .collect();
+            calm.retain(|next| !known.contains(next));
+            if calm.is_empty() && self.unsettled(&state).is_none() {
+                return state;
+            }
+            open.append(&mut calm);
+        }
+        state
+    }
+
     /// Stores an object that is not there.
     fn create(&mut self, state: &mut State, slot: u8) {
         let at = usize::from(slot);

@@ -345,7 +345,7 @@ impl Core {
         }
     }
 
-    fn act(&mut self, state: &mut State, user: User) {
+    pub(super) fn act(&mut self, state: &mut State, user: User) {
         match user {
             User::Attach(number) => {
                 let slot = self.setting.attachment(number);

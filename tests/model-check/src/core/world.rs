@@ -24,6 +24,8 @@ pub struct Setting {
     pub faults: u8,
     /// Which.
     pub kinds: &'static [Fault],
+    /// What people and controllers have done before the history begins, and what is at rest by then.
+    pub before: Vec<User>,
     /// What people and controllers may do, and how often.
     pub users: Vec<(User, u8)>,
     /// A VolumeAttachment is made only when no other one of the volume is there, as kube-controller-manager does for a volume for

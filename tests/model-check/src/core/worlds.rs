@@ -25,6 +25,7 @@ pub fn one_volume_two_nodes(replicas: usize, faults: u8) -> Setting {
         replicas,
         faults,
         kinds: FAULTS,
+        before: Vec::new(),
         users: vec![
             (User::Attach(0), 1),
             (User::Detach(0), 1),
@@ -51,6 +52,31 @@ pub fn shared_volume_in_deletion(replicas: usize, faults: u8) -> Setting {
         ],
         one_at_a_time: false,
         ..one_volume_two_nodes(replicas, faults)
+    }
+}
+
+/// The same volume, which is attached to the first node when the history begins.
+pub fn shared_volume_attached(replicas: usize, faults: u8) -> Setting {
+    Setting {
+        name: "RWX volume, one attached, one comes",
+        before: vec![User::Attach(0)],
+        users: vec![
+            (User::Detach(0), 1),
+            (User::Attach(1), 1),
+            (User::Detach(1), 1),
+            (User::DeleteVolume(0), 1),
+        ],
+        ..shared_volume_in_deletion(replicas, faults)
+    }
+}
+
+/// The same volume, attached to both nodes when the history begins, and in deletion.
+pub fn shared_volume_leaves(replicas: usize, faults: u8) -> Setting {
+    Setting {
+        name: "RWX volume, two attached, in deletion",
+        before: vec![User::Attach(0), User::Attach(1), User::DeleteVolume(0)],
+        users: vec![(User::Detach(0), 1), (User::Detach(1), 1)],
+        ..shared_volume_in_deletion(replicas, faults)
     }
 }
 
@@ -215,6 +241,8 @@ pub fn large() -> Vec<Setting> {
         foreign_finalizers(1),
         one_volume_two_nodes(2, 2),
         one_volume_two_nodes(1, 3),
-        shared_volume_in_deletion(2, 2),
+        shared_volume_leaves(2, 2),
+        shared_volume_in_deletion(2, 0),
+        shared_volume_attached(2, 1),
     ]
 }
