@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
 const HEALTHY: Duration = Duration::from_mins(10);
 
-/// The name of a driver.
+/// The name of a driver, or of its AttacherConfig.
 pub(super) type Name = Arc<str>;
 
 /// A driver task, or the wish for one while the one before still finishes.
