@@ -1,5 +1,5 @@
 //! The command line of the operator. What an AttacherConfig can say is not said here again. The flags of the sidecar, for
-//! one driver without an AttacherConfig, are in [`crate::sidecar_flags`].
+//! one driver without an AttacherConfig, are in `sidecar_flags/`.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;

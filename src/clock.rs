@@ -1,7 +1,8 @@
 //! The only place that reads the wall clock. Everything that decides takes the time as an argument.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Now.
 #[allow(clippy::disallowed_methods)]
@@ -16,4 +17,11 @@ pub fn now() -> Timestamp {
 /// Time from `start` until now; zero when the clocks disagree.
 pub fn since(start: Timestamp) -> Duration {
     now().duration_since(start).try_into().unwrap_or(Duration::ZERO)
+}
+
+/// When something happened that this process remembers as an instant.
+pub fn wall(instant: Instant) -> Timestamp {
+    let now = now();
+    let ago = SignedDuration::try_from(instant.elapsed()).unwrap_or_default();
+    now.checked_sub(ago).unwrap_or(now)
 }

@@ -25,7 +25,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::DRAIN_TIME;
 use super::answer::Answer;
 use super::secure::ServerCertificate;
 
@@ -40,6 +39,9 @@ const CONNECTION: Duration = Duration::from_secs(30);
 const LARGEST_REQUEST: usize = 32 << 10;
 /// After a fault of `accept`, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections get after the shutdown signal to finish their request.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Answers requests.
 pub(super) trait HttpEndpoint: Send + Sync + 'static {

@@ -8,8 +8,6 @@ mod answer;
 mod listener;
 mod secure;
 
-use std::time::Duration;
-
 use http::request::Parts;
 use http::{Method, StatusCode};
 use tokio::net::TcpListener;
@@ -27,8 +25,6 @@ pub use secure::{
     ServerCertificate, TokenReviewer, serve_secure,
 };
 
-/// What connections get after the shutdown signal to finish their request.
-const DRAIN_TIME: Duration = Duration::from_secs(2);
 const JSON: &str = "application/json";
 
 /// What the endpoints show.

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::error::ApiError;
-use super::requests::{Requests, Resource};
+use super::requests::Requests;
+use super::resource::Resource;
 use crate::telemetry::Span;
 
 const TOKENS: Resource = Resource {

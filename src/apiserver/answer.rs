@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use super::error::{ApiError, ApiErrorKind};
-use super::requests::Resource;
+use super::resource::Resource;
 use crate::decide::plain;
 
 /// The object that a request is about.

@@ -83,7 +83,7 @@ pub fn connect(config: &Config) -> Result<Client, ConnectError> {
 }
 
 /// As [`connect`]; a list or watch has to be answered within `answer`, if that is given. Every request is counted in
-/// `metrics`, once: those of [`crate::apiserver::Requests`] count themselves.
+/// `metrics`, once: those of `Requests` count themselves.
 pub fn connect_counted(config: &Config, answer: Option<Duration>, metrics: &Metrics) -> Result<Client, ConnectError> {
     let failed = |source| ConnectError::Setup {
         url: config.cluster_url.to_string(),

@@ -6,7 +6,8 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::error::{ApiError, ApiErrorKind};
-use super::requests::{Requests, Resource, is_segment};
+use super::requests::Requests;
+use super::resource::{Resource, is_segment};
 use crate::telemetry::Span;
 
 const DRIVERS: Resource = Resource {

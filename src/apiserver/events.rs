@@ -6,7 +6,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::requests::{Requests, Resource};
+use super::requests::Requests;
+use super::resource::Resource;
 use crate::api::names::FIELD_MANAGER;
 use crate::telemetry::Span;
 

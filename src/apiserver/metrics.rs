@@ -9,7 +9,7 @@ use tower::Service;
 
 use crate::telemetry::Metrics;
 
-/// On a request: [`crate::apiserver::Requests`] counts it, with the time of its whole exchange and with its span.
+/// On a request: `Requests` counts it, with the time of its whole exchange and with its span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CountedByCaller;
 

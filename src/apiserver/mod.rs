@@ -14,6 +14,7 @@ mod flow;
 mod list_watch;
 mod metrics;
 mod requests;
+mod resource;
 mod secret_data;
 mod secret_poll;
 mod spans;

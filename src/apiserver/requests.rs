@@ -17,6 +17,7 @@ use super::flow::retry_after::{RequestKind, RetryAfterGate, retry_after};
 use super::flow::slots::RequestSlots;
 use super::flow::throttle::{RequestThrottles, Throttle};
 use super::metrics::CountedByCaller;
+use super::resource::{ATTACHMENT_STATUS, ATTACHMENTS, NODES, Resource, SECRETS, VOLUMES};
 use super::secret_data::SecretData;
 use super::spans;
 use crate::api::names::FIELD_MANAGER;
@@ -31,69 +32,8 @@ use crate::telemetry::Span;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::names::attr;
 
-const VOLUMES: Resource = Resource {
-    name: "persistentvolumes",
-    path: "/api/v1/persistentvolumes/{:name}",
-    kinds: &["PersistentVolume"],
-};
-const ATTACHMENTS: Resource = Resource {
-    name: "volumeattachments",
-    path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}",
-    kinds: &["VolumeAttachment"],
-};
-const ATTACHMENT_STATUS: Resource = Resource {
-    name: "volumeattachments/status",
-    path: "/apis/storage.k8s.io/v1/volumeattachments/{:name}/status",
-    kinds: &["VolumeAttachment"],
-};
-const NODES: Resource = Resource {
-    name: "csinodes",
-    path: "/apis/storage.k8s.io/v1/csinodes/{:name}",
-    kinds: &["CSINode"],
-};
-pub(super) const SECRETS: Resource = Resource {
-    name: "secrets",
-    path: "/api/v1/namespaces/{:namespace}/secrets/{:name}",
-    kinds: &["Secret", "PartialObjectMetadata"],
-};
-
 /// Answers larger than this are not read: the largest object an API server stores has less than 3 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-
-/// A kind of request: what it is about, and where.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Resource {
-    pub name: &'static str,
-    pub path: &'static str,
-    /// Kinds of what is answered.
-    pub kinds: &'static [&'static str],
-}
-
-impl Resource {
-    /// The plural name without a subresource.
-    pub fn plural(self) -> &'static str {
-        self.name.split('/').next().unwrap_or_default()
-    }
-
-    /// The API group; empty for the core group.
-    pub fn group(self) -> &'static str {
-        let group = self.path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
-        group.unwrap_or_default()
-    }
-
-    pub fn url(self, name: &str) -> String {
-        self.path.replace("{:name}", name)
-    }
-
-    /// Unlike the names of objects, a reference is free text; it must not lead to another object than a Secret.
-    pub fn url_of_secret(self, reference: &SecretReference) -> Result<String, ApiError> {
-        if !(is_segment(&reference.namespace) && is_segment(&reference.name)) {
-            let message = "the reference is not the namespace and name of a Secret";
-            return Err(ApiError::without_answer(ApiErrorKind::Refused, message));
-        }
-        Ok(self.url(&reference.name).replace("{:namespace}", &reference.namespace))
-    }
-}
 
 /// An object as the API server returned it.
 #[derive(Clone, Debug)]
@@ -366,12 +306,6 @@ async fn read_response(response: Response<Body>, about: &About) -> Result<(Statu
         status: Some(status.as_u16()),
         retry_after,
     })
-}
-
-/// Whether a text can be the name of a Secret or namespace (RFC 1123 subdomain), hence one segment of a path.
-pub(super) fn is_segment(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    !name.is_empty() && name.bytes().all(allowed) && name != "." && name != ".."
 }
 
 fn volume(wire: PersistentVolumeWire) -> Returned {

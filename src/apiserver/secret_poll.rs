@@ -12,7 +12,8 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::error::{ApiError, ApiErrorKind};
-use super::requests::{Requests, SECRETS};
+use super::requests::Requests;
+use super::resource::SECRETS;
 use crate::objects::{ResourceVersion, SecretReference};
 use crate::telemetry::Span;
 

@@ -4,7 +4,8 @@ use http::uri::Authority;
 use http::{Method, Request};
 
 use super::error::ApiError;
-use super::requests::{Requests, Resource};
+use super::requests::Requests;
+use super::resource::Resource;
 use crate::telemetry::names::{attr, error_type};
 use crate::telemetry::{Span, SpanKind};
 

@@ -185,7 +185,7 @@ impl Index {
         }
     }
 
-    /// An answer to a request of ours; see [`crate::cache::Store::answered_attachment`].
+    /// An answer to a request of ours; see `Store::apply_attachment_response`.
     pub fn answered_attachment(&mut self, record: Attachment) -> CacheChange {
         if self.attachments.get(&record.name).is_none() {
             return CacheChange::None;
@@ -215,7 +215,7 @@ impl Index {
         self.volume_changed(&current.name, cause)
     }
 
-    /// An answer to a request of ours; see [`crate::cache::Store::answered_attachment`].
+    /// An answer to a request of ours; see `Store::apply_volume_response`.
     pub fn answered_volume(&mut self, record: Volume) -> CacheChange {
         if self.volumes.get(&record.name).is_none() {
             return CacheChange::None;

@@ -1,19 +1,17 @@
 //! From a change to the queues of the drivers that care.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::cause::EnqueueCause;
 use super::index::CacheChange;
-use super::{AttacherKey, EnqueueCause, NoAttemptReason, Store};
+use super::routing::{AttacherKey, NoAttemptReason};
+use super::store::{Backlog, Store};
 use crate::objects::Attachment;
 
 /// How many attachments a watch looks at between two yields. The watches are shared by all drivers: a volume or a node with
 /// thousands of attachments must not hold up the events of the others.
 const PIECE: usize = 64;
-
-/// Attachments with the reason to look at them.
-pub(super) type Backlog = VecDeque<(Arc<str>, EnqueueCause)>;
 
 /// One key to look at again.
 pub(super) enum Look<'a> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Store;
 use super::index::Index;
+use super::store::Store;
 use crate::objects::{CsiNode, Volume};
 
 /// What is read.

@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::index::{CacheChange, Index};
-use super::rounds::{Listed, Slot};
+use super::store::Store;
+use super::synced::{Listed, Slot, Synced};
 use super::table::Origin;
 use super::watch_backoff::{LISTS, WINDOW, breaks, patient};
-use super::{Store, Synced};
 use crate::health::CheckHandle;
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,

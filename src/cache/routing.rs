@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::{EnqueueCause, ForcedAttachments, Snapshot, Store, observe};
+use super::cause::EnqueueCause;
+use super::forced::ForcedAttachments;
 use crate::api::condition::ConditionReason;
-use crate::decide::{self, DriverFacts, Policy, SecretState};
+use crate::decide::{self, DriverFacts, Policy, SecretState, Snapshot, observe};
 use crate::objects::{Attachment, Volume};
 use crate::queue::{Item, Lane, Queue};
 
@@ -162,17 +163,5 @@ impl Routes {
 
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.0.values()
-    }
-}
-
-/// A driver's place among the routes, given up on drop.
-pub struct Registration {
-    pub(super) store: Store,
-    pub(super) driver: Arc<str>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.store.unregister(&self.driver);
     }
 }

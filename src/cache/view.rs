@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-use super::Store;
 use super::index::Index;
+use super::store::Store;
 use crate::decide::{self, DriverFacts, NodeEntry};
 use crate::objects::{Attachment, AttachmentSource, Volume};
 

@@ -11,6 +11,7 @@ mod log;
 mod attempt;
 mod capability;
 mod connect;
+mod context;
 mod controller_calls;
 mod engine;
 mod fence;
@@ -21,40 +22,17 @@ mod reconcile_sync;
 mod release;
 mod runner;
 mod secret_waiters;
+mod shared_context;
 mod state;
 mod task;
 mod waits;
 
 pub use attempt::unfinished::UnfinishedPublishes;
+pub use shared_context::SharedContext;
 #[cfg(test)]
 pub use state::FailureRecord;
 pub use state::{DriverPhase, DriverState, Plugin, ReconcileSyncResult};
 pub use task::DriverTask;
-
-use crate::apiserver::Requests;
-use crate::cache::Store;
-use crate::events::EventRecorder;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::{DriverLogs, Tracer};
-
-/// What all drivers share.
-#[derive(Clone)]
-pub struct SharedContext {
-    /// The observed state of the cluster.
-    pub store: Store,
-    /// Writes to the API server.
-    pub requests: Requests,
-    /// Events.
-    pub events: EventRecorder,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Traces.
-    pub tracer: Tracer,
-    /// Levels of the log.
-    pub logs: DriverLogs,
-    /// What one engine of a driver leaves to the next.
-    pub unfinished: UnfinishedPublishes,
-}
 
 #[cfg(test)]
 mod attempt_tests;

@@ -1,9 +1,10 @@
 //! One attempt at a PersistentVolume that is being deleted, or that another attacher is to serve: release it when nothing
 //! is attached any more.
 
+use super::attempt::report;
+use super::attempt::state::{LEASE_LOST_REST, LIST_REST};
 use super::attempt::writes::{apply_response, of_write};
-use super::attempt::{LEASE_LOST_REST, LIST_REST, report};
-use super::engine::DriverContext;
+use super::context::DriverContext;
 use crate::apiserver::ApiErrorKind;
 use crate::cache::{AttacherKey, Snapshot};
 use crate::decide::patch::WriteTarget;

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
-use super::NewEvent;
+use super::event::NewEvent;
 use super::series::{EventWrite, ObjectKindSeries};
 use crate::apiserver::{ApiErrorKind, Requests};
 use crate::telemetry::Metrics;

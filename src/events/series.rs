@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{EventReason, EventType, InvolvedObject, NewEvent};
+use super::event::{InvolvedObject, NewEvent};
+use super::reason::{EventReason, EventType};
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::decide::{cut, plain};
 use crate::token_bucket::TokenBucket;

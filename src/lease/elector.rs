@@ -19,10 +19,11 @@ use tracing::{debug, error, info, warn};
 
 use display::Display;
 
-use super::Term;
+use super::config::LeaderElectionConfig;
 use super::election::{ElectionState, LeaseAction};
-use super::handle::{ElectorCommand, LeaderElectionConfig, LeaderState, LeaseHolder};
 use super::shares::LeaseShareGuard;
+use super::state::{ElectorCommand, LeaderState, LeaseHolder};
+use super::term::Term;
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
 use crate::clock;
 use crate::error_chain::chain;

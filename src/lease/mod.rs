@@ -9,6 +9,7 @@
 //! This module must not know what is led: it tells where its candidate stands, and who works acts on that.
 
 mod clock;
+mod config;
 mod election;
 mod elector;
 mod handle;
@@ -18,17 +19,20 @@ mod record;
 mod requests;
 mod settings;
 mod shares;
+mod state;
 mod term;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use clock::{Clock, Moment};
+pub use config::{LeaderElectionConfig, LeaderElections};
 pub use election::{ElectionState, LeaseAction};
-pub use handle::{LeaderElectionConfig, LeaderElectionHandle, LeaderElections, LeaderState, LeaseHolder};
+pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};
 pub use record::LeaderElectionRecord;
 pub use settings::{LeaseSettings, LeaseTimings, LeaseTimingsError, namespace};
 pub use shares::LeaseShares;
+pub use state::{LeaderState, LeaseHolder};
 pub use term::{Term, rest};

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::Name;
 use super::election::LeaderElectionMode;
 use super::saturation::Saturation;
 use super::status_author::DriverLeader;
@@ -32,6 +31,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// A task that ran for so long was well; its next fault counts as the first.
 const HEALTHY: Duration = Duration::from_mins(10);
+
+/// The name of a driver, or of its AttacherConfig.
+pub(super) type Name = Arc<str>;
 
 /// A driver task, or the wish for one while the one before still finishes.
 struct RunningTask {

@@ -25,7 +25,6 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +38,7 @@ use crate::events::{EventRecorder, NewEvent, of_config};
 use crate::findings::{ConfiguredDriver, FindingsHandle};
 use crate::health::CheckHandle;
 use crate::lease::LeaderElections;
-use drivers::Drivers;
+use drivers::{Drivers, Name};
 use election::LeaderElectionMode;
 use metrics::SupervisorMetrics;
 use plan::{ConfigProblem, DesiredDriver, Step};
@@ -360,8 +359,6 @@ fn driver_name(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<S
     let told = || entry.object.spec.as_ref().ok()?.driver_name.clone();
     drivers.name(name).or_else(answered).or_else(told)
 }
-
-type Name = Arc<str>;
 
 #[cfg(test)]
 mod tests;

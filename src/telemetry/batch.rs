@@ -24,7 +24,7 @@ use super::span_counts::{SpanCounters, SpanCounts, add};
 /// Shortest time between two log records about failing exports.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where batches go. Implemented by the exporters of [`super::exporter`].
+/// Where batches go. Implemented by the exporters of `exporter.rs`.
 pub(super) trait SpanSink: Send + 'static {
     /// Gets ready, and tells what stands in the way: before there is anything to export, so that it is told at the start.
     fn prepare(&mut self) {}
@@ -165,7 +165,7 @@ impl SpanProcessor for CountingSpanProcessor {
         }
     }
 
-    /// Never waits: [`super::TelemetryGuard`] owns flushing.
+    /// Never waits: `TelemetryGuard` owns flushing.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }

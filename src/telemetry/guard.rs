@@ -69,7 +69,7 @@ impl TelemetryGuard {
     }
 
     /// Stops taking spans, exports those that have ended, and stops the export thread, all within `cap` (see
-    /// [`super::SHUTDOWN_CAP`]). Only awaits, so that it is safe on any runtime.
+    /// `SHUTDOWN_CAP`). Only awaits, so that it is safe on any runtime.
     pub async fn shutdown(mut self, cap: Duration) -> FlushOutcome {
         let before = self.counters.read();
         self.close(cap);

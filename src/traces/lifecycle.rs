@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
 use super::ids::{active_detaches, known_epoch, root_of};
-use super::start::LifecycleStart;
-use super::{incoming, root_span, wall};
+use super::incoming;
+use super::start::{LifecycleStart, OBSERVED};
 use crate::api::validated::Tracing;
 use crate::cache::{AttacherKey, Snapshot};
-use crate::decide::DriverFacts;
+use crate::clock::wall;
+use crate::decide::{DriverFacts, Neighbours};
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
 use crate::telemetry::lifecycle::EPOCHS;
@@ -116,7 +117,7 @@ impl Lifecycle {
         }
         Self {
             operation,
-            subject: root_span::without_neighbours(snapshot),
+            subject: without_neighbours(snapshot),
             own: TraceIdentity::derive(operation.as_str(), &attachment.uid, epoch),
             epoch,
             links,
@@ -171,7 +172,7 @@ impl Lifecycle {
             previous: self.previous.clone(),
             plan: self.plan.clone(),
             started: now,
-            source: root_span::OBSERVED,
+            source: OBSERVED,
             lag: Duration::ZERO,
             since: now,
             attempts: 0,
@@ -241,4 +242,14 @@ pub(super) fn start_repair_span(tracer: &Tracer, run: &Run<AttacherKey>, snapsho
         links: &[life],
         ..SpanOptions::new(attempt_name(operation), SpanKind::Consumer)
     })
+}
+
+/// A snapshot without what is about other attachments.
+pub(super) fn without_neighbours(snapshot: &Snapshot) -> Snapshot {
+    Snapshot {
+        attachment: snapshot.attachment.clone(),
+        volume: snapshot.volume.clone(),
+        node: snapshot.node.clone(),
+        neighbours: Neighbours::default(),
+    }
 }

@@ -175,7 +175,7 @@ impl LifecycleTraces {
         if let Some(known) = known {
             let mut life = known.lock();
             if life.is_for(snapshot) {
-                life.subject = root_span::without_neighbours(snapshot);
+                life.subject = lifecycle::without_neighbours(snapshot);
                 drop(life);
                 return known;
             }
@@ -232,7 +232,7 @@ impl LifecycleTraces {
             let mut life = handle.lock();
             let same = known.filter(|known| *known.attachment.uid == *life.subject.attachment.uid);
             if let Some(known) = &same {
-                life.subject = root_span::without_neighbours(known);
+                life.subject = lifecycle::without_neighbours(known);
             }
             match ended {
                 AttemptResult::Succeeded => Some(LifecycleOutcome::Succeeded),
@@ -313,11 +313,4 @@ impl LifecycleTraces {
     pub fn len(&self) -> usize {
         self.0.pending.lock().len()
     }
-}
-
-/// When something happened that this process remembers as an instant.
-fn wall(instant: tokio::time::Instant) -> jiff::Timestamp {
-    let now = clock::now();
-    let ago = jiff::SignedDuration::try_from(instant.elapsed()).unwrap_or_default();
-    now.checked_sub(ago).unwrap_or(now)
 }

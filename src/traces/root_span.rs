@@ -6,26 +6,11 @@ use std::time::SystemTime;
 use super::attributes;
 use super::lifecycle::{Lifecycle, LifecycleOutcome};
 use crate::cache::Snapshot;
-use crate::decide::{DriverFacts, Neighbours};
+use crate::decide::DriverFacts;
 use crate::objects::{AttachmentSource, Operation, Volume, VolumeSource};
 use crate::telemetry::names::{attr, error_type, span};
 use crate::telemetry::trace::{Span, SpanOptions, Tracer};
 use crate::telemetry::{Redaction, SpanContext, SpanKind};
-
-/// The start is the object's own time stamp.
-pub(super) const CREATION: &str = "creation";
-/// The start is when the object was seen.
-pub(super) const OBSERVED: &str = "observed";
-
-/// A snapshot without what is about other attachments.
-pub(super) fn without_neighbours(snapshot: &Snapshot) -> Snapshot {
-    Snapshot {
-        attachment: snapshot.attachment.clone(),
-        volume: snapshot.volume.clone(),
-        node: snapshot.node.clone(),
-        neighbours: Neighbours::default(),
-    }
-}
 
 impl Lifecycle {
     /// Exports the root of the epoch, if its trace is sampled.

@@ -3,14 +3,19 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-use super::{root_span, wall};
 use crate::cache::AttacherKey;
+use crate::clock::wall;
 use crate::decide::DriverFacts;
 use crate::objects::{Attachment, Operation};
 use crate::queue::Run;
 
 /// Resolution of the time stamps of objects.
 const TICK: SignedDuration = SignedDuration::from_secs(1);
+
+/// The start is the object's own time stamp.
+const CREATION: &str = "creation";
+/// The start is when the object was seen.
+pub(super) const OBSERVED: &str = "observed";
 
 /// When a life began.
 pub(super) struct LifecycleStart {
@@ -46,11 +51,7 @@ impl LifecycleStart {
         let stamp = stamp.filter(|_| epoch == 0 && (lag >= TICK || (known && lag >= SignedDuration::ZERO)));
         Self {
             at: stamp.unwrap_or(seen),
-            source: if stamp.is_some() {
-                root_span::CREATION
-            } else {
-                root_span::OBSERVED
-            },
+            source: if stamp.is_some() { CREATION } else { OBSERVED },
             lag: Duration::try_from(lag).unwrap_or_default(),
             seen,
         }

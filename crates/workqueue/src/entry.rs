@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::places::{ReadyPosition, SpanBuffer};
-use super::{CauseCode, Group, Lane, RunResult, Trigger, later};
+use super::item::{CauseCode, Group, Lane};
+use super::later::later;
+use super::run::{RunResult, Trigger};
 
 /// One unsettled key.
 #[derive(Debug)]
@@ -33,6 +34,23 @@ pub(super) enum KeyPhase {
     Ready(ReadyPosition),
     Held(SpanBuffer),
     Running(RunningKey),
+}
+
+/// A ready key's place in its lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadyPosition {
+    pub(super) place: u64,
+    pub(super) since: Instant,
+    pub(super) trigger: Trigger,
+}
+
+/// A held key's place in the order of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpanBuffer {
+    pub(super) place: u64,
+    pub(super) until: Instant,
+    /// What its run will be triggered by; `Retry` marks the hold after a failure.
+    pub(super) trigger: Trigger,
 }
 
 /// A key that runs, and what came in meanwhile.

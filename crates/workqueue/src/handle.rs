@@ -8,9 +8,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::backoff::Backoff;
+use super::item::{AddResult, CauseCode, Item, Key};
+use super::limits::{QueueLimits, Rate};
 use super::observer::{HeldKey, NoObserver, Observer, Stats};
+use super::run::{Run, RunResult};
 use super::state::{NextRun, QueueState};
-use super::{AddResult, Backoff, CauseCode, Item, Key, QueueLimits, Rate, Run, RunResult, Ticket};
+use super::ticket::Ticket;
 
 /// A keyed work queue; see the [module](super). Clones share one queue. All methods may be called from any task; none but
 /// [`Queue::next`] and [`Queue::drained`] waits.

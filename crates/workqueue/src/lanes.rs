@@ -8,8 +8,8 @@ use std::hash::Hash;
 
 use tokio::time::Instant;
 
-use super::limits::TokenBucket;
-use super::{Group, Key, Lane, QueueLimits};
+use super::item::{Group, Key, Lane};
+use super::limits::{QueueLimits, TokenBucket};
 
 /// The ready keys of all lanes and the counts of what runs.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::duration_from_nanos;
-use super::{Lane, later};
+use super::item::Lane;
+use super::later::later;
 
 /// The longest time between two starts that is told apart from never: about 30 years.
 const SLOWEST: Duration = Duration::from_secs(1_000_000_000);
@@ -18,7 +19,7 @@ pub struct QueueLimits {
     pub lanes: Vec<LaneLimits>,
     /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
     pub per_group: usize,
-    /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`]; see also [`super::Queue::settle_rate`].
+    /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`]; see also `Queue::settle_rate`.
     pub starts_per_second: Rate,
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::entry::{KeyEntry, KeyPhase};
-use super::{Group, Lane, Trigger};
+use super::item::{Group, Lane};
+use super::run::Trigger;
 
 /// Told about each event of a queue, for counters, histograms and gauges.
 ///
@@ -19,7 +20,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = lane;
     }
 
-    /// A run ended with a wish for another one ([`super::RunResult`] other than `Done`).
+    /// A run ended with a wish for another one (`RunResult` other than `Done`).
     fn retried(&self, lane: Lane) {
         let _ = lane;
     }
@@ -56,11 +57,11 @@ impl Observer for NoObserver {}
 pub struct Stats<K> {
     /// One for each lane that was ever used or limited, by [`Lane::index`].
     pub lanes: Vec<LaneStats<K>>,
-    /// Whether lanes that are rate limited have to wait for [`super::QueueLimits::starts_per_second`] now.
+    /// Whether lanes that are rate limited have to wait for `QueueLimits::starts_per_second` now.
     pub lacks_token: bool,
-    /// Whether [`super::Queue::pause`] holds.
+    /// Whether `Queue::pause` holds.
     pub paused: bool,
-    /// Whether [`super::Queue::close`] was called.
+    /// Whether `Queue::close` was called.
     pub closed: bool,
 }
 
@@ -156,7 +157,7 @@ pub struct HeldKey<K> {
     pub until: Instant,
     /// Its failures in a row.
     pub failures: u32,
-    /// What its run will be triggered by: `Retry` after a failure, `Again` after [`super::RunResult::RequeueAfter`].
+    /// What its run will be triggered by: `Retry` after a failure, `Again` after `RunResult::RequeueAfter`.
     pub trigger: Trigger,
     /// Since when it is unsettled.
     pub pending_since: Instant,

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Rate;
-use super::limits::TokenBucket;
+use super::limits::{Rate, TokenBucket};
 
 /// Nothing waits longer than this for the failures of others.
 const LONGEST: Duration = Duration::from_mins(1);

@@ -7,27 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{KeyEntry, KeyPhase};
+use super::entry::{KeyEntry, KeyPhase, ReadyPosition, SpanBuffer};
+use super::item::{Group, Key, Lane};
 use super::lanes::{Lanes, NextReady};
 use super::observer::Observer;
-use super::{Group, Key, Lane, Trigger};
-
-/// A ready key's place in its lane.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadyPosition {
-    place: u64,
-    pub(super) since: Instant,
-    pub(super) trigger: Trigger,
-}
-
-/// A held key's place in the order of time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SpanBuffer {
-    place: u64,
-    pub(super) until: Instant,
-    /// What its run will be triggered by; `Retry` marks the hold after a failure.
-    pub(super) trigger: Trigger,
-}
+use super::run::Trigger;
 
 /// The ready and the held keys. Held keys leave this order as soon as they leave the hold, so holding a key often costs no
 /// more memory than holding it once.

@@ -3,8 +3,9 @@
 use tokio::time::Instant;
 
 use super::entry::{KeyEntry, KeyPhase};
+use super::item::{AddResult, CauseCode, Item, Key};
 use super::places::WaitingKeys;
-use super::{AddResult, CauseCode, Item, Key, Trigger};
+use super::run::Trigger;
 
 /// An add of a key that is unsettled already.
 pub(super) fn readd<K: Key>(

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tokio::time::Instant;
 
+use super::backoff::Backoff;
 use super::entry::{KeyEntry, KeyPhase, NextPhase, RunningKey};
+use super::item::{AddResult, CauseCode, Item, Key, Lane};
 use super::lanes::{Lanes, NextReady, shrink};
+use super::limits::{QueueLimits, Rate};
 use super::observer::{HeldKey, LaneStats, Observer, Stats};
 use super::pace::FailureRateLimiter;
 use super::places::WaitingKeys;
 use super::readd::{readd, wake};
-use super::ticket::Run;
-use super::{AddResult, Backoff, CauseCode, Item, Key, Lane, QueueLimits, Rate, RunResult, Trigger};
+use super::run::{Run, RunResult, Trigger};
 
 /// All unsettled keys. Each is in exactly one place: ready, held or running.
 pub(super) struct QueueState<K> {

@@ -1,13 +1,14 @@
 //! The two calls that move a volume, and what surrounds them: one call at a time for a volume and node, places of earlier
 //! tries, the compensation of a Publish that nobody wants any more.
 
-use super::super::SharedContext;
 use super::super::fence::{CallFailure, LeaseLost};
+use super::super::shared_context::SharedContext;
+use super::cause::FailureCause;
 use super::detach_waits::longest_hold;
 use super::in_flight::{CallInFlight, InFlightGuard};
-use super::report::{self, FailureCause};
-use super::unfinished::PublishGuard;
-use super::{Attempt, StepResult, events, undo};
+use super::publish_guard::PublishGuard;
+use super::state::{Attempt, StepResult};
+use super::{events, report, undo};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
 use crate::cache::Snapshot;

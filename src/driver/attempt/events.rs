@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::engine::DriverContext;
-use super::Attempt;
-use super::report::FailureCause;
+use super::super::context::DriverContext;
+use super::cause::FailureCause;
+use super::state::Attempt;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::permissions;
 use super::super::secret_waiters::Withheld;
-use super::report::FailureCause;
-use super::{Attempt, StepResult};
+use super::cause::FailureCause;
+use super::state::{Attempt, StepResult};
 use crate::apiserver::Returned;
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;

@@ -1,23 +1,24 @@
 //! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
 
 pub(super) mod call;
+mod cause;
 pub(super) mod decision_fns;
 pub(super) mod detach_waits;
 pub(super) mod events;
 pub(super) mod failure_writes;
 pub(super) mod in_flight;
 pub(super) mod lookup;
+mod publish_guard;
 pub(super) mod release_request;
 pub(super) mod report;
 mod span;
+pub(super) mod state;
 pub(super) mod undo;
 pub(super) mod unfinished;
 pub(super) mod writes;
 
-use std::time::Duration;
-
-use super::engine::DriverContext;
-use super::fence::{FencedClient, LeaseLost};
+use super::context::DriverContext;
+use super::fence::LeaseLost;
 use super::release;
 use super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
@@ -25,68 +26,19 @@ use crate::apiserver::{ApiError, ApiErrorKind, SecretData};
 use crate::cache::{AttacherKey, EnqueueCause as ConditionReason, Snapshot, lane_of, observe};
 use crate::decide::patch::{self, WriteTarget};
 use crate::decide::{self, Action, Failure, Observed, Policy, Refusal, SecretState, Write};
-use crate::objects::SecretReference;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::names::error_type;
 use crate::telemetry::trace::Span;
-use crate::traces::{AttemptResult, SharedLifecycle};
+use crate::traces::AttemptResult;
+use cause::FailureCause;
 use detach_waits::longest_hold;
-use report::FailureCause;
+use state::{Attempt, LEASE_LOST_REST, LIST_REST, StepResult, is_settled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use writes::failed_with;
 
 /// An attempt takes four steps at most; more of them mean that somebody changes the objects under our hands.
 const MAX_STEPS: usize = 16;
-/// How long an attempt rests that waits for lists.
-pub(super) const LIST_REST: Duration = Duration::from_millis(200);
-/// How long an attachment is left alone after the Lease was lost. Its queue ends long before that.
-pub(super) const LEASE_LOST_REST: Duration = Duration::from_mins(1);
-
-/// Everything of one attempt.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and no state")]
-pub(super) struct Attempt<'w> {
-    pub work: &'w DriverContext,
-    pub run: &'w Run<AttacherKey>,
-    pub config: Arc<DriverConfig>,
-    pub client: FencedClient,
-    /// Opened by the first step that does something: looking at a settled object makes no span.
-    pub span: Span,
-    /// The life that the attempt is a part of, when it is traced.
-    pub life: Option<SharedLifecycle>,
-    /// How it ended, as far as it has.
-    pub ended: AttemptResult,
-    pub secrets: Option<SecretData>,
-    /// The Secret that the volume names, once it was asked for.
-    pub needed_secret: Option<SecretReference>,
-    /// Why the driver is not given the Secret that the volume names, if it is not.
-    pub denied_secret: Option<Withheld>,
-    /// Whether the API server was asked for a volume that the cache does not know.
-    asked_for_volume: bool,
-    /// The same, for the CSINode.
-    asked_for_node: bool,
-    /// Whether the volume was taken back from where earlier tries may have left it.
-    pub retracted: bool,
-    /// Whether the last failure is written on the attachment, so that it was there.
-    pub noted: bool,
-    /// Whether the API server has taken the result of a call, or may have: its answer did not come.
-    pub may_be_on_record: bool,
-    /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
-    pub calls: AtomicU32,
-}
-
-/// How a step went.
-pub(super) enum StepResult {
-    /// Look again.
-    Continue,
-    /// The attempt is over.
-    Finish(RunResult),
-}
-
-pub(super) fn is_settled(snapshot: &Snapshot, work: &DriverContext) -> bool {
-    decide::is_settled(&snapshot.attachment, &work.facts)
-}
-
 /// Runs one attempt.
 pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str) -> RunResult {
     work.waits.calls.end(name);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::super::fence::LeaseLost;
 use super::super::reconcile_sync::list::{ListError, ListLimits, ListProgress, list};
+use super::events;
 use super::in_flight::InFlightGuard;
-use super::{Attempt, LIST_REST, StepResult, events};
+use super::state::{Attempt, LIST_REST, StepResult};
 use crate::cache::Snapshot;
 use crate::clock;
 use crate::decide::reconcile::{DesiredState, Expectation, Listing};

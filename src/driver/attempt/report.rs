@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-use super::super::engine::DriverContext;
+use super::super::context::DriverContext;
 use super::super::queue_metrics::queue_name;
 use super::super::state::FailureRecord;
-use super::{Attempt, events};
-use crate::apiserver::{ApiError, ApiErrorKind};
+use super::cause::FailureCause;
+use super::events;
+use super::state::Attempt;
 use crate::cache::{self, AttacherKey, Snapshot};
 use crate::clock;
 use crate::decide::patch::WriteTarget;
@@ -15,7 +16,7 @@ use crate::decide::{Failure, ReleaseWithoutCall, VolumeOnNode};
 use crate::objects::Operation;
 use crate::queue::{Run, Trigger};
 use crate::telemetry::Span;
-use crate::telemetry::names::{self, attr, error_type};
+use crate::telemetry::names::{self, attr};
 use crate::traces::{AttemptResult, attributes};
 
 /// What the span of an attempt tells from its start.
@@ -63,38 +64,6 @@ fn trigger(run: &Run<AttacherKey>) -> &'static str {
         Trigger::Again => cache::EnqueueCause::Resync,
     };
     cause.as_str()
-}
-
-/// Why an attempt failed, beside what the driver answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::driver) enum FailureCause {
-    /// Something that the call needs is missing, so that the driver was not even asked: what, as `error.type` has it.
-    Missing(&'static str),
-    /// Another writer was first.
-    Conflict,
-    /// The driver's answer, or anything else.
-    Other,
-}
-
-impl FailureCause {
-    /// Why the Secret cannot be read.
-    pub fn of_secret(error: &ApiError) -> Self {
-        match error.kind {
-            ApiErrorKind::NotFound => Self::Missing(error_type::SECRET_MISSING),
-            // Who is not known (401) lacks no right.
-            ApiErrorKind::Forbidden if error.is_forbidden() => Self::Missing(error_type::SECRET_FORBIDDEN),
-            _ => Self::Other,
-        }
-    }
-
-    /// Value of the attribute `error.type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing(what) => what,
-            Self::Conflict => error_type::CONFLICT,
-            Self::Other => error_type::OTHER,
-        }
-    }
 }
 
 /// An attach or detach came to its end.
@@ -267,35 +236,4 @@ pub(in crate::driver) fn report_orphaned(
         error = answer.message,
         "the driver does not find the volume or the node; treated as detached because of spec.orphanPolicy"
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn why_a_secret_cannot_be_read() {
-        for (status, kind, expected) in [
-            (
-                404,
-                ApiErrorKind::NotFound,
-                FailureCause::Missing(error_type::SECRET_MISSING),
-            ),
-            (
-                403,
-                ApiErrorKind::Forbidden,
-                FailureCause::Missing(error_type::SECRET_FORBIDDEN),
-            ),
-            (401, ApiErrorKind::Forbidden, FailureCause::Other),
-            (503, ApiErrorKind::Unavailable, FailureCause::Other),
-        ] {
-            let error = ApiError {
-                kind,
-                message: String::new(),
-                status: Some(status),
-                retry_after: None,
-            };
-            assert_eq!(FailureCause::of_secret(&error), expected, "{status}");
-        }
-    }
 }

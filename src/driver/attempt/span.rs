@@ -1,6 +1,7 @@
 //! The span of an attempt, and the trace that it is a part of.
 
-use super::{Attempt, is_settled, report};
+use super::report;
+use super::state::{Attempt, is_settled};
 use crate::apiserver::ApiError;
 use crate::cache::Snapshot;
 use crate::decide::Write;

@@ -4,7 +4,7 @@
 //! Then nobody will ever ask for the detach, and the volume would stay attached to a node that no object names. But a
 //! cache can be wrong, and the volume may be in use: it is taken back only after a live read has confirmed that the object
 //! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and people are
-//! told. What ends before that is known is kept for the driver's next engine ([`crate::driver::attempt::unfinished`]).
+//! told. What ends before that is known is kept for the driver's next engine (`unfinished.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 
-use super::super::engine::DriverContext;
+use super::super::context::DriverContext;
 use super::super::fence::CallFailure;
-use super::LIST_REST;
 use super::events::{self, Vanished};
 use super::in_flight::InFlightGuard;
-use super::unfinished::{PublishGuard, UnfinishedPublish};
+use super::publish_guard::PublishGuard;
+use super::state::LIST_REST;
+use super::unfinished::UnfinishedPublish;
 use crate::apiserver::{ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;

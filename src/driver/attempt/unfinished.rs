@@ -1,6 +1,6 @@
 //! Publishes whose outcome this process could not see to its end, kept until the driver is served again.
 //!
-//! The VolumeAttachment of a Publish can vanish while the call lasts, and then no object names the volume. [`crate::driver::attempt::undo`] takes
+//! The VolumeAttachment of a Publish can vanish while the call lasts, and then no object names the volume. `undo.rs` takes
 //! it back. When the Lease is lost before that, or the engine of the driver ends, only this process knows of the call: so it
 //! is kept here, beyond the engine, and the next engine for the driver looks again. Another replica cannot know.
 
@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::engine::DriverContext;
-use super::in_flight::InFlightGuard;
 use crate::apiserver::SecretData;
 use crate::cache::Snapshot;
 use crate::decide::VolumeOnNode;
@@ -36,8 +34,8 @@ pub struct UnfinishedPublishes {
 #[derive(Clone)]
 pub(in crate::driver) struct UnfinishedPublish {
     pub snapshot: Snapshot,
-    volume_id: Box<str>,
-    node_id: Box<str>,
+    pub(super) volume_id: Box<str>,
+    pub(super) node_id: Box<str>,
     pub secrets: Option<SecretData>,
 }
 
@@ -53,7 +51,7 @@ impl UnfinishedPublish {
 
 impl UnfinishedPublishes {
     /// Keeps a Publish, unless its place is known already or too many are kept. Answers whether it is kept now.
-    fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
+    pub(super) fn keep(&self, driver: &Arc<str>, unfinished: UnfinishedPublish) -> bool {
         let mut drivers = self.kept.lock();
         let kept = drivers.entry(driver.clone()).or_default();
         if kept.iter().any(|other| other.place() == unfinished.place()) {
@@ -90,91 +88,5 @@ impl UnfinishedPublishes {
     /// Takes out what is kept for a driver.
     pub(in crate::driver) fn take(&self, driver: &str) -> Vec<UnfinishedPublish> {
         self.kept.lock().remove(driver).unwrap_or_default()
-    }
-}
-
-/// Watches over one Publish: dropped before [`PublishGuard::finished`], the Publish is kept for the next engine of the driver.
-pub(in crate::driver) struct PublishGuard<'w> {
-    work: &'w DriverContext,
-    publish: UnfinishedPublish,
-    is_finished: bool,
-    /// Whether the VolumeAttachment was looked for and not found.
-    is_missed: bool,
-    /// Held as long as the Publish is watched over.
-    _flight: InFlightGuard,
-}
-
-impl<'w> PublishGuard<'w> {
-    /// Watches over the Publish of a volume at a place, whose flight was taken.
-    pub fn new(
-        work: &'w DriverContext,
-        flight: InFlightGuard,
-        snapshot: &Snapshot,
-        place: VolumeOnNode<'_>,
-        secrets: Option<SecretData>,
-    ) -> Self {
-        let publish = UnfinishedPublish {
-            snapshot: snapshot.clone(),
-            volume_id: place.volume_id.into(),
-            node_id: place.node_id.into(),
-            secrets,
-        };
-        Self::of(work, flight, publish)
-    }
-
-    /// Watches over one that was kept.
-    pub fn of(work: &'w DriverContext, flight: InFlightGuard, publish: UnfinishedPublish) -> Self {
-        Self {
-            work,
-            publish,
-            is_finished: false,
-            is_missed: false,
-            _flight: flight,
-        }
-    }
-
-    /// The driver's work.
-    pub fn work(&self) -> &'w DriverContext {
-        self.work
-    }
-
-    /// The Publish.
-    pub fn publish(&self) -> &UnfinishedPublish {
-        &self.publish
-    }
-
-    /// Notes that the cache does not show the VolumeAttachment: from here on people are told when the Publish is kept.
-    pub fn missed(&mut self) {
-        self.is_missed = true;
-    }
-
-    /// The outcome is recorded, or the volume was taken back, or people were told that it was not.
-    pub fn finished(mut self) {
-        self.is_finished = true;
-    }
-}
-
-impl Drop for PublishGuard<'_> {
-    fn drop(&mut self) {
-        if self.is_finished {
-            return;
-        }
-        let driver = &self.work.facts.name;
-        let is_kept = self.work.context.unfinished.keep(driver, self.publish.clone());
-        if self.is_missed || !is_kept {
-            let next = if is_kept {
-                "this process looks again when it serves the driver next"
-            } else {
-                "this process keeps no more of these"
-            };
-            tracing::error!(
-                driver = &**driver,
-                VolumeAttachment = &*self.publish.snapshot.attachment.name,
-                volumeHandle = &*self.publish.volume_id,
-                nodeID = &*self.publish.node_id,
-                "the volume may be attached although its VolumeAttachment is gone; {next}; if another replica serves the driver, \
-                 detach the volume by hand"
-            );
-        }
     }
 }

@@ -4,8 +4,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use super::report::{self, FailureCause};
-use super::{Attempt, StepResult, is_settled};
+use super::cause::FailureCause;
+use super::report;
+use super::state::{Attempt, StepResult, is_settled};
 use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::cache::Snapshot;
 use crate::clock;

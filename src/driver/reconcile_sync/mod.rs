@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::attempt::events;
-use super::engine::DriverContext;
+use super::context::DriverContext;
 use super::state::ReconcileSyncResult;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{EnqueueCause, Snapshot, observe};

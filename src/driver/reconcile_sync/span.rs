@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::time::SystemTime;
 
-use super::super::engine::DriverContext;
+use super::super::context::DriverContext;
 use super::list::{ListError, ListProgress};
 use crate::clock;
 use crate::decide::reconcile::{Comparison, DesiredState, Expectation};

@@ -11,8 +11,8 @@ use super::{LeaderElector, SPREAD};
 use crate::clock;
 use crate::error_chain::chain;
 use crate::lease::Term;
+use crate::lease::config::LeaderElectionConfig;
 use crate::lease::election::LeaseAction;
-use crate::lease::handle::LeaderElectionConfig;
 use crate::lease::shares::LeaseShareGuard;
 
 /// What one that competes does next.

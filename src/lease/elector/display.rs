@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lease::LeaseHealth;
-use crate::lease::handle::{LeaderState, LeaseHolder};
+use crate::lease::state::{LeaderState, LeaseHolder};
 use crate::telemetry::Metrics;
 
 /// What a candidate shows by.

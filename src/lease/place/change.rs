@@ -16,9 +16,9 @@ use tracing::{info, warn};
 use super::record::{Live, PlaceRecord, Written};
 use super::{FormerLease, FormerPlace, Place, SeenPlaces};
 use crate::api::names::LEASE_HOLDER_ANNOTATION;
-use crate::lease::handle::LeaseHolder;
 use crate::lease::record::LeaderElectionRecord;
 use crate::lease::requests::{Unread, read_lease};
+use crate::lease::state::LeaseHolder;
 
 /// What is needed to change the place of one Lease.
 #[derive(Clone)]

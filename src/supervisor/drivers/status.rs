@@ -12,10 +12,11 @@ use crate::api::names::finalizer_name;
 use crate::clock;
 use crate::driver::DriverPhase;
 use crate::supervisor::deletion::Remaining;
+use crate::supervisor::drivers::Name;
+use crate::supervisor::gauges;
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::saturation::Saturation;
 use crate::supervisor::status::{self, StatusInput};
-use crate::supervisor::{Name, gauges};
 
 impl Drivers {
     /// The AttacherConfigs whose drivers have changed since this was asked last.

@@ -73,3 +73,8 @@ impl<M: Clone> DriverFamily<M> {
         }
     }
 }
+
+/// A count as a gauge takes it.
+pub(super) fn to_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -5,25 +5,11 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use super::family::{Labels, labels, of_driver};
-use super::{Metrics, to_i64};
+use super::Metrics;
+use super::family::{Labels, labels, of_driver, to_i64};
+use super::reconcile_sync_counts::ReconcileSyncCounts;
 use crate::clock;
 use crate::telemetry::names::code_camel_case;
-
-/// What a comparison with ListVolumes found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReconcileSyncCounts {
-    /// Pages that the driver answered.
-    pub pages: usize,
-    /// Volumes on them.
-    pub volumes: usize,
-    /// VolumeAttachments that say attached, while the driver does not list the volume there.
-    pub to_attach: usize,
-    /// VolumeAttachments that say detached, while the driver lists the volume there.
-    pub to_detach: usize,
-    /// Volumes at nodes of the cluster that no VolumeAttachment names; none while it is not known.
-    pub without_attachment: Option<usize>,
-}
 
 impl Metrics {
     /// Comparisons with ListVolumes begin: what is counted begins at zero.

@@ -6,14 +6,19 @@
 //! knows it.
 
 mod collectors;
+mod config_families;
 mod configs;
 mod context;
+mod context_families;
 mod exposition;
 mod families;
 mod family;
 mod insight;
 mod lanes;
 mod queue;
+mod queue_families;
+mod reconcile_sync_counts;
+mod request_families;
 mod requests;
 
 use std::borrow::Cow;
@@ -33,17 +38,17 @@ use super::names::{cause_camel_case, code_camel_case, error_type};
 use super::span_counts::SpanCounters;
 use crate::events::EventReason;
 use crate::objects::InTreePlugin;
-use configs::ConfigFamilies;
-use context::ContextFamilies;
-pub use context::Extraction;
+use config_families::ConfigFamilies;
+use context_families::ContextFamilies;
+pub use context_families::Extraction;
 use families::{ConnectionFamilies, OperationFamilies, ReconcileFamilies, observe};
-use family::{Labels, labels, of_driver};
-pub use insight::ReconcileSyncCounts;
+use family::{Labels, labels, of_driver, to_i64};
 use lanes::LaneFamilies;
 pub use lanes::LaneGauges;
-use queue::QueueFamilies;
-pub use queue::QueueSeries;
-use requests::{LeaseFamilies, RestFamilies};
+use queue_families::QueueFamilies;
+pub use queue_families::QueueSeries;
+pub use reconcile_sync_counts::ReconcileSyncCounts;
+use request_families::{LeaseFamilies, RestFamilies};
 
 /// Content type of [`Metrics::encode_openmetrics`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -341,10 +346,6 @@ impl Metrics {
         self.0.rest.held_back.forget(driver);
         self.forget_config(driver);
     }
-}
-
-fn to_i64(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

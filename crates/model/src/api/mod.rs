@@ -10,6 +10,7 @@ pub mod condition;
 pub mod crd;
 pub mod duration;
 mod endpoint;
+mod malformed_spec;
 pub mod names;
 pub mod object;
 mod rules;

@@ -25,10 +25,10 @@ pub const CONFIRM_CAPABILITY_LOST_ANNOTATION: &str = "attacher.csi.dev/confirm-c
 pub const NOT_ATTACHED_AT_ANNOTATION: &str = "attacher.csi.dev/not-attached-at";
 
 /// Annotation that `kubectl attacher release` sets on a VolumeAttachment that is being deleted: a request to let it go without the
-/// driver's confirmation, as JSON (see `crate::decide::ReleaseRequest`). It counts for the object and the deletion that it names only.
+/// driver's confirmation, as JSON (see `ReleaseRequest`). It counts for the object and the deletion that it names only.
 pub const RELEASE_ANNOTATION: &str = "attacher.csi.dev/release";
 
-/// Annotation on a VolumeAttachment: why the operator did not release it on request, as JSON (see `crate::decide::ReleaseAnswer`).
+/// Annotation on a VolumeAttachment: why the operator did not release it on request, as JSON (see `ReleaseAnswer`).
 pub const RELEASE_REFUSED_ANNOTATION: &str = "attacher.csi.dev/release-refused";
 
 /// Annotation on an Event: the ID of the trace of the attempt that it tells of.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::attacher_config::{AttacherConfig, AttacherConfigSpec};
-use super::condition::shorten_message;
+pub use super::malformed_spec::MalformedSpec;
 use super::names::CONFIRM_CAPABILITY_LOST_ANNOTATION;
 use super::status::AttacherConfigStatus;
 use super::validated::{CapabilityLost, ConfigErrors, DriverConfig, FieldError};
@@ -24,26 +24,6 @@ pub struct AttacherConfigObject {
     pub spec: Result<AttacherConfigSpec, MalformedSpec>,
     /// The parts of the status that can be read; default when there is none.
     pub status: AttacherConfigStatus,
-}
-
-/// A spec that does not have the shape of [`AttacherConfigSpec`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub struct MalformedSpec {
-    /// Path of the first field that cannot be read, such as `spec.timeouts.publish`.
-    pub field: String,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-impl MalformedSpec {
-    /// The reason is cut, because serde repeats the refused value in it.
-    fn new(field: impl Into<String>, reason: &str) -> Self {
-        Self {
-            field: field.into(),
-            reason: shorten_message(reason),
-        }
-    }
 }
 
 impl AttacherConfigObject {

@@ -1,6 +1,6 @@
 //! The limits of AttacherConfig's fields, the messages that explain them, and their form for the API server (CEL).
 //!
-//! Each message is written once and used by the API server and by [`super::validated`]; both put the path of the field
+//! Each message is written once and used by the API server and by the checks in `validated/`; both put the path of the field
 //! in front of it. The CEL rules are cheap by construction: every string has a maximum length.
 
 use std::time::Duration;

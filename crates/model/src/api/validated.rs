@@ -4,6 +4,7 @@
 //! of a spec are reported together, so that one edit can mend them.
 
 mod check;
+mod checker;
 mod problem;
 mod publish_secrets;
 mod tracing;
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub use super::attacher_config::TlsSecretReference;
 use super::attacher_config::{DeletionPolicy, LogLevel, OrphanPolicy};
 pub use super::endpoint::{Endpoint, LoopbackHost};
-pub use check::is_driver_name;
+pub use checker::is_driver_name;
 pub use problem::{ConfigErrors, FieldError, SpecProblem};
 pub use publish_secrets::{PublishSecrets, SecretNames};
 pub use tracing::{Redact, Tracing};

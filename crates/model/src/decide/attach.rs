@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
-use super::action::{AccessMode, Action, IgnoreReason, PublishRequest, Refusal, VolumeOnNode};
-use super::observed::{DetachWait, NodeEntry, Observed, ReleaseWithoutCall, SecretState};
+use super::action::{Action, IgnoreReason};
+use super::calls::{AccessMode, PublishRequest, VolumeOnNode};
+use super::driver_facts::ReleaseWithoutCall;
+use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
+use super::refusal::Refusal;
 use super::{is_claimed, patch, protect, publication, volume};
 use crate::objects::{Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec};
 

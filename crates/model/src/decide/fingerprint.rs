@@ -5,8 +5,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::observed::{DriverFacts, NodeEntry, Observed};
-use super::{attach, detach};
+use super::driver_facts::DriverFacts;
+use super::observed::{NodeEntry, Observed};
+use super::{attach, published_volume};
 use crate::objects::{AttachmentSource, Volume, VolumeSource, VolumeSpec};
 
 /// Fingerprint of everything that decides about an attachment.
@@ -29,7 +30,9 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
         attachment.not_attached_at.hash(&mut hasher);
         // The answer to it is our own write.
         attachment.release.as_ref().map(|note| &note.request).hash(&mut hasher);
-        detach::attachment_still_using(observed).is_some().hash(&mut hasher);
+        published_volume::attachment_still_using(observed)
+            .is_some()
+            .hash(&mut hasher);
     } else {
         attach::leaving(observed).is_some().hash(&mut hasher);
     }

@@ -19,41 +19,46 @@
 
 mod action;
 mod attach;
+mod calls;
 mod detach;
+mod driver_facts;
 mod fingerprint;
 pub mod grpc_code;
+mod judge_release;
 mod message;
 mod observed;
+mod outcome;
 pub mod patch;
 mod protect;
 mod publication;
+mod published_volume;
 pub mod reconcile;
 mod record;
+mod refusal;
 mod release_request;
 mod scrub;
 mod settle;
 mod snapshot;
 mod volume;
 
-pub use action::{
-    AccessMode, Action, Capability, Failure, IgnoreReason, Outcome, PublishRequest, Refusal, UnpublishRequest,
-    VolumeAccessType, VolumeOnNode,
-};
+pub use action::{Action, IgnoreReason};
 pub use attach::is_leaving;
-pub use detach::is_in_use;
+pub use calls::{AccessMode, Capability, PublishRequest, UnpublishRequest, VolumeAccessType, VolumeOnNode};
+pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
+pub use judge_release::{judge_release, release_answer};
 pub use message::{MAX_ERROR_BYTES, cut, plain};
-pub use observed::{
-    Capabilities, DetachWait, DriverFacts, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets,
-    ReleaseWithoutCall, SecretState,
-};
+pub use observed::{DetachWait, Neighbours, NodeEntry, Observed, OrphanPolicy, Policy, PublishSecrets, SecretState};
+pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
+pub use published_volume::is_in_use;
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
+pub use refusal::Refusal;
 pub use release_request::{
     ListedEvidence, MAX_REQUEST_AGE, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
-    ReleaseRefusal, ReleaseRequest, judge_release, release_answer,
+    ReleaseRefusal, ReleaseRequest,
 };
 pub use scrub::scrub;
 pub use settle::{check_publish_context, settle, unpublished};

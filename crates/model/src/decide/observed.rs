@@ -2,78 +2,11 @@
 
 use std::sync::Arc;
 
-use super::action::Refusal;
+use super::driver_facts::DriverFacts;
+use super::refusal::Refusal;
 pub use crate::api::OrphanPolicy;
-use crate::api::names::finalizer_name;
 pub use crate::api::validated::PublishSecrets;
 use crate::objects::{Attachment, SecretReference, Volume};
-
-/// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one capability of the CSI spec")]
-pub struct Capabilities {
-    /// PUBLISH_UNPUBLISH_VOLUME: without it the driver is trivial, nothing is called and everything counts as attached.
-    pub publish_unpublish: bool,
-    /// PUBLISH_READONLY: without it `readonly` is never sent as true.
-    pub publish_readonly: bool,
-    /// SINGLE_NODE_MULTI_WRITER: finer single-node access modes.
-    pub single_node_multi_writer: bool,
-    /// LIST_VOLUMES.
-    pub list_volumes: bool,
-    /// LIST_VOLUMES_PUBLISHED_NODES.
-    pub list_volumes_published_nodes: bool,
-}
-
-/// Which attachments with our finalizer may be released without ControllerUnpublishVolume. It matters only for a driver that
-/// does not have that call. Claimed is what carries our finalizer from a publish ([`super::is_claimed`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReleaseWithoutCall {
-    /// None, and everything that is wanted is marked attached, as the Go sidecar does.
-    #[default]
-    Nothing,
-    /// Those that were never claimed. What is claimed is neither released nor marked attached.
-    Unclaimed,
-    /// All: the CSIDriver says that the driver needs no attach.
-    AttachNotRequired,
-    /// All: a person confirmed that the driver does not attach any more.
-    Confirmed,
-}
-
-/// What is known of a running driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverFacts {
-    /// Name from `GetPluginInfo`; the `spec.attacher` that is served.
-    pub name: Arc<str>,
-    /// Our finalizer for this driver.
-    pub finalizer: Arc<str>,
-    /// What it can do.
-    pub capabilities: Capabilities,
-    /// What may be released without a call, when the driver has none.
-    pub release: ReleaseWithoutCall,
-}
-
-impl DriverFacts {
-    /// Facts of the driver `name`.
-    pub fn new(name: &str, capabilities: Capabilities) -> Self {
-        Self {
-            name: name.into(),
-            finalizer: finalizer_name(name).into(),
-            capabilities,
-            release: ReleaseWithoutCall::default(),
-        }
-    }
-
-    /// Whether it has no calls, and must not be worked for when it is found to have published something before.
-    pub fn stalls(&self) -> bool {
-        !self.capabilities.publish_unpublish && self.release == ReleaseWithoutCall::Unclaimed
-    }
-
-    /// The same, of which this may be released without a call.
-    #[must_use]
-    pub fn releasing(self, release: ReleaseWithoutCall) -> Self {
-        Self { release, ..self }
-    }
-}
 
 /// Settings that change what is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,10 +47,10 @@ pub enum SecretState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
-    /// ([`super::is_leaving`]), if there is any.
+    /// (`is_leaving`), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
     /// One of those of the same volume handle on the same node, or on one that has the same ID, that are in use
-    /// ([`super::is_in_use`]); looked for only when the attachment is being deleted.
+    /// (`is_in_use`); looked for only when the attachment is being deleted.
     pub here: Vec<Arc<Attachment>>,
 }
 
@@ -160,7 +93,7 @@ pub struct Observed<'a> {
     pub neighbours: &'a Neighbours,
     /// Whether the attach may be held back.
     pub patience: DetachWait,
-    /// Whether to act though the attachment looks settled: the driver lists its volume otherwise ([`super::reconcile`]).
+    /// Whether to act though the attachment looks settled: the driver lists its volume otherwise (`reconcile`).
     pub forced: bool,
     /// Whether the publish secret is at hand.
     pub credentials: SecretState,

@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-use super::action::Failure;
-use super::observed::DriverFacts;
-use super::{Publication, publication};
+use super::driver_facts::DriverFacts;
+use super::outcome::Failure;
+use super::publication::{Publication, publication};
 use crate::api::names::{
     NODE_ID_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION, TRACEPARENT_ANNOTATION, VOLUME_ANNOTATION,
 };

@@ -1,6 +1,6 @@
 //! When a PersistentVolume may go.
 
-use super::observed::DriverFacts;
+use super::driver_facts::DriverFacts;
 use super::patch::{self, Write};
 use crate::objects::{Attachment, Volume};
 

@@ -1,7 +1,7 @@
 //! What is known of a volume at its node, told from the attachment alone, so that it survives every restart.
 
+use super::driver_facts::DriverFacts;
 use super::grpc_code;
-use super::observed::DriverFacts;
 use crate::objects::Attachment;
 
 /// Whether a volume is published to the node of an attachment.

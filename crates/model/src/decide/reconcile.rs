@@ -11,9 +11,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::action::Refusal;
-use super::detach::published_volume;
 use super::observed::{NodeEntry, Observed};
+use super::published_volume::published_volume;
+use super::refusal::Refusal;
 use super::release_request::ListedEvidence;
 use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
 

@@ -1,7 +1,7 @@
 //! Whether what a call came to may still be written down: what an attempt holds may be older than what is known by then.
 
-use super::action::VolumeOnNode;
-use super::observed::DriverFacts;
+use super::calls::VolumeOnNode;
+use super::driver_facts::DriverFacts;
 use crate::objects::Attachment;
 
 /// Whether there is nothing to attach or detach any more for an attachment that is not forced: it is attached, or what was

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::action::{Failure, Outcome};
 use super::grpc_code;
+use super::message::{MAX_ERROR_BYTES, cut};
 use super::observed::{Observed, OrphanPolicy, Policy};
+use super::outcome::{Failure, Outcome};
 use super::patch::{self, Write};
-use super::{MAX_ERROR_BYTES, cut};
 
 /// The API server's limit on `attachmentMetadata`, keys and values together.
 const MAX_PUBLISH_CONTEXT_BYTES: usize = 256 * 1024;

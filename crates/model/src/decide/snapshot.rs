@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::observed::{DetachWait, DriverFacts, Neighbours, NodeEntry, Observed, Policy, SecretState};
+use super::driver_facts::DriverFacts;
+use super::observed::{DetachWait, Neighbours, NodeEntry, Observed, Policy, SecretState};
 use super::patch::WriteTarget;
 use crate::objects::{Attachment, AttachmentSource, CsiNode, Operation, ResourceVersion, Volume, VolumeSource};
 

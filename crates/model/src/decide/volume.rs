@@ -1,7 +1,8 @@
 //! The volume capability that a PersistentVolume asks for (CSI spec, "VolumeCapability").
 
-use super::action::{AccessMode, Capability, Refusal, VolumeAccessType};
+use super::calls::{AccessMode, Capability, VolumeAccessType};
 use super::observed::Observed;
+use super::refusal::Refusal;
 use crate::objects::{AccessModes, CsiSource, VolumeSpec};
 
 pub(super) fn capability<'a>(

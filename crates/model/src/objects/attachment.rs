@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::meta::{boxed, slim_with_writer, trace_context};
-use super::volume::{SecretReference, StringMap, VolumeSpec, VolumeSpecWire};
-use super::{Finalizers, ResourceVersion};
+use super::csi_source::SecretReference;
+use super::meta::{Finalizers, ResourceVersion, boxed, slim_with_writer, trace_context};
+use super::string_map::StringMap;
+use super::volume::{VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
     NODE_ID_ANNOTATION, NOT_ATTACHED_AT_ANNOTATION, RELEASE_ANNOTATION, RELEASE_REFUSED_ANNOTATION,
     RETRY_NOW_ANNOTATION, VOLUME_ANNOTATION,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::in_tree;
-use super::volume::StringMap;
+use super::in_tree::{is_read_annotation, is_read_label};
+use super::string_map::StringMap;
 use crate::api::names::{FIELD_MANAGER, NODE_ID_ANNOTATION};
 
 /// What all annotations of ours begin with.
@@ -151,7 +151,7 @@ impl KeyFilter for AnnotationFilter {
         key == NODE_ID_ANNOTATION
             || key.starts_with(OUR_PREFIX)
             || carries_trace_context(key)
-            || in_tree::is_read_annotation(key)
+            || is_read_annotation(key)
     }
 
     fn fits(key: &str, value: &str) -> bool {
@@ -163,7 +163,7 @@ struct LabelFilter;
 
 impl KeyFilter for LabelFilter {
     fn is_kept(key: &str) -> bool {
-        in_tree::is_read_label(key)
+        is_read_label(key)
     }
 }
 

@@ -7,25 +7,28 @@
 //! A record must never be sent back to the API server as a whole: fields it does not know would be erased. All writes
 //! are patches (see [`crate::decide::patch`]).
 
+mod access_modes;
 mod attachment;
+mod csi_source;
 mod in_tree;
 mod meta;
 mod node;
 mod operation;
+mod string_map;
 mod volume;
 
+pub use access_modes::AccessModes;
 pub use attachment::{
     Attachment, AttachmentSource, FormerVolumeOnNode, ReleaseNote, StatusWriter, VolumeAnnotation,
     VolumeAttachmentWire, VolumeError,
 };
+pub use csi_source::{CsiSource, SecretReference};
 pub use in_tree::{InTree, InTreePlugin, MIGRATED_TO_ANNOTATION, RepairError, TranslationError, repair_volume_handle};
 pub use meta::{Finalizers, ResourceVersion};
 pub use node::{CsiNode, CsiNodeWire};
 pub use operation::Operation;
-pub use volume::{
-    AccessModes, ClaimReference, CsiSource, PersistentVolumeWire, SecretReference, StringMap, Volume, VolumeSource,
-    VolumeSpec, VolumeSpecWire,
-};
+pub use string_map::StringMap;
+pub use volume::{ClaimReference, PersistentVolumeWire, Volume, VolumeSource, VolumeSpec, VolumeSpecWire};
 
 #[cfg(test)]
 mod tests;

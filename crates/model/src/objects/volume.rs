@@ -3,16 +3,18 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::access_modes::AccessModes;
+use super::csi_source::{CsiSource, CsiWire};
 use super::in_tree::{
     self, CinderWire, DiskWire, ElasticBlockStoreWire, FileWire, InTree, InTreePlugin, InTreeWire,
     MIGRATED_TO_ANNOTATION, PersistentDiskWire, PersistentVolumeContext, PortworxWire, TranslationError, VsphereWire,
 };
-use super::meta::{boxed, slim, trace_context};
-use super::{Finalizers, ResourceVersion};
+use super::meta::{Finalizers, ResourceVersion, boxed, slim, trace_context};
+use super::string_map::StringMap;
 
 /// A PersistentVolume as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -46,100 +48,10 @@ pub struct VolumeSpecWire {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CsiWire {
-    driver: String,
-    volume_handle: String,
-    #[serde(default)]
-    read_only: bool,
-    fs_type: Option<String>,
-    volume_attributes: Option<BTreeMap<String, String>>,
-    controller_publish_secret_ref: Option<SecretWire>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct SecretWire {
-    name: Option<String>,
-    namespace: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
 struct ClaimWire {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
-}
-
-/// A small sorted map of strings: an eighth of the memory of a `BTreeMap` when it is empty, which is the usual case.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StringMap(Box<[(Box<str>, Box<str>)]>);
-
-impl StringMap {
-    /// The value under `key`.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        self.0
-            .binary_search_by(|(own, _)| (**own).cmp(key))
-            .ok()
-            .map(|at| &*self.0[at].1)
-    }
-
-    /// Entries sorted by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    /// Whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl From<BTreeMap<String, String>> for StringMap {
-    fn from(map: BTreeMap<String, String>) -> Self {
-        Self(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
-    }
-}
-
-/// The access modes of a volume as a set; order and repetition carry no meaning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "a set of four modes and a rest")]
-pub struct AccessModes {
-    /// ReadWriteOnce.
-    pub read_write_once: bool,
-    /// ReadOnlyMany.
-    pub read_only_many: bool,
-    /// ReadWriteMany.
-    pub read_write_many: bool,
-    /// ReadWriteOncePod.
-    pub read_write_once_pod: bool,
-    /// A mode that this version does not know.
-    pub unknown: bool,
-}
-
-impl AccessModes {
-    /// Reads the API's names.
-    pub fn parse<S: AsRef<str>>(names: &[S]) -> Self {
-        let mut modes = Self::default();
-        for name in names {
-            match name.as_ref() {
-                "ReadWriteOnce" => modes.read_write_once = true,
-                "ReadOnlyMany" => modes.read_only_many = true,
-                "ReadWriteMany" => modes.read_write_many = true,
-                "ReadWriteOncePod" => modes.read_write_once_pod = true,
-                _ => modes.unknown = true,
-            }
-        }
-        modes
-    }
-}
-
-/// Name and namespace of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SecretReference {
-    /// Namespace.
-    pub namespace: Box<str>,
-    /// Name.
-    pub name: Box<str>,
 }
 
 /// The claim that a PersistentVolume is bound to.
@@ -151,23 +63,6 @@ pub struct ClaimReference {
     pub name: Box<str>,
     /// UID.
     pub uid: Box<str>,
-}
-
-/// `CSIPersistentVolumeSource`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsiSource {
-    /// The driver that owns the volume.
-    pub driver: Arc<str>,
-    /// The volume's ID for that driver.
-    pub handle: Box<str>,
-    /// Whether to publish read-only.
-    pub read_only: bool,
-    /// Filesystem type; empty when the volume names none.
-    pub fs_type: Box<str>,
-    /// `volumeAttributes`, sent as volume context.
-    pub attributes: StringMap,
-    /// `controllerPublishSecretRef`.
-    pub publish_secret: Option<SecretReference>,
 }
 
 /// Which plug-in a volume belongs to.
@@ -240,22 +135,6 @@ impl Volume {
         self.in_tree
             .as_ref()
             .is_some_and(|in_tree| in_tree.migrated_to.as_deref() != Some(driver))
-    }
-}
-
-impl From<CsiWire> for CsiSource {
-    fn from(wire: CsiWire) -> Self {
-        Self {
-            driver: wire.driver.into(),
-            handle: wire.volume_handle.into(),
-            read_only: wire.read_only,
-            fs_type: boxed(wire.fs_type),
-            attributes: wire.volume_attributes.unwrap_or_default().into(),
-            publish_secret: wire.controller_publish_secret_ref.map(|secret| SecretReference {
-                namespace: boxed(secret.namespace),
-                name: boxed(secret.name),
-            }),
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use tonic::Code;
 use super::*;
 use crate::csi::CallError;
 use crate::decide::reconcile::{Comparison, DesiredState, Expectation};
-use crate::driver::engine::DriverContext;
+use crate::driver::context::DriverContext;
 use crate::driver::reconcile_sync::list::{ListError, ListProgress};
 use crate::driver::reconcile_sync::span::ReconcileSyncSpan;
 use crate::telemetry::TraceIdentity;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::api::object::MalformedSpec;
+use crate::api::malformed_spec::MalformedSpec;
 use crate::api::rules;
 
 /// One problem of a spec: where it is, what it is, how to mend it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::check::{Checker, is_label, is_subdomain};
+use super::checker::{Checker, is_label, is_subdomain};
 use super::problem::SpecProblem;
 use crate::api::attacher_config::PublishSecretsSpec;
 use crate::api::rules;

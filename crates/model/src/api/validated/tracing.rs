@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::check::Checker;
+use super::checker::Checker;
 use super::problem::SpecProblem;
 use crate::api::attacher_config::{AnnotationMode, RedactionMode, TracingSpec};
 use crate::api::duration::GoDuration;

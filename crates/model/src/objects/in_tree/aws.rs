@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{InTreePlugin, TranslationError, source_of};
-use crate::objects::volume::CsiSource;
+use super::plugin::{InTreePlugin, TranslationError, source_of};
+use crate::objects::csi_source::CsiSource;
 
 /// `AWSElasticBlockStoreVolumeSource`.
 #[derive(Clone, Debug, Default, Deserialize)]

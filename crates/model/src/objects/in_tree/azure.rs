@@ -3,13 +3,12 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
-use crate::objects::volume::CsiSource;
+use super::keys::RESOURCE_GROUP_ANNOTATION;
+use super::plugin::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
+use crate::objects::csi_source::CsiSource;
 
 /// The only kind of disk that the CSI driver knows.
 const MANAGED: &str = "Managed";
-pub(super) const RESOURCE_GROUP_ANNOTATION: &str = "kubernetes.io/azure-file-resource-group";
-
 /// `AzureDiskVolumeSource`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -3,12 +3,11 @@
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
-use crate::objects::volume::{AccessModes, CsiSource};
+use super::keys::{BETA_ZONE_LABEL, ZONE_LABEL};
+use super::plugin::{InTreePlugin, PersistentVolumeContext, TranslationError, source_of};
+use crate::objects::access_modes::AccessModes;
+use crate::objects::csi_source::CsiSource;
 
-/// Looked at first: a volume that was made before 1.17 and labelled anew later has both.
-pub(super) const BETA_ZONE_LABEL: &str = "failure-domain.beta.kubernetes.io/zone";
-pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Between the zones of a regional disk in one label.
 const ZONE_DELIMITER: &str = "__";
 /// Stands for what an in-tree volume does not say; the driver finds it out.

@@ -12,134 +12,23 @@
 mod aws;
 mod azure;
 mod gce;
+mod keys;
 mod plain;
+mod plugin;
 mod repair;
 
+pub use keys::MIGRATED_TO_ANNOTATION;
+pub use plugin::{InTree, InTreePlugin, TranslationError};
 pub use repair::{RepairError, repair_volume_handle};
 
 pub(super) use aws::ElasticBlockStoreWire;
 pub(super) use azure::{DiskWire, FileWire};
 pub(super) use gce::{PersistentDiskWire, access_modes};
+pub(super) use keys::{is_read_annotation, is_read_label};
 pub(super) use plain::{CinderWire, PortworxWire, VsphereWire};
+pub(super) use plugin::PersistentVolumeContext;
 
-use std::collections::BTreeMap;
-use thiserror::Error;
-
-use super::volume::CsiSource;
-
-/// Annotation by which kube-controller-manager marks a volume whose in-tree plug-in was migrated to a CSI driver; its
-/// value is the driver's name.
-pub const MIGRATED_TO_ANNOTATION: &str = "pv.kubernetes.io/migrated-to";
-
-/// Zone labels of a PersistentVolume: those that a translation reads.
-const ZONE_LABELS: [&str; 2] = [gce::BETA_ZONE_LABEL, gce::ZONE_LABEL];
-
-/// Whether a label is read by a translation.
-pub(super) fn is_read_label(key: &str) -> bool {
-    ZONE_LABELS.contains(&key)
-}
-
-/// Whether an annotation is read by a translation.
-pub(super) fn is_read_annotation(key: &str) -> bool {
-    let read = [
-        MIGRATED_TO_ANNOTATION,
-        azure::RESOURCE_GROUP_ANNOTATION,
-        plain::PORTWORX_SECRET_NAME_ANNOTATION,
-        plain::PORTWORX_SECRET_NAMESPACE_ANNOTATION,
-    ];
-    read.contains(&key)
-}
-
-/// An in-tree volume plug-in that has a CSI successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InTreePlugin {
-    /// `gcePersistentDisk`.
-    GcePersistentDisk,
-    /// `awsElasticBlockStore`.
-    AwsElasticBlockStore,
-    /// `cinder`.
-    Cinder,
-    /// `azureDisk`.
-    AzureDisk,
-    /// `azureFile`.
-    AzureFile,
-    /// `vsphereVolume`.
-    VsphereVolume,
-    /// `portworxVolume`.
-    PortworxVolume,
-}
-
-impl InTreePlugin {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::GcePersistentDisk,
-        Self::AwsElasticBlockStore,
-        Self::Cinder,
-        Self::AzureDisk,
-        Self::AzureFile,
-        Self::VsphereVolume,
-        Self::PortworxVolume,
-    ];
-
-    /// Name of the CSI driver that took over.
-    pub const fn driver(self) -> &'static str {
-        match self {
-            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
-            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
-            Self::Cinder => "cinder.csi.openstack.org",
-            Self::AzureDisk => "disk.csi.azure.com",
-            Self::AzureFile => "file.csi.azure.com",
-            Self::VsphereVolume => "csi.vsphere.vmware.com",
-            Self::PortworxVolume => "pxd.portworx.com",
-        }
-    }
-
-    /// The plug-in that a CSI driver took over, if any.
-    pub fn of_driver(driver: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plugin| plugin.driver() == driver)
-    }
-}
-
-/// That a PersistentVolume has an in-tree source, and who is to serve it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InTree {
-    /// The plug-in of its source.
-    pub plugin: InTreePlugin,
-    /// Annotation `pv.kubernetes.io/migrated-to`: the CSI driver that serves the volume. Without it migration is not
-    /// done, or was taken back.
-    pub migrated_to: Option<Box<str>>,
-}
-
-/// Why an in-tree source cannot be translated; worded as csi-translation-lib does.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
-pub enum TranslationError {
-    /// A zone label of a regional disk is not made of three parts.
-    #[error(
-        "failed to get region from zones: zone in unexpected format, expected: {{locale}}-{{region}}-{{zone}}, got: {0}"
-    )]
-    Zone(Box<str>),
-    /// The zones of a regional disk are in several regions.
-    #[error("failed to get region from zones: multiple or no regions gotten from zones, got: {}", go_set(.0))]
-    Regions(Box<[Box<str>]>),
-    /// An `aws://` volume ID is no URL.
-    #[error("failed to translate Kubernetes ID to EBS Volume ID Invalid disk name ({0}): not a valid URL")]
-    EbsUrl(Box<str>),
-    /// An `aws://` volume ID does not end in `vol-…`.
-    #[error("failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({0})")]
-    EbsVolume(Box<str>),
-    /// An Azure disk that is not a managed one.
-    #[error("kind({0}) is not supported in csi migration")]
-    DiskKind(Box<str>),
-    /// Nothing says in which namespace the secret of an Azure file share is.
-    #[error("could not find a secret namespace in PersistentVolumeSource or ClaimRef")]
-    SecretNamespace,
-}
-
-/// A set of strings in the form in which Go prints it.
-fn go_set(entries: &[Box<str>]) -> String {
-    let entries: Vec<String> = entries.iter().map(|entry| format!("{entry}:{{}}")).collect();
-    format!("map[{}]", entries.join(" "))
-}
+use super::csi_source::CsiSource;
 
 /// The in-tree source of a PersistentVolume.
 #[derive(Clone, Debug)]
@@ -151,18 +40,6 @@ pub(super) enum InTreeWire {
     AzureFile(FileWire),
     VsphereVolume(VsphereWire),
     PortworxVolume(PortworxWire),
-}
-
-/// What a translation reads of the PersistentVolume around the source.
-pub(super) struct PersistentVolumeContext<'a> {
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.labels`.
-    pub labels: &'a BTreeMap<String, String>,
-    /// `metadata.annotations`.
-    pub annotations: &'a BTreeMap<String, String>,
-    /// `spec.claimRef.namespace`.
-    pub claim_namespace: Option<&'a str>,
 }
 
 impl InTreeWire {
@@ -189,18 +66,6 @@ impl InTreeWire {
             Self::VsphereVolume(source) => Ok(source.translate()),
             Self::PortworxVolume(source) => Ok(source.translate(volume)),
         }
-    }
-}
-
-/// A source of `plugin`'s driver with this handle, and nothing else yet.
-fn source_of(plugin: InTreePlugin, handle: impl Into<Box<str>>) -> CsiSource {
-    CsiSource {
-        driver: plugin.driver().into(),
-        handle: handle.into(),
-        read_only: false,
-        fs_type: Box::default(),
-        attributes: super::volume::StringMap::default(),
-        publish_secret: None,
     }
 }
 

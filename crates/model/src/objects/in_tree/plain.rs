@@ -4,11 +4,10 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{InTreePlugin, PersistentVolumeContext, source_of};
-use crate::objects::volume::{CsiSource, SecretReference, StringMap};
-
-pub(super) const PORTWORX_SECRET_NAME_ANNOTATION: &str = "openstorage.io/auth-secret-name";
-pub(super) const PORTWORX_SECRET_NAMESPACE_ANNOTATION: &str = "openstorage.io/auth-secret-namespace";
+use super::keys::{PORTWORX_SECRET_NAME_ANNOTATION, PORTWORX_SECRET_NAMESPACE_ANNOTATION};
+use super::plugin::{InTreePlugin, PersistentVolumeContext, source_of};
+use crate::objects::csi_source::{CsiSource, SecretReference};
+use crate::objects::string_map::StringMap;
 
 /// `CinderPersistentVolumeSource`.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use super::gce::{DiskLocation, UNSPECIFIED, handle, region};
-use super::{InTreePlugin, TranslationError};
+use super::plugin::{InTreePlugin, TranslationError};
 
 /// Why a handle cannot be completed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,0 +1,97 @@
+//! What ControllerPublishVolume and ControllerUnpublishVolume are called with.
+
+use crate::objects::{FormerVolumeOnNode, StringMap};
+
+/// What ControllerPublishVolume is called with, but for the secret's contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRequest<'a> {
+    /// `volume_id`.
+    pub volume_id: &'a str,
+    /// `node_id`.
+    pub node_id: &'a str,
+    /// `volume_capability`.
+    pub capability: Capability<'a>,
+    /// `readonly`.
+    pub read_only: bool,
+    /// `volume_context`.
+    pub volume_context: &'a StringMap,
+    /// Where the volume may still be from an earlier try under another node ID or handle: to be taken back first, as
+    /// far as that works. It stays noted, so that the detach insists on it.
+    pub former: Vec<VolumeOnNode<'a>>,
+}
+
+/// Where a volume is to be taken back from: ControllerUnpublishVolume is called for each place, in this order, and only
+/// when all were answered OK is it detached. There is one place unless the node ID changed under the attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpublishRequest<'a> {
+    /// The places, no two the same; the first is where the node is now.
+    pub places: Vec<VolumeOnNode<'a>>,
+    /// Former places where the volume is not any more, as a person confirmed; nothing is called for them.
+    pub confirmed: Vec<VolumeOnNode<'a>>,
+}
+
+/// A volume at a node, as the driver knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeOnNode<'a> {
+    /// `volume_id`.
+    pub volume_id: &'a str,
+    /// `node_id`.
+    pub node_id: &'a str,
+}
+
+impl<'a> From<&'a FormerVolumeOnNode> for VolumeOnNode<'a> {
+    fn from(place: &'a FormerVolumeOnNode) -> Self {
+        Self {
+            volume_id: &place.handle,
+            node_id: &place.node_id,
+        }
+    }
+}
+
+/// `VolumeCapability` of the CSI spec, as far as a PersistentVolume can express it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability<'a> {
+    /// How the volume is accessed on the node.
+    pub access: VolumeAccessType<'a>,
+    /// By how many, and how.
+    pub mode: AccessMode,
+}
+
+/// How a volume is accessed on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeAccessType<'a> {
+    /// As a block device.
+    Block,
+    /// As a filesystem.
+    Mount {
+        /// Filesystem type, may be empty.
+        fs_type: &'a str,
+        /// Mount options.
+        flags: &'a [Box<str>],
+    },
+}
+
+/// `VolumeCapability.AccessMode.Mode` of the CSI spec, as far as Kubernetes uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// SINGLE_NODE_WRITER.
+    SingleNodeWriter,
+    /// SINGLE_NODE_SINGLE_WRITER.
+    SingleNodeSingleWriter,
+    /// SINGLE_NODE_MULTI_WRITER.
+    SingleNodeMultiWriter,
+    /// MULTI_NODE_READER_ONLY.
+    MultiNodeReaderOnly,
+    /// MULTI_NODE_MULTI_WRITER.
+    MultiNodeMultiWriter,
+}
+
+impl AccessMode {
+    /// Whether the volume may be published to one node at a time only.
+    pub fn is_for_one_node(self) -> bool {
+        match self {
+            Self::SingleNodeWriter | Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter => true,
+            Self::MultiNodeReaderOnly | Self::MultiNodeMultiWriter => false,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What is known of a running driver: its name and what it can do.
+
+use std::sync::Arc;
+
+use crate::api::names::finalizer_name;
+
+/// The driver capabilities that change what an attacher does (CSI spec, "ControllerGetCapabilities").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one capability of the CSI spec")]
+pub struct Capabilities {
+    /// PUBLISH_UNPUBLISH_VOLUME: without it the driver is trivial, nothing is called and everything counts as attached.
+    pub publish_unpublish: bool,
+    /// PUBLISH_READONLY: without it `readonly` is never sent as true.
+    pub publish_readonly: bool,
+    /// SINGLE_NODE_MULTI_WRITER: finer single-node access modes.
+    pub single_node_multi_writer: bool,
+    /// LIST_VOLUMES.
+    pub list_volumes: bool,
+    /// LIST_VOLUMES_PUBLISHED_NODES.
+    pub list_volumes_published_nodes: bool,
+}
+
+/// Which attachments with our finalizer may be released without ControllerUnpublishVolume. It matters only for a driver that
+/// does not have that call. Claimed is what carries our finalizer from a publish (`is_claimed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReleaseWithoutCall {
+    /// None, and everything that is wanted is marked attached, as the Go sidecar does.
+    #[default]
+    Nothing,
+    /// Those that were never claimed. What is claimed is neither released nor marked attached.
+    Unclaimed,
+    /// All: the CSIDriver says that the driver needs no attach.
+    AttachNotRequired,
+    /// All: a person confirmed that the driver does not attach any more.
+    Confirmed,
+}
+
+/// What is known of a running driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverFacts {
+    /// Name from `GetPluginInfo`; the `spec.attacher` that is served.
+    pub name: Arc<str>,
+    /// Our finalizer for this driver.
+    pub finalizer: Arc<str>,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// What may be released without a call, when the driver has none.
+    pub release: ReleaseWithoutCall,
+}
+
+impl DriverFacts {
+    /// Facts of the driver `name`.
+    pub fn new(name: &str, capabilities: Capabilities) -> Self {
+        Self {
+            name: name.into(),
+            finalizer: finalizer_name(name).into(),
+            capabilities,
+            release: ReleaseWithoutCall::default(),
+        }
+    }
+
+    /// Whether it has no calls, and must not be worked for when it is found to have published something before.
+    pub fn stalls(&self) -> bool {
+        !self.capabilities.publish_unpublish && self.release == ReleaseWithoutCall::Unclaimed
+    }
+
+    /// The same, of which this may be released without a call.
+    #[must_use]
+    pub fn releasing(self, release: ReleaseWithoutCall) -> Self {
+        Self { release, ..self }
+    }
+}

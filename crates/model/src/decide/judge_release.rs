@@ -1,0 +1,115 @@
+//! Whether a request to let a VolumeAttachment go counts, and whether the evidence allows it: see `release_request.rs`.
+
+use super::action::Action;
+use super::message::{cut, plain};
+use super::observed::Observed;
+use super::published_volume;
+use super::release_request::{
+    ListedEvidence, MAX_REQUEST_AGE, MAX_TEXT, ReleaseAnswer, ReleaseBasis, ReleaseEvidence, ReleasePlan, ReleaseProof,
+    ReleaseRefusal, ReleaseRequest,
+};
+use crate::objects::{Attachment, ReleaseNote};
+
+/// What a request on a VolumeAttachment that is being deleted asks for. None while the driver has not been asked to detach, when
+/// there is no request, and when it was answered.
+pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
+    let attachment = observed.attachment;
+    let note = attachment.release.as_deref()?;
+    if !attachment.finalizers.contains(&observed.driver.finalizer) || is_answered(note) {
+        return None;
+    }
+    let request = match check(attachment, note) {
+        Ok(request) => request,
+        Err(refusal) => return Some(Action::RefuseRelease(refusal)),
+    };
+    // Only what the driver was asked for and did not do needs a person.
+    attachment.detach_error.as_ref()?;
+    let known = published_volume::published_volume(observed)
+        .and_then(|(volume_id, _)| published_volume::places(observed, volume_id));
+    let places = known.map(|(confirmed, places)| confirmed.into_iter().chain(places).collect());
+    Some(Action::JudgeRelease(ReleasePlan {
+        request,
+        places: places.unwrap_or_default(),
+    }))
+}
+
+/// Whether a request is for this object and this deletion of it.
+fn check(attachment: &Attachment, note: &ReleaseNote) -> Result<ReleaseRequest, ReleaseRefusal> {
+    let request: ReleaseRequest =
+        serde_json::from_str(&note.request).map_err(|error| ReleaseRefusal::Unreadable(error.to_string()))?;
+    if *request.uid != *attachment.uid || request.uid.is_empty() {
+        return Err(ReleaseRefusal::OtherObject(
+            plain(cut(&request.uid, MAX_TEXT)).into_owned(),
+        ));
+    }
+    if attachment.deleting != Some(request.deleted) {
+        return Err(ReleaseRefusal::OtherDeletion(request.deleted));
+    }
+    Ok(request)
+}
+
+fn is_answered(note: &ReleaseNote) -> bool {
+    let answer = note
+        .answer
+        .as_deref()
+        .and_then(|text| serde_json::from_str::<ReleaseAnswer>(text).ok());
+    answer.is_some_and(|answer| answer.request == key(&note.request))
+}
+
+/// What tells one request from another.
+fn key(request: &str) -> String {
+    match serde_json::from_str::<ReleaseRequest>(request) {
+        Ok(request) => request.at.to_string(),
+        Err(_) => cut(request, MAX_TEXT).to_owned(),
+    }
+}
+
+/// The answer to the request on an attachment, as the annotation has it; none when there is no request.
+pub fn release_answer(attachment: &Attachment, refusal: &ReleaseRefusal) -> Option<String> {
+    let note = attachment.release.as_deref()?;
+    let answer = ReleaseAnswer {
+        request: key(&note.request),
+        reason: refusal.reason().to_owned(),
+        message: refusal.to_string(),
+    };
+    serde_json::to_string(&answer).ok()
+}
+
+/// Whether the evidence allows a release, and what it rests on.
+///
+/// What the driver lists is proof only for an attach that ended well: one that timed out may still be in progress at the driver, and
+/// put the volume at the node after it was listed.
+pub fn judge_release(
+    observed: &Observed<'_>,
+    plan: &ReleasePlan<'_>,
+    evidence: &ReleaseEvidence,
+) -> Result<ReleaseBasis, ReleaseRefusal> {
+    if evidence.now.duration_since(plan.request.at).abs() > MAX_REQUEST_AGE {
+        return Err(ReleaseRefusal::Expired(plan.request.at));
+    }
+    if let Some(other) = evidence.here.as_ref() {
+        return Err(ReleaseRefusal::InUseOnNode(other.clone()));
+    }
+    if let Some(other) = published_volume::attachment_still_using(observed) {
+        return Err(ReleaseRefusal::InUseOnNode(other.name.clone()));
+    }
+    let certain = observed.attachment.attached && observed.attachment.attach_error.is_none();
+    let unproven = match &evidence.listed {
+        ListedEvidence::At(node_id) => return Err(ReleaseRefusal::ListedAtNode(node_id.clone())),
+        ListedEvidence::NotThere if certain && !plan.places.is_empty() => return Ok(ReleaseBasis::Listing),
+        ListedEvidence::NotThere => {
+            "the outcome of the attach is unknown, and a call may still be in progress".to_owned()
+        }
+        ListedEvidence::CannotList => "the driver cannot list where its volumes are attached".to_owned(),
+        ListedEvidence::Failed(error) => {
+            format!("the driver did not list its volumes ({})", plain(cut(error, MAX_TEXT)))
+        }
+        ListedEvidence::Silent => "the driver does not list where the volume is attached".to_owned(),
+    };
+    match (plan.request.proof, &evidence.elsewhere) {
+        (Some(ReleaseProof::OutOfServiceTaint), _) => Ok(ReleaseBasis::OutOfServiceTaint),
+        (Some(ReleaseProof::Confirmed), None) => Ok(ReleaseBasis::Confirmed),
+        (Some(ReleaseProof::Confirmed), Some(other)) => Err(ReleaseRefusal::AttachedElsewhere(other.clone())),
+        (None, _) => Err(ReleaseRefusal::NoProof(unproven)),
+    }
+}

@@ -1,0 +1,115 @@
+//! Why something cannot be done as things are: each reason becomes a log field, a status message and the name of a test.
+
+use std::sync::Arc;
+use thiserror::Error;
+
+use crate::objects::{SecretReference, TranslationError};
+
+/// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
+/// search for; they are kept word for word.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The source names a PersistentVolume and carries a spec.
+    #[error("both InlineCSIVolumeSource and PersistentVolumeName specified in VA source")]
+    SourceTwice,
+    /// The source is empty.
+    #[error("neither InlineCSIVolumeSource nor PersistentVolumeName specified in VA source")]
+    SourceMissing,
+    /// The PersistentVolume is not there.
+    #[error("persistentvolume {0:?} not found")]
+    VolumeNotFound(Arc<str>),
+    /// The PersistentVolume is being deleted.
+    #[error("PersistentVolume {0:?} is marked for deletion")]
+    VolumeDeleting(Arc<str>),
+    /// The PersistentVolume is not a CSI volume.
+    #[error("pv spec contained non-csi source that was not migrated")]
+    NotCsi,
+    /// The in-line spec is not a CSI volume.
+    #[error("inline volume spec contains nil CSI source")]
+    InlineNotCsi,
+    /// There is no CSINode for the node.
+    #[error("csinode.storage.k8s.io {0:?} not found")]
+    NodeNotFound(Arc<str>),
+    /// The driver did not register on the node.
+    #[error("CSINode {node} does not contain driver {driver}")]
+    DriverNotOnNode {
+        /// The node.
+        node: Arc<str>,
+        /// The driver.
+        driver: Arc<str>,
+    },
+    /// The access modes cannot be expressed in CSI.
+    #[error("CSI does not support the combination of access modes of this volume: {0}")]
+    AccessModes(&'static str),
+    /// The volume belongs to an in-tree plug-in, and its CSI successor cannot take it.
+    #[error("failed to translate in tree pv to CSI: {0}")]
+    Untranslated(TranslationError),
+    /// Another attachment wants the same volume on the same node.
+    #[error(
+        "VolumeAttachment {attachment} has the same volume on node {node} attached; a detach now would remove it there"
+    )]
+    SharedOnNode {
+        /// The other attachment.
+        attachment: Arc<str>,
+        /// The node of both.
+        node: Arc<str>,
+    },
+    /// The driver cannot be asked any more, and what it may have published is not let go for that.
+    #[error(
+        "CSI driver {0} does not announce PUBLISH_UNPUBLISH_VOLUME any more, so that the volume, which it may have published, \
+         cannot be attached or detached; check that the attacher is connected to the controller plugin of the driver"
+    )]
+    CapabilityLost(Arc<str>),
+    /// Nobody would be left to detach it.
+    #[error(
+        "the AttacherConfig of driver {0} is being deleted (spec.deletionPolicy: WaitForDetach) and attaches no further volumes; create \
+         an AttacherConfig for the driver once it is gone"
+    )]
+    Leaving(Arc<str>),
+    /// The AttacherConfig does not list the publish secret. The Go sidecar has no such list: it reads with the rights of one
+    /// driver, and this operator with those of all.
+    #[error(
+        "the volume names Secret {}/{}, which spec.publishSecrets of AttacherConfig {config} does not list; if driver \
+         {driver} may receive this Secret, add {{namespace: {}, names: [{}]}}",
+        secret.namespace, secret.name, secret.namespace, secret.name
+    )]
+    SecretNotAllowed {
+        /// The Secret.
+        secret: SecretReference,
+        /// The AttacherConfig.
+        config: Arc<str>,
+        /// The driver.
+        driver: Arc<str>,
+    },
+    /// The volume belongs to another driver than the attachment names. The Go sidecar does not check this and would
+    /// hand the handle to the wrong backend.
+    #[error("the volume belongs to CSI driver {volume} but the VolumeAttachment names {attacher}")]
+    OtherDriver {
+        /// Driver in the volume's source.
+        volume: Arc<str>,
+        /// Driver in the attachment.
+        attacher: Arc<str>,
+    },
+}
+
+impl Refusal {
+    /// Stable name for metrics and `error.type` on spans.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::VolumeNotFound(_) => "pv_not_found",
+            Self::VolumeDeleting(_) => "pv_deleting",
+            Self::NodeNotFound(_) | Self::DriverNotOnNode { .. } => "csinode_missing",
+            Self::SharedOnNode { .. } => "volume_shared",
+            Self::CapabilityLost(_) => "capability_lost",
+            Self::Leaving(_) => "config_deleting",
+            Self::SecretNotAllowed { .. } => "secret_not_allowed",
+            Self::SourceTwice
+            | Self::SourceMissing
+            | Self::NotCsi
+            | Self::InlineNotCsi
+            | Self::AccessModes(_)
+            | Self::Untranslated(_)
+            | Self::OtherDriver { .. } => "invalid_spec",
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The in-tree plug-ins that have a CSI successor, and what each translation begins with and fails with.
+
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+use crate::objects::csi_source::CsiSource;
+use crate::objects::string_map::StringMap;
+
+/// An in-tree volume plug-in that has a CSI successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InTreePlugin {
+    /// `gcePersistentDisk`.
+    GcePersistentDisk,
+    /// `awsElasticBlockStore`.
+    AwsElasticBlockStore,
+    /// `cinder`.
+    Cinder,
+    /// `azureDisk`.
+    AzureDisk,
+    /// `azureFile`.
+    AzureFile,
+    /// `vsphereVolume`.
+    VsphereVolume,
+    /// `portworxVolume`.
+    PortworxVolume,
+}
+
+impl InTreePlugin {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::GcePersistentDisk,
+        Self::AwsElasticBlockStore,
+        Self::Cinder,
+        Self::AzureDisk,
+        Self::AzureFile,
+        Self::VsphereVolume,
+        Self::PortworxVolume,
+    ];
+
+    /// Name of the CSI driver that took over.
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::GcePersistentDisk => "pd.csi.storage.gke.io",
+            Self::AwsElasticBlockStore => "ebs.csi.aws.com",
+            Self::Cinder => "cinder.csi.openstack.org",
+            Self::AzureDisk => "disk.csi.azure.com",
+            Self::AzureFile => "file.csi.azure.com",
+            Self::VsphereVolume => "csi.vsphere.vmware.com",
+            Self::PortworxVolume => "pxd.portworx.com",
+        }
+    }
+
+    /// The plug-in that a CSI driver took over, if any.
+    pub fn of_driver(driver: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.driver() == driver)
+    }
+}
+
+/// That a PersistentVolume has an in-tree source, and who is to serve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InTree {
+    /// The plug-in of its source.
+    pub plugin: InTreePlugin,
+    /// Annotation `pv.kubernetes.io/migrated-to`: the CSI driver that serves the volume. Without it migration is not
+    /// done, or was taken back.
+    pub migrated_to: Option<Box<str>>,
+}
+
+/// Why an in-tree source cannot be translated; worded as csi-translation-lib does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
+pub enum TranslationError {
+    /// A zone label of a regional disk is not made of three parts.
+    #[error(
+        "failed to get region from zones: zone in unexpected format, expected: {{locale}}-{{region}}-{{zone}}, got: {0}"
+    )]
+    Zone(Box<str>),
+    /// The zones of a regional disk are in several regions.
+    #[error("failed to get region from zones: multiple or no regions gotten from zones, got: {}", go_set(.0))]
+    Regions(Box<[Box<str>]>),
+    /// An `aws://` volume ID is no URL.
+    #[error("failed to translate Kubernetes ID to EBS Volume ID Invalid disk name ({0}): not a valid URL")]
+    EbsUrl(Box<str>),
+    /// An `aws://` volume ID does not end in `vol-…`.
+    #[error("failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({0})")]
+    EbsVolume(Box<str>),
+    /// An Azure disk that is not a managed one.
+    #[error("kind({0}) is not supported in csi migration")]
+    DiskKind(Box<str>),
+    /// Nothing says in which namespace the secret of an Azure file share is.
+    #[error("could not find a secret namespace in PersistentVolumeSource or ClaimRef")]
+    SecretNamespace,
+}
+
+/// A set of strings in the form in which Go prints it.
+fn go_set(entries: &[Box<str>]) -> String {
+    let entries: Vec<String> = entries.iter().map(|entry| format!("{entry}:{{}}")).collect();
+    format!("map[{}]", entries.join(" "))
+}
+
+/// What a translation reads of the PersistentVolume around the source.
+pub struct PersistentVolumeContext<'a> {
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.labels`.
+    pub labels: &'a BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// `spec.claimRef.namespace`.
+    pub claim_namespace: Option<&'a str>,
+}
+
+/// A source of `plugin`'s driver with this handle, and nothing else yet.
+pub(super) fn source_of(plugin: InTreePlugin, handle: impl Into<Box<str>>) -> CsiSource {
+    CsiSource {
+        driver: plugin.driver().into(),
+        handle: handle.into(),
+        read_only: false,
+        fs_type: Box::default(),
+        attributes: StringMap::default(),
+        publish_secret: None,
+    }
+}

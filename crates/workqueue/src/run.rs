@@ -1,0 +1,128 @@
+//! A run of a key: why it was handed out, and how it ended.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::item::{CauseCode, Group, Lane};
+
+/// What a handler may know about its run. A snapshot: it does not change while the run lasts.
+#[derive(Clone, Debug)]
+pub struct Run<K> {
+    pub(super) key: K,
+    pub(super) lane: Lane,
+    pub(super) group: Option<Group>,
+    pub(super) fingerprint: u64,
+    pub(super) failures: u32,
+    pub(super) trigger: Trigger,
+    pub(super) cause: CauseCode,
+    pub(super) held_back: bool,
+    pub(super) ready_since: Instant,
+    pub(super) pending_since: Instant,
+    pub(super) started: Instant,
+    pub(super) retry_delay: Duration,
+}
+
+impl<K> Run<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The lane that the run counts in.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The group that the run counts in.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// The newest fingerprint when the key was handed out.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The failures in a row before this run.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// The number of this attempt, from 1: the failures plus one.
+    pub fn attempt(&self) -> u32 {
+        self.failures.saturating_add(1)
+    }
+
+    /// Why the key was handed out.
+    pub fn trigger(&self) -> Trigger {
+        self.trigger
+    }
+
+    /// Why, as the add or wake told that triggered it; of one triggered otherwise, that before it.
+    pub fn cause(&self) -> CauseCode {
+        self.cause
+    }
+
+    /// When the key became ready: an add, or the end of its hold.
+    pub fn ready_since(&self) -> Instant {
+        self.ready_since
+    }
+
+    /// When the key became unsettled: the first add after its last `Done`.
+    pub fn pending_since(&self) -> Instant {
+        self.pending_since
+    }
+
+    /// When the key was handed out.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// How long the key was ready before it was handed out.
+    pub fn waited(&self) -> Duration {
+        self.started.saturating_duration_since(self.ready_since)
+    }
+
+    /// How much of [`Run::waited`] was for a limit: all of it, or nothing if no limit ever held the key back.
+    pub fn waited_for_limit(&self) -> Duration {
+        if self.held_back { self.waited() } else { Duration::ZERO }
+    }
+
+    /// How long the key will be held if this run fails, jitter included.
+    pub fn retry_delay(&self) -> Duration {
+        self.retry_delay
+    }
+}
+
+/// Why a key was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// An add.
+    Event,
+    /// The end of the hold after a failure.
+    Retry,
+    /// A `Queue::wake` or `Queue::wake_all`.
+    Wake,
+    /// The last run asked for it with [`RunResult::Requeue`] or [`RunResult::RequeueAfter`].
+    Again,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunResult {
+    /// Settled: all state of the key goes. An add that came during the run queues it anew.
+    Done,
+    /// Failed with the inputs of [`Run::fingerprint`]: held for [`Run::retry_delay`], one failure more.
+    Failed,
+    /// As [`RunResult::Failed`], with the inputs as the run left them. For runs whose own writes change the fingerprint, so that
+    /// the echo of such a write does not count as a change.
+    FailedWith {
+        /// The fingerprint of the inputs when the run ended.
+        fingerprint: u64,
+    },
+    /// Queue the key again at once, at the end of its group; the failure count stays.
+    Requeue,
+    /// Hold the key for this long without counting a failure. Any add ends the hold.
+    RequeueAfter(Duration),
+}

@@ -1,0 +1,81 @@
+//! When everything was listed.
+
+/// When each kind was listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Synced {
+    pub(super) attachments: Listed,
+    pub(super) volumes: Listed,
+    pub(super) nodes: Listed,
+    /// Numbers, in their order: lists that begin, lists that end, watches that break, rounds that are asked for.
+    last: u64,
+    /// When the newest round was asked for.
+    asked: u64,
+}
+
+/// When one kind was listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// In which round it was last listed completely; none before the first time.
+    pub(super) round: Option<u64>,
+    /// When the list began that comes in or came in last.
+    coming_in: u64,
+    /// When the last complete list began.
+    complete: u64,
+    /// When its watch broke last.
+    broke: u64,
+    /// From when on a list of another kind shows all that belongs to what is known of this one: from the end of its own list, when
+    /// that followed a watch that broke; from when the round was asked for, in which it was listed with the others; and greater than
+    /// all numbers before a list that follows a break is complete.
+    known_from: u64,
+}
+
+/// Picks one kind.
+pub(super) type Slot = fn(&mut Synced) -> &mut Listed;
+
+impl Synced {
+    /// Whether all kinds were listed in this round or a later one.
+    pub(super) fn since(self, round: u64) -> bool {
+        [self.attachments, self.volumes, self.nodes]
+            .iter()
+            .all(|listed| listed.round >= Some(round))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A round of lists is asked for.
+    pub(super) fn ask(&mut self) {
+        self.asked = self.next();
+    }
+
+    /// A list begins that is made in a round.
+    pub(super) fn begin(&mut self, kind: Slot, round: u64) {
+        let (now, asked) = (self.next(), self.asked);
+        let listed = kind(self);
+        listed.coming_in = now;
+        let follows_a_break = listed.round >= Some(round) || listed.broke > asked;
+        listed.known_from = if follows_a_break { u64::MAX } else { asked };
+    }
+
+    /// The watch of a kind broke.
+    pub(super) fn broke(&mut self, kind: Slot) {
+        let now = self.next();
+        let listed = kind(self);
+        (listed.broke, listed.known_from) = (now, u64::MAX);
+    }
+
+    /// It is complete.
+    pub(super) fn finish(&mut self, kind: Slot, round: u64) {
+        let now = self.next();
+        let listed = kind(self);
+        (listed.round, listed.complete) = (Some(round), listed.coming_in);
+        listed.known_from = listed.known_from.min(now);
+    }
+
+    /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.
+    pub(super) fn attachments_are_as_new(self) -> bool {
+        self.volumes.known_from <= self.attachments.complete
+    }
+}

@@ -1,0 +1,27 @@
+//! [`SharedContext`]: what all drivers share.
+
+use super::attempt::unfinished::UnfinishedPublishes;
+use crate::apiserver::Requests;
+use crate::cache::Store;
+use crate::events::EventRecorder;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::{DriverLogs, Tracer};
+
+/// What all drivers share.
+#[derive(Clone)]
+pub struct SharedContext {
+    /// The observed state of the cluster.
+    pub store: Store,
+    /// Writes to the API server.
+    pub requests: Requests,
+    /// Events.
+    pub events: EventRecorder,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Traces.
+    pub tracer: Tracer,
+    /// Levels of the log.
+    pub logs: DriverLogs,
+    /// What one engine of a driver leaves to the next.
+    pub unfinished: UnfinishedPublishes,
+}

@@ -1,0 +1,91 @@
+//! What an event says, and on which objects it is shown.
+
+use jiff::Timestamp;
+use std::sync::Arc;
+
+use super::reason::{EventReason, EventType};
+use crate::cache::Snapshot;
+use crate::objects::Attachment;
+
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvolvedObject {
+    /// `apiVersion`.
+    pub api_version: &'static str,
+    /// `kind`.
+    pub kind: &'static str,
+    /// Namespace; empty for a cluster-scoped object, whose events are in the namespace "default".
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+    /// UID.
+    pub uid: Box<str>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// The driver.
+    pub driver: Arc<str>,
+    /// What kind of thing.
+    pub reason: EventReason,
+    /// The reason's level, unless this is an exception.
+    pub level: EventType,
+    /// Which of the causes that the reason can have, as `error.type` or a condition names it; empty for a reason that has one.
+    /// Another cause is told at once, as an event of its own.
+    pub cause: Box<str>,
+    /// What happened, for people. Cut to what the API server takes.
+    pub note: String,
+    /// W3C `traceparent` of the attempt, when it is traced.
+    pub traceparent: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// About which objects.
+    pub subjects: Vec<InvolvedObject>,
+}
+
+/// What an event about an attachment is shown on.
+pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
+    let mut subjects = vec![of_attachment(&snapshot.attachment)];
+    let Some(volume) = &snapshot.volume else {
+        return subjects;
+    };
+    subjects.push(InvolvedObject {
+        api_version: "v1",
+        kind: "PersistentVolume",
+        namespace: "".into(),
+        name: (&*volume.name).into(),
+        uid: volume.uid.clone(),
+    });
+    if let Some(claim) = &volume.claim {
+        subjects.push(InvolvedObject {
+            api_version: "v1",
+            kind: "PersistentVolumeClaim",
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+        });
+    }
+    subjects
+}
+
+/// An event about an AttacherConfig is shown on it.
+pub fn of_config(name: &str, uid: &str) -> InvolvedObject {
+    InvolvedObject {
+        api_version: "attacher.csi.dev/v1alpha1",
+        kind: "AttacherConfig",
+        namespace: "".into(),
+        name: name.into(),
+        uid: uid.into(),
+    }
+}
+
+fn of_attachment(attachment: &Attachment) -> InvolvedObject {
+    InvolvedObject {
+        api_version: "storage.k8s.io/v1",
+        kind: "VolumeAttachment",
+        namespace: "".into(),
+        name: (&*attachment.name).into(),
+        uid: attachment.uid.clone(),
+    }
+}

@@ -1,0 +1,144 @@
+//! What is needed to stand for election.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::time::Instant;
+
+use super::clock::Clock;
+use super::health::LeaseHealth;
+use super::place::change::PlaceChange;
+use super::place::record::PlaceRecord;
+use super::place::{Place, SeenPlaces};
+use super::settings::{self, LeaseSettings, LeaseTimings};
+use super::shares::LeaseShares;
+
+/// What all elections of a process share.
+#[derive(Clone)]
+pub struct LeaderElections {
+    /// The client; of its own, so that no burst of other requests makes a renewal late.
+    pub client: Client,
+    /// Name of this process in all Leases; see [`LeaseSettings::identity`].
+    pub identity: String,
+    /// Labels to put on the Leases.
+    pub labels: BTreeMap<String, String>,
+    /// As [`LeaseSettings::reports`].
+    pub reports: bool,
+    /// Where held Leases are shown.
+    pub health: LeaseHealth,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
+}
+
+impl LeaderElections {
+    /// The same, of a process that writes the status of AttacherConfigs.
+    #[must_use]
+    pub fn with_status_writer(self) -> Self {
+        Self { reports: true, ..self }
+    }
+
+    /// An election in this namespace; empty means that of the pod.
+    pub fn config_for(&self, namespace: &str, timing: LeaseTimings) -> LeaderElectionConfig {
+        LeaderElectionConfig {
+            client: self.client.clone(),
+            settings: LeaseSettings {
+                enabled: true,
+                namespace: settings::namespace(namespace),
+                identity: self.identity.clone(),
+                labels: self.labels.clone(),
+                reports: self.reports,
+                timing,
+            },
+            health: self.health.clone(),
+            shares: self.shares.clone(),
+            clock: self.clock.clone(),
+            seen: self.seen.clone(),
+            record: None,
+            longest_call: Duration::ZERO,
+            sidecar_namespaces: Vec::new(),
+        }
+    }
+}
+
+/// What is needed to stand for election, whatever the Lease.
+#[derive(Clone)]
+pub struct LeaderElectionConfig {
+    /// The client; of its own, so that no burst of other requests makes a renewal late.
+    pub client: Client,
+    /// The settings.
+    pub settings: LeaseSettings,
+    /// Where held Leases are shown.
+    pub health: LeaseHealth,
+    /// How free Leases spread over the replicas.
+    pub shares: LeaseShares,
+    /// By which the time of held Leases is measured.
+    pub clock: Clock,
+    /// Where other replicas were seen to hold Leases.
+    pub seen: SeenPlaces,
+    /// Where the place of the Lease is recorded; nowhere in the drop-in mode.
+    pub record: Option<PlaceRecord>,
+    /// How long a call may run that was begun without a Lease.
+    pub longest_call: Duration,
+    /// Other namespaces in which an attacher of the driver may hold a Lease.
+    pub sidecar_namespaces: Vec<String>,
+}
+
+impl LeaderElectionConfig {
+    /// The same, whose place is recorded.
+    #[must_use]
+    pub fn recorded(self, record: PlaceRecord) -> Self {
+        Self {
+            record: Some(record),
+            ..self
+        }
+    }
+
+    /// The same, beside attachers that may hold Leases in these namespaces.
+    #[must_use]
+    pub fn beside(self, sidecar_namespaces: Vec<String>) -> Self {
+        Self {
+            sidecar_namespaces,
+            ..self
+        }
+    }
+
+    /// The same without a Lease, for replicas whose calls last so long at most.
+    #[must_use]
+    pub fn without_lease(self, longest_call: Duration) -> Self {
+        Self {
+            longest_call,
+            settings: LeaseSettings {
+                enabled: false,
+                ..self.settings
+            },
+            ..self
+        }
+    }
+
+    /// How the candidate for this Lease gets to its place; none when that is not recorded. `made` as in [`PlaceChange::made`].
+    pub(super) fn place_change(&self, lease: &str, made: Option<(Instant, Arc<AtomicBool>)>) -> Option<PlaceChange> {
+        let settings = &self.settings;
+        Some(PlaceChange {
+            client: self.client.clone(),
+            lease: lease.to_owned(),
+            place: Place {
+                namespace: settings.enabled.then(|| settings.namespace.clone()),
+                identity: settings.identity.clone(),
+                sidecar_namespaces: self.sidecar_namespaces.clone(),
+                runs_out_after: settings.timing.lease_duration.max(self.longest_call),
+            },
+            record: self.record.clone()?,
+            seen: self.seen.clone(),
+            made,
+            retry_period: settings.timing.retry_period,
+            request_deadline: settings.timing.request_deadline(),
+        })
+    }
+}

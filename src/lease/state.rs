@@ -1,0 +1,61 @@
+//! Where a candidate for a Lease stands, and what it is told to do.
+
+use tokio::time::Instant;
+
+use super::term::Term;
+
+/// Who holds a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// Its name.
+    pub identity: String,
+    /// Whether it is a replica that writes the status of the AttacherConfig.
+    pub reports: bool,
+    /// Whether it is another process of our own name, which has taken the Lease from us.
+    pub namesake: bool,
+}
+
+/// Where a candidate stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaderState {
+    /// It does not compete, and has not seen the Lease yet.
+    Unknown,
+    /// It does not compete; another holds the Lease, or nobody, or this process for another candidate.
+    Observing {
+        /// Who else holds it.
+        holder: Option<LeaseHolder>,
+    },
+    /// It competes and does not hold the Lease; another does, if known.
+    Waiting {
+        /// Who holds it.
+        holder: Option<LeaseHolder>,
+    },
+    /// It holds the Lease, in this term.
+    Leading(Term),
+    /// It did hold the Lease and can no longer be sure of it. Nobody else takes it before `until`.
+    Lost {
+        /// When others may take it.
+        until: Instant,
+    },
+}
+
+impl LeaderState {
+    /// The term in which the Lease is held; none when it is not, or not surely.
+    pub fn term(&self) -> Option<&Term> {
+        match self {
+            Self::Leading(term) => Some(term),
+            _ => None,
+        }
+    }
+}
+
+/// What a candidate is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ElectorCommand {
+    /// To watch who holds the Lease, and write nothing.
+    Observe,
+    /// To take the Lease and keep it.
+    Acquire,
+    /// To end.
+    Stop,
+}
