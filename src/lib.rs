@@ -32,7 +32,6 @@ mod schedule;
 pub mod sidecar_flags;
 mod supervisor;
 pub mod telemetry;
-mod token_bucket;
 
 #[cfg(test)]
 mod api_server;

@@ -97,7 +97,7 @@ impl Engine {
             live_release: tokio::sync::Mutex::default(),
             flights: InFlightCalls::default(),
             waits,
-            failures: FailureWriteLimiter::new(tokio::time::Instant::now().into_std()),
+            failures: FailureWriteLimiter::new(tokio::time::Instant::now()),
             lives,
             capability_missed: Notify::new(),
             client,

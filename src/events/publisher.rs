@@ -1,7 +1,8 @@
 //! The task that writes events.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 use super::event::{InvolvedObject, NewEvent};
 use super::reason::{EventReason, EventType};
 use crate::api::names::{EVENT_TRACE_ANNOTATION, FIELD_MANAGER, TRACEPARENT_ANNOTATION};
 use crate::decide::{cut, plain};
-use crate::token_bucket::TokenBucket;
+use crate::queue::{Rate, TokenBucket};
 
 /// The API server's limit on `Event.message`, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -198,12 +199,12 @@ impl ObjectKindSeries {
 /// Takes from the budget of a driver, if it has something left.
 fn take(budgets: &mut HashMap<Arc<str>, EventBudgets>, driver: &Arc<str>, level: EventType, now: Instant) -> bool {
     let budgets = budgets.entry(driver.clone()).or_insert_with(|| EventBudgets {
-        normal: TokenBucket::new(10.0, 100.0, now),
-        warning: TokenBucket::new(5.0, 200.0, now),
+        normal: TokenBucket::new(Rate::from(10).with_burst(100), now),
+        warning: TokenBucket::new(Rate::from(5).with_burst(200), now),
     });
     match level {
-        EventType::Normal => budgets.normal.take(now),
-        EventType::Warning => budgets.warning.take(now),
+        EventType::Normal => budgets.normal.try_take(now),
+        EventType::Warning => budgets.warning.try_take(now),
     }
 }
 

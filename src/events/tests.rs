@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 use super::series::{EventWrite, ObjectKindSeries};
 use super::{EventReason, InvolvedObject, NewEvent};

@@ -33,7 +33,7 @@ mod tests;
 pub use backoff::{Backoff, BackoffError};
 pub use handle::{Builder, Queue};
 pub use item::{AddResult, CauseCode, Group, Item, Key, Lane};
-pub use limits::{LaneLimits, QueueLimits, Rate, RateError};
+pub use limits::{LaneLimits, QueueLimits, Rate, RateError, TokenBucket};
 pub use observer::{HeldKey, LaneStats, Observer, Stats};
 pub use run::{Run, RunResult, Trigger};
 pub use ticket::Ticket;

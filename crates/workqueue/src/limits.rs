@@ -85,6 +85,17 @@ impl Rate {
     }
 }
 
+impl Rate {
+    /// The same in the long run, with so many starts at once after a pause; at least one.
+    #[must_use]
+    pub fn with_burst(self, burst: u32) -> Self {
+        Self {
+            tolerance: self.interval.saturating_mul(burst.saturating_sub(1).into()),
+            ..self
+        }
+    }
+}
+
 impl From<u32> for Rate {
     fn from(rate: u32) -> Self {
         // A u32 is finite and not negative.
@@ -98,8 +109,8 @@ fn nanos(duration: Duration) -> u64 {
 
 /// The token bucket, kept as the theoretical time of the next start (generic cell rate algorithm): no timer refills it, and
 /// whole nanoseconds leave no rounding error to add up.
-#[derive(Debug)]
-pub(super) struct TokenBucket {
+#[derive(Clone, Debug)]
+pub struct TokenBucket {
     rate: Rate,
     origin: Instant,
     /// Nanoseconds after `origin` at which the bucket would be full again.
@@ -107,10 +118,11 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub(super) fn new(rate: Rate, origin: Instant) -> Self {
+    /// A full bucket.
+    pub fn new(rate: Rate, now: Instant) -> Self {
         Self {
             rate,
-            origin,
+            origin: now,
             full_at: 0,
         }
     }
@@ -130,11 +142,32 @@ impl TokenBucket {
         (self.rate != Rate::UNLIMITED && next > self.nanos(now)).then(|| later(self.origin, duration_from_nanos(next)))
     }
 
-    /// Takes one token. The caller has seen that [`Self::wait_until`] is nothing.
+    /// Takes one token, which is a debt unless [`Self::wait_until`] is nothing.
     pub(super) fn take(&mut self, now: Instant) {
         if self.rate != Rate::UNLIMITED {
             self.full_at = self.full_at.max(self.nanos(now)) + u128::from(self.rate.interval);
         }
+    }
+
+    /// Takes one token if there is one.
+    pub fn try_take(&mut self, now: Instant) -> bool {
+        let is_there = self.wait_until(now).is_none();
+        if is_there {
+            self.take(now);
+        }
+        is_there
+    }
+
+    /// Takes the next token, and tells how long it is until it is there.
+    pub fn reserve(&mut self, now: Instant) -> Duration {
+        let until = self.wait_until(now);
+        self.take(now);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// How long it takes until the bucket is full, when nothing is taken.
+    pub fn full_in(&self, now: Instant) -> Duration {
+        duration_from_nanos(self.full_at.saturating_sub(self.nanos(now)))
     }
 
     /// Corrects the one token that a start took to what was used in the end. Less than none left is a debt that later

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use crate::apiserver::{ApiError, ApiErrorKind, Requests};
-use crate::token_bucket::TokenBucket;
+use crate::queue::{Rate, TokenBucket};
 
 /// How long a token that was refused is refused without asking, unless what is good counts for less.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GOOD_TOKENS: usize = 64;
 const REFUSED_TOKENS: usize = 512;
 /// Tokens that the API server is asked for in a second, and at once.
-const ASKED_PER_SECOND: f64 = 5.0;
-const ASKED_AT_ONCE: f64 = 20.0;
+const ASKED_PER_SECOND: u32 = 5;
+const ASKED_AT_ONCE: u32 = 20;
 /// Longer ones are no tokens of Kubernetes, whose headers end at 8 KiB in many places.
 const LONGEST_TOKEN: usize = 16 << 10;
 /// A fault that lasts is logged this often.
@@ -154,8 +154,8 @@ pub struct MetricsAuthorizer<J> {
 impl<J: TokenReviewer> MetricsAuthorizer<J> {
     /// Nobody can be asked yet. That a token is good counts for `counts_for`.
     pub fn new(counts_for: Duration) -> Self {
-        let now = Instant::now().into_std();
-        let budget = || TokenBucket::new(ASKED_PER_SECOND, ASKED_AT_ONCE, now);
+        let now = Instant::now();
+        let budget = || TokenBucket::new(Rate::from(ASKED_PER_SECOND).with_burst(ASKED_AT_ONCE), now);
         let memory = DecisionCache {
             good: HashMap::new(),
             refused: HashMap::new(),
@@ -223,7 +223,7 @@ impl DecisionCache {
         } else {
             &mut self.unknown_tokens
         };
-        (!budget.take(now.into_std())).then_some(AuthResult::Busy)
+        (!budget.try_take(now)).then_some(AuthResult::Busy)
     }
 
     fn keep(&mut self, key: TokenHash, verdict: ReviewDecision, asked: Instant, counts_for: Duration) {

@@ -6,10 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::queue::{Rate, TokenBucket};
 use crate::telemetry::metrics::Metrics;
-
-/// Slower than this is told apart from never by nobody.
-const SLOWEST: Duration = Duration::from_hours(24);
 
 /// How many requests may be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,25 +27,25 @@ pub struct Throttle(Arc<ThrottleInner>);
 
 #[derive(Debug)]
 struct ThrottleInner {
-    bucket: Mutex<Option<TokenBucket>>,
+    bucket: Mutex<Option<(RateLimit, TokenBucket)>>,
     changed: Notify,
 }
 
-#[derive(Debug)]
-struct TokenBucket {
-    limit: RateLimit,
-    interval: Duration,
-    /// By how much a request may come before its turn in an even spacing.
-    tolerance: Duration,
-    /// When the next request would be sent if all were spaced evenly.
-    next: Option<Instant>,
+impl RateLimit {
+    /// This limit, and a full bucket of it. A number that is no rate, which the types of the settings refuse, is no limit.
+    fn bucket(self) -> (Self, TokenBucket) {
+        let rate = Rate::per_second(self.per_second)
+            .unwrap_or_default()
+            .with_burst(self.burst);
+        (self, TokenBucket::new(rate, Instant::now()))
+    }
 }
 
 impl Throttle {
     /// A full bucket; without a limit everything passes at once.
     pub fn new(limit: impl Into<Option<RateLimit>>) -> Self {
         Self(Arc::new(ThrottleInner {
-            bucket: Mutex::new(limit.into().map(TokenBucket::new)),
+            bucket: Mutex::new(limit.into().map(RateLimit::bucket)),
             changed: Notify::new(),
         }))
     }
@@ -56,10 +54,10 @@ impl Throttle {
     /// is in force changes nothing.
     pub fn set(&self, limit: Option<RateLimit>) {
         let mut bucket = self.0.bucket.lock();
-        if bucket.as_ref().map(|bucket| bucket.limit) == limit {
+        if bucket.as_ref().map(|(limit, _)| *limit) == limit {
             return;
         }
-        *bucket = limit.map(TokenBucket::new);
+        *bucket = limit.map(RateLimit::bucket);
         drop(bucket);
         self.0.changed.notify_waiters();
     }
@@ -67,8 +65,9 @@ impl Throttle {
     /// How long it takes until a request can pass without holding back another one: until all that passed would have had
     /// their turns in an even spacing. Zero when there is no limit.
     fn busy_for(&self) -> Duration {
-        let next = self.0.bucket.lock().as_ref().and_then(|bucket| bucket.next);
-        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
+        let bucket = self.0.bucket.lock();
+        let full_in = bucket.as_ref().map(|(_, bucket)| bucket.full_in(Instant::now()));
+        full_in.unwrap_or_default()
     }
 
     /// Waits for the turn of one request, and tells for how long; nothing when there is no limit. A waiter that is dropped
@@ -84,7 +83,7 @@ impl Throttle {
                 .bucket
                 .lock()
                 .as_mut()
-                .map(|bucket| bucket.reserve(Instant::now()));
+                .map(|(_, bucket)| bucket.reserve(Instant::now()));
             let waited = || Instant::now().duration_since(started);
             match wait {
                 None => return held_back.then(waited),
@@ -145,23 +144,5 @@ impl RequestThrottles {
             sum = Some(sum.unwrap_or_default() + waited);
         }
         sum
-    }
-}
-
-impl TokenBucket {
-    fn new(limit: RateLimit) -> Self {
-        let interval = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(SLOWEST, |span| span.min(SLOWEST));
-        Self {
-            limit,
-            interval,
-            tolerance: interval.saturating_mul(limit.burst.saturating_sub(1)),
-            next: None,
-        }
-    }
-
-    fn reserve(&mut self, now: Instant) -> Duration {
-        let turn = self.next.unwrap_or(now).max(now);
-        self.next = Some(turn + self.interval);
-        turn.duration_since(now).saturating_sub(self.tolerance)
     }
 }

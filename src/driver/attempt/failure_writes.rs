@@ -5,12 +5,12 @@
 //! driver that fails thousands of times a second must not take the API server from all others for that.
 
 use parking_lot::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::objects::{Attachment, Operation};
-use crate::token_bucket::TokenBucket;
+use crate::queue::{Rate, TokenBucket};
 
 /// Failures of one driver that are written at the same time; those of others, and all that goes well, do not wait for them.
 const AT_A_TIME: usize = 4;
@@ -39,8 +39,8 @@ impl FailureWriteLimiter {
             budgets: Mutex::new(FailureWriteBudgets {
                 // One write for each attachment, where an attach that goes well takes three: a driver that fails for
                 // thousands at once has it shown on all of them, before the attach/detach controller tells a time-out.
-                first: TokenBucket::new(200.0, 5_000.0, now),
-                again: TokenBucket::new(5.0, 100.0, now),
+                first: TokenBucket::new(Rate::from(200).with_burst(5_000), now),
+                again: TokenBucket::new(Rate::from(5).with_burst(100), now),
             }),
             line: Semaphore::new(AT_A_TIME),
         }
@@ -68,9 +68,9 @@ impl FailureWriteLimiter {
         };
         let mut budgets = self.budgets.lock();
         if shown {
-            budgets.again.take(now)
+            budgets.again.try_take(now)
         } else {
-            budgets.first.take(now)
+            budgets.first.try_take(now)
         }
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         for _ in 0..AT_A_TIME {
             held.push(turn().await.unwrap());
         }
-        let asked = tokio::time::Instant::now();
+        let asked = Instant::now();
         assert!(turn().await.is_none());
         assert_eq!(asked.elapsed(), PATIENCE);
         held.pop();

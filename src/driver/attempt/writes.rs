@@ -164,7 +164,7 @@ impl Attempt<'_> {
             Operation::Attach => Outcome::AttachFailed(noted),
             Operation::Detach => Outcome::DetachFailed(noted),
         };
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         let turn = self.work.failures.acquire(&snapshot.attachment, operation, now);
         self.noted = false;
         if let Some(_turn) = turn.await
