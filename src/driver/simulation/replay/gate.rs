@@ -172,7 +172,9 @@ impl Gate {
     pub fn leave_on_its_way(&self) {
         let mut surroundings = self.0.lock();
         let left: Vec<Open> = std::mem::take(&mut surroundings.open).into_values().collect();
-        left.into_iter().for_each(|open| surroundings.leave(open));
+        for open in left {
+            surroundings.leave(open);
+        }
     }
 
     /// Lets an event happen that is about objects, requests and calls.

@@ -140,12 +140,12 @@ fn follow<K: WatchedKind>(
         .collect();
     let mut list = Some((objects, receiver));
     let gate = gate.clone();
-    let events = move || match list.take() {
-        Some((objects, receiver)) => from_list(objects, receiver).left_stream(),
-        None => {
-            gate.odd("the store asks for fresh lists");
-            stream::pending().right_stream()
+    let events = move || {
+        if let Some((objects, receiver)) = list.take() {
+            return from_list(objects, receiver).left_stream();
         }
+        gate.odd("the store asks for fresh lists");
+        stream::pending().right_stream()
     };
     let check = Health::new().check("watch");
     let following = tokio::spawn(follow_from_list(events, store.clone(), check));

@@ -75,6 +75,7 @@ impl Core {
                 return self.finish(state, at, End::Done);
             };
             attempt.snapshot = snapshot;
+            attempt.expired &= state.replicas[at.replica].waited & bit(at.slot) != 0;
             let decision = self.universe.decide(snapshot, Self::view(state, &attempt));
             self.note(|_| format!("decides {decision:?}"));
             let rests = matches!(&*decision, Decision::Ignore | Decision::AwaitDetach);

@@ -139,7 +139,22 @@ impl Core {
         state.replicas[replica].cache = cache;
         for slot in looks.iter().copied() {
             if self.universe.kind(slot) != Kind::Node {
+                self.end_wait_of_former(state, replica, slot, before);
                 self.look_again(state, replica, slot);
+            }
+        }
+    }
+
+    /// An attachment that is another one by now has not waited yet, whatever the former one of its name did.
+    fn end_wait_of_former(&mut self, state: &mut State, replica: usize, slot: u8, before: u32) {
+        let process = &mut state.replicas[replica];
+        if process.waited & bit(slot) != 0 {
+            let mut uid = |cache| {
+                let shown = self.universe.shown(cache, slot)?;
+                Some(self.universe.snapshot(shown).attachment.uid.clone())
+            };
+            if uid(before) != uid(process.cache) {
+                process.waited &= !bit(slot);
             }
         }
     }
