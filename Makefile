@@ -26,7 +26,7 @@ export LEFT_OUT := $(abspath $(target))/left-out
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check bench \
+.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check replay bench \
 	isolation one-volume ten failover listing overhead idle why chaos \
 	numbers circles generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
@@ -111,6 +111,10 @@ simulation: need-rust ## Run HISTORIES=100000 simulated histories from SEED=1 on
 # Its states are few enough for each change; those of LARGE=1 are for whoever changes a rule, and take half an hour.
 model-check: need-rust ## Visit every state of small worlds, and find every wrong operator; LARGE=1 the large worlds, ONLY=words of a world
 	$(CARGO) run --quiet --profile simulation --package csi-attacher-model-check -- $(if $(LARGE),--large) $(if $(ONLY),'--only=$(ONLY)')
+
+replay: need-rust ## Replay PATHS=1000 random paths of the model with the engine, from SEED=1 on; EVENTS=file a counterexample of make model-check
+	REPLAY_PATHS=$(or $(PATHS),1000) SIMULATION_SEED=$(SEED) $(if $(EVENTS),REPLAY='$(abspath $(EVENTS))') RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --lib -- \
+		driver::simulation::replay::tests::$(if $(EVENTS),event_lists,the_engine_takes_the) --include-ignored --nocapture
 
 bench: need-rust controlplane ## Measure attach and detach on a real API server
 	$(CARGO) bench --bench cluster

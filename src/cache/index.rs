@@ -192,9 +192,16 @@ impl Index {
         }
         let gone = record.is_gone().then(|| (record.name.clone(), record.uid.clone()));
         let change = self.apply_attachment(record);
-        match gone {
-            Some((name, uid)) => self.bury_attachment(&name, &uid),
-            None => change,
+        let Some((name, uid)) = gone else { return change };
+        match (change, self.bury_attachment(&name, &uid)) {
+            // Its last version has given up already what they waited for.
+            (CacheChange::Attachment { waiting: freed, .. }, CacheChange::AttachmentGone { record, mut waiting }) => {
+                waiting.extend(freed);
+                waiting.sort_unstable();
+                waiting.dedup();
+                CacheChange::AttachmentGone { record, waiting }
+            }
+            (_, gone) => gone,
         }
     }
 

@@ -139,6 +139,25 @@ async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
     assert_eq!(woken(&queue), [""; 0], "it did not wait for that one any more");
 }
 
+/// The answer to the write that lets an attachment go may come before the watch, which says nothing new then.
+#[tokio::test(start_paused = true)]
+async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
+    let (store, queue, _registration) = served();
+    store.apply_volume(volume("pv1", 1));
+    let mut leaving = on_node(detaching("old", 1), "n2");
+    leaving.attached = true;
+    store.apply_attachment(leaving.clone());
+    assert_eq!(woken(&queue), ["old"]);
+    store.apply_attachment(attachment("new", 2));
+    fail_next(&queue);
+    leaving.resource_version.0 = 3;
+    leaving.finalizers = Finalizers::default();
+    store.apply_attachment_response(leaving);
+    assert_eq!(woken(&queue), ["new"]);
+    removed(&store, "old");
+    assert_eq!(woken(&queue), [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
     let (store, queue, _registration) = served();

@@ -25,6 +25,7 @@ mod mutants;
 mod objects;
 mod process;
 mod regressions;
+mod replay;
 mod replica;
 mod scenario;
 mod secrets;
@@ -40,6 +41,7 @@ mod wrong_rules;
 pub(super) use mutants::mutant_rules;
 pub use mutants::{Flaw, has_flaw};
 pub use process::{of_this_process, simulated_time};
+pub use replay::run_begins;
 
 use std::ops::Range;
 

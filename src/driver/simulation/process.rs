@@ -23,6 +23,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Process>> = const { RefCell::new(None) };
     /// When the history of this thread began; none while there is no history.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The wall clock of this thread stands still.
+    static STOPPED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A process of the operator. Clones are the same one.
@@ -221,7 +223,8 @@ pub fn simulated_time() -> Option<Timestamp> {
         process.map_or(0, |process| process.0.wall.load(Ordering::Relaxed))
     });
     let begin = Timestamp::from_second(1_767_225_600).ok()?;
-    let now = begin.saturating_add(began.elapsed()).ok()?;
+    let elapsed = if STOPPED.get() { Duration::ZERO } else { began.elapsed() };
+    let now = begin.saturating_add(elapsed).ok()?;
     now.saturating_add(SignedDuration::from_millis(off)).ok()
 }
 
@@ -233,10 +236,17 @@ impl WallClock {
         BEGAN.set(Some(Instant::now()));
         Self
     }
+
+    /// One that does not go on.
+    pub fn stopped() -> Self {
+        STOPPED.set(true);
+        Self::start()
+    }
 }
 
 impl Drop for WallClock {
     fn drop(&mut self) {
         BEGAN.set(None);
+        STOPPED.set(false);
     }
 }

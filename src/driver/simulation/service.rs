@@ -30,7 +30,7 @@ pub fn client(world: &World, process: &Process) -> Client {
 }
 
 /// What is asked for.
-enum ServedRequest {
+pub enum ServedRequest {
     Write(Write),
     Read(Kind, String),
     /// By namespace and name.
@@ -143,7 +143,8 @@ fn another(state: &State, kind: Kind, name: &str) -> Option<Arc<Value>> {
         .cloned()
 }
 
-async fn asked(request: Request<Body>) -> Result<ServedRequest, BoxError> {
+/// Reads a request.
+pub async fn asked(request: Request<Body>) -> Result<ServedRequest, BoxError> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     let json = request

@@ -4,6 +4,7 @@
 //! * [`core`]: worlds of volumes. The steps call the production functions (`observe`, `decide`, `settle`, the patches, the cache with
 //!   its order of copies and who has to look again, who is in whose way), each once about the same things.
 //! * [`lease`]: worlds of the Lease, with time.
+//! * [`replay`]: histories that the simulation replays with the production engine.
 //! * [`explorer`]: visits all states, and says why it is not `stateright`.
 
 #![allow(
@@ -29,6 +30,7 @@ pub mod explorer;
 mod explorer_tests;
 pub mod hash;
 pub mod lease;
+pub mod replay;
 pub mod report;
 
 // The sources that are read here name them so.

@@ -11,12 +11,13 @@ use super::invariants::{
 use super::objects::Kind;
 use super::state::{Attempt, CallPurpose, Came, End, NOBODY, NONE, Phase, Purpose, Request, State};
 use super::universe::{CacheEvent, Decision, Publish, View, uid_number};
+use crate::replay;
 
 /// How often a result is offered to the API server, as in the operator.
 pub const MAX_WRITES: u8 = 4;
 
 /// An attempt of a replica at a key.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     /// The process.
     pub replica: usize,
@@ -32,6 +33,8 @@ impl Core {
         if self.universe.kind(at.slot) == Kind::Volume {
             return self.release_volume(state, at, 0);
         }
+        let cache = replica.cache;
+        let shown = self.universe.shown(cache, at.slot);
         let attempt = Attempt {
             snapshot: NONE,
             phase: Phase::Read {
@@ -40,6 +43,8 @@ impl Core {
                 purpose: Purpose::Prepare,
             },
             guard: NOBODY,
+            flights: 0,
+            of_detach: shown.is_some_and(|shown| self.is_deleted(shown)),
             secret: false,
             asked: 0,
             retracted: false,
@@ -59,6 +64,7 @@ impl Core {
 
     /// Looks at what the cache shows, and begins what is decided.
     fn look(&mut self, state: &mut State, at: At, mut attempt: Attempt) {
+        attempt.flights = 0;
         loop {
             if usize::from(state.leader) != at.replica && !self.universe.rules().unfenced {
                 self.note(|_| "the Lease is over: the attempt ends".to_owned());
@@ -69,8 +75,14 @@ impl Core {
                 return self.finish(state, at, End::Done);
             };
             attempt.snapshot = snapshot;
+            attempt.expired &= state.replicas[at.replica].waited & bit(at.slot) != 0;
             let decision = self.universe.decide(snapshot, Self::view(state, &attempt));
             self.note(|_| format!("decides {decision:?}"));
+            let rests = matches!(&*decision, Decision::Ignore | Decision::AwaitDetach);
+            if !rests && self.is_deleted(snapshot) != attempt.of_detach {
+                self.note(|_| "leaves it to another attempt".to_owned());
+                return self.finish(state, at, End::Failed);
+            }
             match &*decision {
                 Decision::Ignore => return self.finish(state, at, End::Done),
                 Decision::AwaitDetach => {
@@ -103,6 +115,10 @@ impl Core {
         }
     }
 
+    fn is_deleted(&self, snapshot: u32) -> bool {
+        self.universe.snapshot(snapshot).attachment.deleting.is_some()
+    }
+
     /// Takes in a volume or node that the cache does not know. The read is one step here, with its answer.
     fn fetch(&mut self, state: &mut State, at: At, kind: Kind) {
         let wanted = self.setting.needs(at.slot, kind);
@@ -118,6 +134,10 @@ impl Core {
             return self.retract(state, at, attempt, 0);
         }
         if self.is_occupied(state, at, plan.place, plan.alone) {
+            // Another node is waited for only so long.
+            if !self.is_occupied(state, at, plan.place, false) {
+                state.replicas[at.replica].waited |= bit(at.slot);
+            }
             return self.finish(state, at, End::Failed);
         }
         self.check_publish(state, at, plan);
@@ -162,23 +182,31 @@ impl Core {
         cache.is_claimed(&facts, &snapshot, self.universe.at(place))
     }
 
-    /// Whether another call of this process is in the way.
+    /// Whether another call of this process is in the way. It is so until its attempt has written down what it came to.
     fn is_occupied(&self, state: &State, at: At, place: u8, alone: bool) -> bool {
-        let others = state.replicas[at.replica]
-            .attempts
-            .iter()
-            .filter(|(slot, _)| *slot != at.slot);
-        others.into_iter().any(|(_, other)| {
-            let (occupied, publishes) = match other.phase {
-                _ if other.guard != NOBODY => (other.guard, true),
-                Phase::Call { place, publishes, .. } => (place, publishes),
-                Phase::Write { .. } | Phase::Read { .. } => return false,
-            };
+        self.calls_of_others(state, at).any(|(occupied, publishes)| {
             let call = CallAt {
                 place: self.universe.at(occupied),
                 publishes,
             };
             decide::is_in_the_way(call, self.universe.at(place), alone)
+        })
+    }
+
+    /// The places of the calls of the other attempts, and whether they are published there.
+    fn calls_of_others(&self, state: &State, at: At) -> impl Iterator<Item = (u8, bool)> {
+        let others = state.replicas[at.replica].attempts.iter();
+        others.filter(move |(slot, _)| *slot != at.slot).flat_map(|(_, other)| {
+            let called = match other.phase {
+                Phase::Call { place, publishes, .. } if other.guard == NOBODY => Some((place, publishes)),
+                _ => None,
+            };
+            let guarded = (other.guard != NOBODY).then_some((other.guard, true));
+            let flights = (0..16_u8).filter(|place| other.flights & (1 << place) != 0);
+            called
+                .into_iter()
+                .chain(guarded)
+                .chain(flights.map(|place| (place, false)))
         })
     }
 
@@ -218,18 +246,14 @@ impl Core {
             self.check_unpublish(state, at, place);
         }
         self.acted = true;
-        self.note(|core| {
-            let method = if publishes {
-                "ControllerPublishVolume"
-            } else {
-                "ControllerUnpublishVolume"
-            };
-            format!(
-                "calls {method} of {} at {}",
-                core.universe.at(place).volume_id,
-                core.universe.at(place).node_id
-            )
-        });
+        if self.traced.is_some() {
+            let call = replay::call(publishes, self.universe.at(place));
+            self.notes.push(format!("calls {call}"));
+            self.calls.push((self.universe.name(at.slot).to_string(), call));
+        }
+        if matches!(purpose, CallPurpose::Detach { .. }) {
+            attempt.flights |= 1 << place;
+        }
         attempt.phase = Phase::Call {
             publishes,
             place,

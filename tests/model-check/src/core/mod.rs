@@ -5,6 +5,8 @@
 
 mod attempt;
 mod check;
+mod eager;
+mod event;
 mod invariants;
 mod mutants;
 mod objects;
@@ -16,6 +18,7 @@ mod universe;
 mod world;
 pub mod worlds;
 
+pub use eager::Eager;
 pub use mutants::{Wrong, all as mutants};
 pub use rules::Rules;
 pub use state::State;
@@ -24,6 +27,7 @@ pub use world::{Fault, Setting, User};
 use std::collections::HashSet;
 
 use attempt::{At, bit};
+use event::Event;
 use objects::Kind;
 use state::{NOBODY, NONE, PLACES, Replica, SLOTS};
 use universe::{CacheEvent, Universe, uid_of};
@@ -36,9 +40,34 @@ pub struct Core {
     universe: Universe,
     violation: Option<&'static str>,
     acted: bool,
-    /// What the steps are called, when somebody will read it.
-    labels: Option<Vec<String>>,
+    /// What happens in the steps, when somebody will read it.
+    traced: Option<Vec<Traced>>,
     notes: Vec<String>,
+    calls: Vec<(String, String)>,
+    stored: Option<(u8, u32)>,
+}
+
+/// What happens in a step.
+#[derive(Clone, Debug)]
+struct Traced {
+    event: Event,
+    /// What the core decided, and what was sent or called because of it.
+    notes: Vec<String>,
+    /// The calls to the driver that begin, with the key of the attempt.
+    calls: Vec<(String, String)>,
+    /// The object that changes, or is made.
+    stored: Option<(u8, u32)>,
+}
+
+impl Traced {
+    fn of(event: Event) -> Self {
+        Self {
+            event,
+            notes: Vec::new(),
+            calls: Vec::new(),
+            stored: None,
+        }
+    }
 }
 
 impl Core {
@@ -50,8 +79,10 @@ impl Core {
             universe,
             violation: None,
             acted: false,
-            labels: None,
+            traced: None,
             notes: Vec::new(),
+            calls: Vec::new(),
+            stored: None,
         }
     }
 
@@ -61,7 +92,7 @@ impl Core {
 
     /// Notes why something is done, when somebody will read it.
     fn note(&mut self, what: impl FnOnce(&Self) -> String) {
-        if self.labels.is_some() {
+        if self.traced.is_some() {
             let what = what(self);
             self.notes.push(what);
         }
@@ -73,18 +104,34 @@ impl Core {
         let mut story = Vec::new();
         let mut found = Vec::new();
         for step in steps {
-            self.labels = Some(Vec::new());
-            found.clear();
-            self.next(&state, &mut found);
-            let labels = self.labels.take().unwrap_or_default();
+            let traced = self.traced(|core| {
+                found.clear();
+                core.next(&state, &mut found);
+            });
             let step = usize::from(*step);
-            story.push(labels[step].clone());
+            story.push(self.told(&traced[step]));
             state = found.swap_remove(step).state;
         }
         if let Some((_, unrest)) = self.unrest(&state) {
             story.push(format!("and so it stays: {unrest}"));
         }
         story
+    }
+
+    /// What happens in the steps that are made meanwhile.
+    fn traced(&mut self, act: impl FnOnce(&mut Self)) -> Vec<Traced> {
+        self.traced = Some(Vec::new());
+        act(self);
+        self.traced.take().unwrap_or_default()
+    }
+
+    /// A step in words.
+    fn told(&self, traced: &Traced) -> String {
+        let mut line = self.in_words(traced.event);
+        for note in &traced.notes {
+            line = format!("{line}; {note}");
+        }
+        line
     }
 
     /// The cache of a process takes something in; who has to look again is noted in its queue.
@@ -94,7 +141,22 @@ impl Core {
         state.replicas[replica].cache = cache;
         for slot in looks.iter().copied() {
             if self.universe.kind(slot) != Kind::Node {
+                self.end_wait_of_former(state, replica, slot, before);
                 self.look_again(state, replica, slot);
+            }
+        }
+    }
+
+    /// An attachment that is another one by now has not waited yet, whatever the former one of its name did.
+    fn end_wait_of_former(&mut self, state: &mut State, replica: usize, slot: u8, before: u32) {
+        let process = &mut state.replicas[replica];
+        if process.waited & bit(slot) != 0 {
+            let mut uid = |cache| {
+                let shown = self.universe.shown(cache, slot)?;
+                Some(self.universe.snapshot(shown).attachment.uid.clone())
+            };
+            if uid(before) != uid(process.cache) {
+                process.waited &= !bit(slot);
             }
         }
     }
@@ -129,12 +191,14 @@ impl Core {
         state: &State,
         found: &mut Vec<Next<State>>,
         calm: bool,
-        label: impl FnOnce(&Self) -> String,
+        event: Event,
         act: impl FnOnce(&mut Self, &mut State),
     ) {
         let mut next = state.clone();
         (self.violation, self.acted) = (None, false);
         self.notes.clear();
+        self.calls.clear();
+        self.stored = None;
         act(self, &mut next);
         self.check_state(&next);
         self.leave_idle(&mut next);
@@ -142,14 +206,13 @@ impl Core {
         if self.violation.is_none() && next == *state {
             return;
         }
-        if self.labels.is_some() {
-            let mut line = label(self);
-            for note in &self.notes {
-                line = format!("{line}; {note}");
-            }
-            if let Some(labels) = &mut self.labels {
-                labels.push(line);
-            }
+        if let Some(traced) = &mut self.traced {
+            traced.push(Traced {
+                event,
+                notes: std::mem::take(&mut self.notes),
+                calls: std::mem::take(&mut self.calls),
+                stored: self.stored,
+            });
         }
         found.push(Next {
             state: next,
@@ -282,6 +345,7 @@ impl Core {
     /// An object has another version, or is gone.
     fn put(&mut self, state: &mut State, slot: u8, object: u32, gone: bool) {
         self.check_change(state, slot, object, gone);
+        self.stored = Some((slot, object));
         state.objects[usize::from(slot)] = if gone { NONE } else { object };
         let told = state::Told {
             slot,

@@ -214,7 +214,11 @@ impl Core {
                 } else {
                     at.slot
                 };
-                self.take_answer(state, at, attempt.snapshot, slot, request);
+                let looks_for = matches!(purpose, Purpose::Undo { .. });
+                // That it is there is what is asked; the copy is not kept.
+                if !(looks_for && matches!(request, Request::Object(_))) {
+                    self.take_answer(state, at, attempt.snapshot, slot, request);
+                }
                 self.was_read(state, at, attempt, volume, request, purpose);
             }
             Phase::Call { .. } => state.replicas[at.replica].put(at.slot, attempt),
@@ -420,6 +424,8 @@ impl Core {
                 purpose: Purpose::Release { tries },
             },
             guard: NOBODY,
+            flights: 0,
+            of_detach: false,
             secret: false,
             asked: 0,
             retracted: false,

@@ -36,3 +36,10 @@ impl Default for Rules {
         }
     }
 }
+
+impl Rules {
+    /// Whether it is more than the decisions that are wrong.
+    pub fn leaves_out(&self) -> bool {
+        self.unfenced || self.stale || self.believing || self.unattached
+    }
+}

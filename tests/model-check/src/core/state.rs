@@ -95,6 +95,10 @@ pub struct Attempt {
     pub phase: Phase,
     /// Where it watches over a Publish.
     pub guard: u8,
+    /// The places of a detach, from its call there until what came of it is written down.
+    pub flights: u16,
+    /// It was begun to detach. What is to be detached by now is left to another attempt.
+    pub of_detach: bool,
     /// The Secret was read.
     pub secret: bool,
     /// The API server was asked for the volume, and the node.

@@ -3,6 +3,7 @@
 use csi_attacher_model::decide::Failure;
 
 use super::attempt::{At, bit};
+use super::event::Event;
 use super::objects::{self, Kind};
 use super::state::{Attempt, End, NOBODY, NONE, Orphan, Phase, Purpose, Request, State};
 use super::universe::{CacheEvent, Patched};
@@ -16,8 +17,8 @@ impl Core {
     pub(super) fn steps_of_process(&mut self, state: &State, replica: usize, found: &mut Found) {
         let process = &state.replicas[replica];
         if state.leader == NOBODY && process.attempts.is_empty() {
-            let label = move |_: &Self| format!("operator{replica} takes the Lease and lists everything");
-            self.step(state, found, true, label, |core, state| core.take_over(state, replica));
+            let event = Event::TakesTheLease { replica };
+            self.step(state, found, true, event, |core, state| core.take_over(state, replica));
         }
         let leads = usize::from(state.leader) == replica;
         if !leads && !self.universe.rules().unfenced {
@@ -29,15 +30,8 @@ impl Core {
                 if expired && process.waited & bit(slot) == 0 {
                     continue;
                 }
-                let label = move |core: &Self| {
-                    let late = if expired {
-                        ", for which it has waited long enough"
-                    } else {
-                        ""
-                    };
-                    format!("operator{replica} looks at {}{late}", core.universe.name(slot))
-                };
-                self.step(state, found, true, label, |core, state| core.begin(state, at, expired));
+                let event = Event::Looks { at, expired };
+                self.step(state, found, true, event, |core, state| core.begin(state, at, expired));
             }
         }
         for kind in 0..3 {
@@ -45,14 +39,8 @@ impl Core {
             let Some(told) = state.logs[kind].get(seen).copied().filter(|_| leads) else {
                 continue;
             };
-            let label = move |core: &Self| {
-                let what = if told.ends { "the end of" } else { "a change of" };
-                format!(
-                    "the watch of operator{replica} shows {what} {}",
-                    core.universe.name(told.slot)
-                )
-            };
-            self.step(state, found, true, label, |core, state| {
+            let event = Event::Shows { replica, told };
+            self.step(state, found, true, event, |core, state| {
                 state.replicas[replica].seen[kind] += 1;
                 let event = if told.ends {
                     CacheEvent::Ended(told.object)
@@ -90,6 +78,8 @@ impl Core {
                     purpose: Purpose::Prepare,
                 },
                 guard: place,
+                flights: 0,
+                of_detach: false,
                 secret: false,
                 asked: 0,
                 retracted: false,
@@ -101,31 +91,27 @@ impl Core {
     }
 
     pub(super) fn steps_of_attempt(&mut self, state: &State, at: At, attempt: &Attempt, found: &mut Found) {
-        let (replica, slot) = (at.replica, at.slot);
-        let who = move |core: &Self| format!("operator{replica} at {}", core.universe.name(slot));
+        let slot = at.slot;
         match attempt.phase {
             Phase::Write {
                 write,
                 request: Request::Sent,
                 ..
             } => {
-                let label =
-                    move |core: &Self| format!("the API server takes {} of {}", core.shown_write(write), who(core));
-                self.step(state, found, true, label, |core, state| {
+                let event = Event::Takes { at, write };
+                self.step(state, found, true, event, |core, state| {
                     let answer = core.serve(state, write);
                     core.answer(state, at, answer);
                 });
                 if self.may_fail(state, Fault::NoAnswer) {
-                    let label =
-                        move |core: &Self| format!("FAULT: no answer to {} of {}", core.shown_write(write), who(core));
-                    self.step(state, found, false, label, |core, state| {
+                    let event = Event::Loses { at, write };
+                    self.step(state, found, false, event, |core, state| {
                         state.faults -= 1;
                         state.late.push(write);
                         core.answer(state, at, Request::Lost);
                     });
                     if self.universe.rules().believing {
-                        let label = move |core: &Self| format!("FAULT: an untrue 404 for {}", who(core));
-                        self.step(state, found, false, label, |core, state| {
+                        self.step(state, found, false, Event::Lies { at }, |core, state| {
                             state.faults -= 1;
                             core.answer(state, at, Request::NotFound);
                         });
@@ -142,9 +128,8 @@ impl Core {
                 } else {
                     slot
                 };
-                let label =
-                    move |core: &Self| format!("the API server shows {} to {}", core.universe.name(of), who(core));
-                self.step(state, found, true, label, |core, state| {
+                let event = Event::Reads { at, slot: of };
+                self.step(state, found, true, event, |core, state| {
                     let answer = match state.objects[usize::from(of)] {
                         NONE => Request::NotFound,
                         object => Request::Object(object),
@@ -152,16 +137,16 @@ impl Core {
                     core.answer(state, at, answer);
                 });
                 if self.may_fail(state, Fault::NoAnswer) {
-                    let label = move |core: &Self| format!("FAULT: no answer to a read of {}", who(core));
-                    self.step(state, found, false, label, |core, state| {
+                    let event = Event::LosesRead { at };
+                    self.step(state, found, false, event, |core, state| {
                         state.faults -= 1;
                         core.answer(state, at, Request::Lost);
                     });
                 }
             }
             Phase::Write { request, .. } | Phase::Read { request, .. } => {
-                let label = move |core: &Self| format!("{} gets its answer: {}", who(core), core.shown(request));
-                self.step(state, found, true, label, |core, state| core.receive(state, at));
+                let event = Event::Answers { at, request };
+                self.step(state, found, true, event, |core, state| core.receive(state, at));
             }
             Phase::Call { publishes, place, .. } => self.steps_of_call(state, at, Orphan { place, publishes }, found),
         }
@@ -207,18 +192,16 @@ impl Core {
 
     fn steps_of_call(&mut self, state: &State, at: At, call: Orphan, found: &mut Found) {
         let Orphan { place, publishes } = call;
-        let slot = at.slot;
-        let who = move |core: &Self| format!("operator{} at {}", at.replica, core.universe.name(slot));
         // The driver does one thing after the other for a volume and node.
         if !state.orphans.iter().any(|orphan| orphan.place == place) {
-            let label = move |core: &Self| format!("the driver answers OK to {}", who(core));
-            self.step(state, found, true, label, |core, state| {
+            let event = Event::CallSucceeds { at, call };
+            self.step(state, found, true, event, |core, state| {
                 core.takes_effect(state, call);
                 core.answered(state, at, None);
             });
             if self.may_fail(state, Fault::Refused) {
-                let label = move |core: &Self| format!("FAULT: the driver refuses the call of {}", who(core));
-                self.step(state, found, false, label, |core, state| {
+                let event = Event::CallRefused { at, call };
+                self.step(state, found, false, event, |core, state| {
                     state.faults -= 1;
                     let code = if publishes { 13 } else { 5 };
                     let failure = core.universe.fails(Failure {
@@ -230,8 +213,8 @@ impl Core {
             }
         }
         if self.may_fail(state, Fault::Hangs) {
-            let label = move |core: &Self| format!("FAULT: no answer in time to the call of {}", who(core));
-            self.step(state, found, false, label, |core, state| {
+            let event = Event::CallHangs { at, call };
+            self.step(state, found, false, event, |core, state| {
                 state.faults -= 1;
                 hangs(state, call);
                 let failure = core.universe.fails(Failure {
@@ -262,30 +245,20 @@ impl Core {
 
     pub(super) fn steps_of_what_is_on_its_way(&mut self, state: &State, found: &mut Found) {
         for (number, write) in state.late.iter().copied().enumerate() {
-            let label = move |core: &Self| format!("{} arrives late", core.shown_write(write));
-            self.step(state, found, true, label, |core, state| {
+            self.step(state, found, true, Event::ComesLate { write }, |core, state| {
                 state.late.remove(number);
                 core.serve(state, write);
             });
-            let label = move |core: &Self| format!("{} never arrives", core.shown_write(write));
-            self.step(state, found, true, label, |_, state| {
+            self.step(state, found, true, Event::NeverComes { write }, |_, state| {
                 state.late.remove(number);
             });
         }
         for (number, orphan) in state.orphans.iter().copied().enumerate() {
-            let what = if orphan.publishes { "publishes" } else { "unpublishes" };
-            let label = move |core: &Self| {
-                format!(
-                    "the driver {what} at {} though its caller has gone",
-                    core.universe.at(orphan.place).node_id
-                )
-            };
-            self.step(state, found, true, label, |core, state| {
+            self.step(state, found, true, Event::DoneLate { call: orphan }, |core, state| {
                 state.orphans.remove(number);
                 core.takes_effect(state, orphan);
             });
-            let label = move |_: &Self| format!("the driver {what} nothing for a caller that has gone");
-            self.step(state, found, true, label, |_, state| {
+            self.step(state, found, true, Event::GivenUp { call: orphan }, |_, state| {
                 state.orphans.remove(number);
             });
         }
@@ -296,24 +269,18 @@ impl Core {
             if state.users[number] == 0 || !self.may(state, user) {
                 continue;
             }
-            let label = move |_: &Self| format!("somebody: {user:?}");
-            self.step(state, found, false, label, |core, state| {
+            self.step(state, found, false, Event::Does(user), |core, state| {
                 state.users[number] -= 1;
                 core.act(state, user);
             });
         }
         if !state.secret {
-            self.step(
-                state,
-                found,
-                true,
-                |_| "the Secret is made again".to_owned(),
-                |_, state| state.secret = true,
-            );
+            self.step(state, found, true, Event::Secret { there: true }, |_, state| {
+                state.secret = true;
+            });
         }
         if !state.capable {
-            let label = |_: &Self| "the driver has its capability again".to_owned();
-            self.step(state, found, true, label, |core, state| {
+            self.step(state, found, true, Event::Capable { capable: true }, |core, state| {
                 core.has_capability(state, true);
             });
         }
@@ -382,12 +349,12 @@ impl Core {
         for replica in 0..state.replicas.len() {
             let leads = usize::from(state.leader) == replica;
             if self.may_fail(state, Fault::Crash) && (leads || !state.replicas[replica].attempts.is_empty()) {
-                let label = move |_: &Self| format!("FAULT: operator{replica} dies, and starts again");
-                self.step(state, found, false, label, |core, state| core.crash(state, replica));
+                let event = Event::Dies { replica };
+                self.step(state, found, false, event, |core, state| core.crash(state, replica));
             }
             if self.may_fail(state, Fault::LeaseLost) && leads {
-                let label = move |_: &Self| format!("FAULT: operator{replica} stands still, and its Lease runs out");
-                self.step(state, found, false, label, |core, state| {
+                let event = Event::LosesTheLease { replica };
+                self.step(state, found, false, event, |core, state| {
                     state.faults -= 1;
                     state.leader = NOBODY;
                     core.end_calls(state, replica);
@@ -395,20 +362,13 @@ impl Core {
             }
         }
         if state.secret && self.may_fail(state, Fault::SecretGoes) {
-            self.step(
-                state,
-                found,
-                false,
-                |_| "FAULT: the Secret is deleted".to_owned(),
-                |_, state| {
-                    state.faults -= 1;
-                    state.secret = false;
-                },
-            );
+            self.step(state, found, false, Event::Secret { there: false }, |_, state| {
+                state.faults -= 1;
+                state.secret = false;
+            });
         }
         if state.capable && self.may_fail(state, Fault::CapabilityGoes) {
-            let label = |_: &Self| "FAULT: the driver answers without PUBLISH_UNPUBLISH".to_owned();
-            self.step(state, found, false, label, |core, state| {
+            self.step(state, found, false, Event::Capable { capable: false }, |core, state| {
                 state.faults -= 1;
                 core.has_capability(state, false);
             });
@@ -472,32 +432,6 @@ impl Core {
         state.capable = capable;
         if leader < state.replicas.len() {
             self.start_engine(state, leader);
-        }
-    }
-
-    /// A write in few words.
-    pub(super) fn shown_write(&self, write: u32) -> String {
-        let (slot, status) = self.universe.target(write);
-        let body = self.universe.write(write).body.to_string();
-        let what = match (self.universe.kind(slot), status) {
-            (Kind::Volume, _) if body.contains("remove") => "the release",
-            (Kind::Volume, _) => "the protection",
-            (_, true) if body.contains("\"attached\":true") => "the record as attached",
-            (_, true) if body.contains("\"attached\":false") => "the record as detached",
-            (_, true) => "an error",
-            (_, false) if body.contains("\"remove\"") => "the end of the claim",
-            (_, false) => "the claim",
-        };
-        format!("{what} of {}", self.universe.name(slot))
-    }
-
-    fn shown(&self, request: Request) -> String {
-        match request {
-            Request::Object(object) => format!(
-                "version {}",
-                self.universe.object(object).value["metadata"]["resourceVersion"]
-            ),
-            other => format!("{other:?}"),
         }
     }
 }
