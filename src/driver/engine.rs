@@ -192,7 +192,7 @@ async fn run_queue(work: Arc<DriverContext>) {
         let work = work.clone();
         async move {
             #[cfg(test)]
-            super::run_begins(run.key());
+            super::simulation::run_begins(run.key());
             let verdict = match run.key().clone() {
                 AttacherKey::Attachment(name) => attempt::run(&work, &run, &name).await,
                 AttacherKey::Volume(name) => release::run(&work, &run, &name).await,

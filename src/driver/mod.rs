@@ -57,4 +57,4 @@ mod simulation;
 #[cfg(test)]
 mod term_tests;
 #[cfg(test)]
-pub use simulation::{Flaw, has_flaw, of_this_process, run_begins, simulated_time};
+pub use simulation::{Flaw, has_flaw, of_this_process, simulated_time};
