@@ -327,7 +327,7 @@ impl Move {
     fn of(next: Next<State>, traced: Traced, expired: u8) -> Self {
         let to = EagerState {
             state: next.state,
-            expired,
+            expired: expired & !traced.ended_waits,
         };
         Self {
             to: to.forget_ended(),

@@ -45,6 +45,7 @@ pub struct Core {
     notes: Vec<String>,
     calls: Vec<(String, String)>,
     stored: Option<(u8, u32)>,
+    ended_waits: u8,
 }
 
 /// What happens in a step.
@@ -57,6 +58,8 @@ struct Traced {
     calls: Vec<(String, String)>,
     /// The object that changes, or is made.
     stored: Option<(u8, u32)>,
+    /// The keys whose wait has ended, and may have begun again.
+    ended_waits: u8,
 }
 
 impl Traced {
@@ -66,6 +69,7 @@ impl Traced {
             notes: Vec::new(),
             calls: Vec::new(),
             stored: None,
+            ended_waits: 0,
         }
     }
 }
@@ -83,6 +87,7 @@ impl Core {
             notes: Vec::new(),
             calls: Vec::new(),
             stored: None,
+            ended_waits: 0,
         }
     }
 
@@ -157,6 +162,7 @@ impl Core {
             };
             if uid(before) != uid(process.cache) {
                 process.waited &= !bit(slot);
+                self.ended_waits |= bit(slot);
             }
         }
     }
@@ -198,7 +204,7 @@ impl Core {
         (self.violation, self.acted) = (None, false);
         self.notes.clear();
         self.calls.clear();
-        self.stored = None;
+        (self.stored, self.ended_waits) = (None, 0);
         act(self, &mut next);
         self.check_state(&next);
         self.leave_idle(&mut next);
@@ -212,6 +218,7 @@ impl Core {
                 notes: std::mem::take(&mut self.notes),
                 calls: std::mem::take(&mut self.calls),
                 stored: self.stored,
+                ended_waits: self.ended_waits,
             });
         }
         found.push(Next {
