@@ -62,6 +62,11 @@ impl Prepared {
 
     /// Makes a PersistentVolume of a driver, as a provisioner does.
     pub fn create_volume(name: &str, driver: &str) -> Self {
+        Self::create_volume_with(name, driver, "ReadWriteOnce")
+    }
+
+    /// The same with this access mode.
+    pub fn create_volume_with(name: &str, driver: &str, mode: &str) -> Self {
         let attributes =
             json!({"storage.kubernetes.io/csiProvisionerIdentity": format!("1700000000000-8081-{driver}")});
         let csi = json!({
@@ -69,7 +74,7 @@ impl Prepared {
         });
         let claim = json!({"namespace": "bench", "name": format!("claim-{name}"), "uid": format!("uid-{name}")});
         let spec = json!({
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "capacity": {"storage": "1Gi"}, "accessModes": [mode], "volumeMode": "Filesystem",
             "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "bench", "claimRef": claim, "csi": csi,
         });
         let metadata = json!({"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}});
@@ -87,6 +92,18 @@ impl Prepared {
             &json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name}, "spec": spec,
             }),
+        )
+    }
+
+    /// Makes the CSINode of a node that has these drivers, as a kubelet does.
+    pub fn create_csi_node(name: &str, drivers: &[&str]) -> Self {
+        let drivers = drivers
+            .iter()
+            .map(|driver| json!({"name": driver, "nodeID": format!("id-{name}")}));
+        let spec = json!({"drivers": drivers.collect::<Vec<_>>()});
+        Self::create(
+            "/apis/storage.k8s.io/v1/csinodes",
+            &json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}),
         )
     }
 
