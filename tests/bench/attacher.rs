@@ -41,6 +41,19 @@ impl Kind {
         }
         kinds
     }
+
+    /// Those besides the operator.
+    pub fn others() -> Vec<Self> {
+        Self::all().into_iter().filter(|kind| *kind != Self::Operator).collect()
+    }
+}
+
+/// What the attachers besides the operator came to.
+pub type Others<T> = Vec<(Kind, T)>;
+
+/// The value of one of them, for its column.
+pub fn value_of<T>(others: &Others<T>, kind: Kind, value: impl Fn(&T) -> f64) -> Option<f64> {
+    others.iter().find(|(other, _)| *other == kind).map(|(_, of)| value(of))
 }
 
 /// One of them as a running process; dropping it kills it.

@@ -136,7 +136,7 @@ impl Bench {
 /// Waits until all PersistentVolumes are gone. A list of one object costs nothing; a watch of all would cost the API
 /// server during all phases.
 pub async fn no_volumes(bench: &Bench) -> Result<()> {
-    let list = Prepared::list_one_volume();
+    let list = Prepared::list_volumes(1);
     let started = Instant::now();
     loop {
         let answer: Value = list.send_for(&bench.client).await?;

@@ -14,6 +14,7 @@ use super::recorder::Stage;
 use super::requests::send_all;
 use super::support::operator::{IDENTITY, apply_config, wait_condition};
 use super::support::{Error, Operator, OperatorOptions, Result};
+use super::usage::Usage;
 
 /// How large a fleet is to be.
 pub struct Plan {
@@ -61,6 +62,8 @@ pub struct Fleet<O = Operator> {
     pub mocks: Vec<MockHandle>,
     pub bench: Bench,
     pub kubeconfig: PathBuf,
+    /// What the API server counted before the operator started.
+    pub before: Usage,
     plan: Plan,
     sockets: tempfile::TempDir,
 }
@@ -79,6 +82,7 @@ impl Fleet {
             let mock = mock.start(sockets.path().join(format!("{number}.sock"))).await;
             mocks.push(mock.map_err(|error| Error::Other(error.to_string()))?);
         }
+        let before = Usage::read(&bench.client).await?;
         let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
         let operator = Operator::start_with(&kubeconfig, plan.options.clone())?;
         let fleet = Self {
@@ -86,6 +90,7 @@ impl Fleet {
             mocks,
             bench,
             kubeconfig,
+            before,
             plan,
             sockets,
         };
@@ -105,8 +110,7 @@ impl Fleet {
     /// Makes or changes its AttacherConfig: the plan's with these fields on top.
     pub async fn configure(&self, number: usize, more: &Value) -> Result<()> {
         let mut spec = self.plan.spec.clone();
-        let socket = self.sockets.path().join(format!("{number}.sock"));
-        spec["endpoint"] = json!(format!("unix://{}", socket.display()));
+        spec["endpoint"] = json!(format!("unix://{}", self.socket(number).display()));
         for (name, value) in more.as_object().into_iter().flatten() {
             spec[name] = value.clone();
         }
@@ -143,6 +147,7 @@ impl Fleet {
             mocks,
             bench,
             kubeconfig,
+            before,
             plan,
             sockets,
         } = self;
@@ -152,6 +157,7 @@ impl Fleet {
                 mocks,
                 bench,
                 kubeconfig,
+                before,
                 plan,
                 sockets,
             },
@@ -172,6 +178,18 @@ impl Fleet {
 
     pub fn cpu(&self) -> Result<Duration> {
         process::cpu(self.operator.pid()?)
+    }
+}
+
+impl<O> Fleet<O> {
+    /// Name of driver number `number`.
+    pub fn driver(&self, number: usize) -> String {
+        driver_of(&self.plan, number)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self, number: usize) -> PathBuf {
+        self.sockets.path().join(format!("{number}.sock"))
     }
 
     /// Makes volumes and attachments of a group of a driver as fast as the API server takes them; from the first creation of
@@ -203,13 +221,6 @@ impl Fleet {
     }
 }
 
-impl<O> Fleet<O> {
-    /// Name of driver number `number`.
-    pub fn driver(&self, number: usize) -> String {
-        driver_of(&self.plan, number)
-    }
-}
-
 impl Fleet<()> {
     /// Starts an operator; does not wait for anything.
     pub fn start_again(self) -> Result<Fleet> {
@@ -218,6 +229,7 @@ impl Fleet<()> {
             mocks,
             bench,
             kubeconfig,
+            before,
             plan,
             sockets,
         } = self;
@@ -227,6 +239,7 @@ impl Fleet<()> {
             mocks,
             bench,
             kubeconfig,
+            before,
             plan,
             sockets,
         })

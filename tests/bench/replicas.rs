@@ -15,8 +15,11 @@ use crate::fleet::{Fleet, Plan};
 use crate::support::operator::IDENTITY;
 use crate::support::{Error, Operator, Result};
 use crate::table::{Row, Topic};
+use crate::usage::Usage;
 use crate::{progress, setting};
 
+/// What each replica watches besides Leases.
+const WATCHES: usize = 4;
 const LEASES: &str = "external-attacher-leader-";
 /// Two retry periods: by then a replica that waits has taken what it was going to take.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -35,6 +38,11 @@ pub async fn measure() -> Result<Vec<Row>> {
     for number in 1..count {
         replicas.push(start(&fleet, number).await?);
     }
+    // The last ones wait for all Leases that the first took.
+    tokio::time::sleep(SETTLED).await;
+    let open = Usage::read(&fleet.bench.client)
+        .await?
+        .since(&fleet.before, &Usage::read(&fleet.bench.client).await?);
     progress("replicas: rollout");
     // A surge of one, as a Deployment does it: the new replica is ready before an old one ends.
     for number in count..2 * count {
@@ -60,7 +68,13 @@ pub async fn measure() -> Result<Vec<Row>> {
         .against("an even share", drivers as f64 / replicas as f64)
         .note(text(shares, replicas))
     };
+    let expected = count * WATCHES + (count - 1) * drivers;
+    let watches =
+        format!("{count} replicas, {drivers} drivers: watches, 4 of each replica and one for each Lease waited for");
     Ok(vec![
+        Row::new(Topic::Requests, watches, open.watches() as f64, "")
+            .at_most(expected as f64)
+            .note(format!("{:?}", open.watches)),
         row("after a full rollout", &rollout, count),
         row("while one replica is away", &away, count.saturating_sub(1).max(1)),
         row("after it came back", &back, count),

@@ -116,14 +116,23 @@ impl Prepared {
         }
     }
 
-    /// Lists one PersistentVolume.
-    pub fn list_one_volume() -> Self {
+    fn list(collection: &str, limit: usize) -> Self {
         Self {
             method: http::Method::GET,
-            uri: format!("{VOLUMES}?limit=1"),
+            uri: format!("{collection}?limit={limit}"),
             content_type: "application/json",
             body: Vec::new(),
         }
+    }
+
+    /// Lists PersistentVolumes.
+    pub fn list_volumes(limit: usize) -> Self {
+        Self::list(VOLUMES, limit)
+    }
+
+    /// Lists VolumeAttachments.
+    pub fn list_attachments(limit: usize) -> Self {
+        Self::list(ATTACHMENTS, limit)
     }
 
     /// Asks for the end of a PersistentVolume.

@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 use csi_attacher_model::objects::{PersistentVolumeWire, VolumeAttachmentWire};
 use csi_mock_driver::Method;
 
-use crate::attacher::PHASE_LIMIT;
+use crate::attacher::{Attacher, Kind, Others, PHASE_LIMIT};
 use crate::cluster::{Bench, name};
 use crate::fleet::{Fleet, Plan};
 use crate::process::Memory;
 use crate::recorder::Stage;
-use crate::requests::send_all;
+use crate::requests::{Prepared, send_all};
 use crate::stats::{median, mib};
 use crate::support::{Error, Result};
 use crate::table::{Row, Topic};
@@ -53,6 +53,7 @@ pub async fn measure() -> Result<Vec<Row>> {
     let rate = fleet.bench.recorder.attach_rate("full");
     tokio::time::sleep(SETTLED).await;
     let attached = fleet.memory()?;
+    let size = size(&fleet.bench.client, volumes.min(PAGE_SIZE as usize)).await?;
     let mut starts = Vec::new();
     for round in 0..rounds {
         progress(&format!("start: round {} of {rounds}", round + 1));
@@ -60,7 +61,48 @@ pub async fn measure() -> Result<Vec<Row>> {
         fleet = next;
         starts.push(start);
     }
-    Ok(rows(volumes, rate, attached, &starts))
+    let fleet = fleet.stop().await?;
+    let mut others = Vec::new();
+    for kind in Kind::others() {
+        progress(&format!("start: {kind:?}"));
+        others.push((kind, take_over(&fleet, kind).await?));
+    }
+    let mut rows = rows(volumes, rate, attached, &starts, &others);
+    rows.push(Row::new(
+        Topic::Requests,
+        "an attachment and its volume in a list, JSON",
+        size,
+        "bytes",
+    ));
+    Ok(rows)
+}
+
+/// What a take-over by another attacher takes.
+struct TakeOver {
+    first_call: f64,
+    cpu: f64,
+    memory: f64,
+}
+
+async fn take_over(fleet: &Fleet<()>, kind: Kind) -> Result<TakeOver> {
+    let group = format!("{kind:?}").to_lowercase();
+    let driver = fleet.driver(0);
+    fleet.bench.create_volumes(&group, &driver, 1).await?;
+    send_all(&fleet.bench.client, Bench::attachments(&group, &driver, 1)).await?;
+    let attacher = Attacher::start(&fleet.bench, kind, &fleet.socket(0)).await?;
+    // What is made before the process starts, such as its kubeconfig, is no part of it.
+    let started = Instant::now();
+    let first_call = first_call(fleet, started, format!("vol-{}", name(&group, 0))).await?;
+    fleet.wait(&group, Stage::Attached, 1).await?;
+    let cpu = attacher.cpu()?;
+    tokio::time::sleep(SETTLED).await;
+    let memory = attacher.memory()?;
+    fleet.remove(&group, 1).await?;
+    Ok(TakeOver {
+        first_call: first_call.as_secs_f64(),
+        cpu: cpu.as_secs_f64(),
+        memory: mib(memory.now),
+    })
 }
 
 async fn restart(fleet: Fleet, group: &str) -> Result<(Fleet, Start)> {
@@ -100,6 +142,16 @@ async fn restart(fleet: Fleet, group: &str) -> Result<(Fleet, Start)> {
     ))
 }
 
+/// Bytes of an attachment and of its volume in a list.
+async fn size(client: &Client, count: usize) -> Result<f64> {
+    let lists = [Prepared::list_attachments(count), Prepared::list_volumes(count)];
+    let mut bytes = 0;
+    for list in lists {
+        bytes += list.send(client).await?.len();
+    }
+    Ok(bytes as f64 / count as f64)
+}
+
 async fn ready(fleet: &Fleet, started: Instant) -> Result<Duration> {
     loop {
         if matches!(fleet.operator.get("/readyz").await, Ok((200, _))) {
@@ -113,10 +165,10 @@ async fn ready(fleet: &Fleet, started: Instant) -> Result<Duration> {
     }
 }
 
-async fn first_call(fleet: &Fleet, started: Instant, volume: String) -> Result<Duration> {
+async fn first_call<O>(fleet: &Fleet<O>, started: Instant, volume: String) -> Result<Duration> {
     let called = fleet.mocks[0].wait_for_call(move |call| call.volume.as_deref() == Some(&volume));
     let called = tokio::time::timeout(PHASE_LIMIT, called).await;
-    called.map_err(|_| Error::Other(format!("no call came: {}", fleet.operator.log_text())))?;
+    called.map_err(|_| Error::Other(format!("no call came within {PHASE_LIMIT:?}")))?;
     Ok(started.elapsed())
 }
 
@@ -148,7 +200,7 @@ where
     }
 }
 
-fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start]) -> Vec<Row> {
+fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start], others: &Others<TakeOver>) -> Vec<Row> {
     let middle = |value: fn(&Start) -> f64| median(starts.iter().map(value));
     let listed = middle(|start| start.listed.as_secs_f64());
     let steady = middle(|start| mib(start.memory.now));
@@ -181,14 +233,14 @@ fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start]) -> Vec<Ro
             "/s",
         ),
         memory,
-        row(Topic::Memory, "RSS afterwards", steady, "MiB"),
+        row(Topic::Memory, "RSS afterwards", steady, "MiB").beside(others, |of| of.memory),
         row(Topic::Memory, "RSS peak", middle(|start| mib(start.memory.peak)), "MiB")
             .against("RSS afterwards", steady)
             .ratio_at_most(1.3),
         row(Topic::Start, "ready", middle(|start| start.ready.as_secs_f64()), "s")
             .against("bare list", listed)
             .ratio_at_most(1.5),
-        row(Topic::Cpu, "CPU", middle(|start| start.cpu.as_secs_f64()), "s"),
+        row(Topic::Cpu, "CPU", middle(|start| start.cpu.as_secs_f64()), "s").beside(others, |of| of.cpu),
         row(Topic::Start, "CSI calls", middle(|start| start.calls as f64), "").exactly(0.0),
         row(
             Topic::Start,
@@ -197,6 +249,9 @@ fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start]) -> Vec<Ro
             "",
         )
         .exactly(0.0),
-        take_over.against("bare list", listed).at_most(listed + 1.0),
+        take_over
+            .against("bare list", listed)
+            .at_most(listed + 1.0)
+            .beside(others, |of| of.first_call),
     ]
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::attacher::{Kind, Others, value_of};
+
 /// What a row is about; a document takes the rows of some topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -155,6 +157,13 @@ impl Row {
     pub fn other(mut self, value: Option<f64>) -> Self {
         self.other = value;
         self
+    }
+
+    /// Both columns of others.
+    #[must_use]
+    pub fn beside<T>(self, others: &Others<T>, value: impl Fn(&T) -> f64 + Copy) -> Self {
+        self.sidecar(value_of(others, Kind::Sidecar, value))
+            .other(value_of(others, Kind::Command, value))
     }
 
     #[must_use]

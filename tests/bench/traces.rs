@@ -9,7 +9,7 @@
 //! detached again. Where the collector held its connections it then answers again, and spans have to arrive.
 //!
 //! Environment: `ROUNDS` (3), `COUNT` of attaches at the even pace (500), `RATE` of them a second (100), `VOLUMES` of the burst
-//! (1000), `OPERATOR_BINARY`.
+//! (3000), `OPERATOR_BINARY`.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ pub async fn measure() -> Result<Vec<Row>> {
         rounds: setting("ROUNDS", 3)?,
         count: setting("COUNT", 500)?,
         rate: setting("RATE", 100)?,
-        volumes: setting("VOLUMES", 1000)?,
+        volumes: setting("VOLUMES", 3000)?,
     };
     progress("traces: spans alone");
     let micro = spans::measure().await?;
