@@ -15,6 +15,7 @@ use super::attacher::PHASE_LIMIT;
 use super::recorder::Recorder;
 use super::requests::{self, Prepared};
 use super::support::{ControlPlane, Error, Options, Result, operator};
+use super::usage::Usage;
 
 /// The driver that the operator serves.
 pub const DRIVER: &str = "bench.csi.test";
@@ -49,7 +50,24 @@ impl Bench {
         };
         let nodes = volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE + 1;
         bench.create_nodes("node", nodes, drivers).await?;
+        bench.wait_watched().await?;
         Ok(bench)
+    }
+
+    /// The recorder's own watch has to be open before somebody counts those of an attacher.
+    async fn wait_watched(&self) -> Result<()> {
+        let started = Instant::now();
+        while !Usage::read(&self.client)
+            .await?
+            .watches
+            .contains_key("volumeattachments")
+        {
+            if started.elapsed() > PHASE_LIMIT {
+                return Err(Error::Other("the watch of the benchmark does not begin".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Makes nodes that have these drivers.

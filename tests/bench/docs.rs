@@ -14,6 +14,11 @@ const END: &str = "<!-- bench:end -->";
 /// Writes all documents.
 pub fn write() -> Result<()> {
     let results = Results::read()?;
+    if !results.release {
+        return Err(Error::Other(
+            "these results are of a debug build, which no document should have".to_owned(),
+        ));
+    }
     for document in DOCUMENTS {
         let path = of_repository(document);
         let failed = |error: std::io::Error| Error::Other(format!("{document}: {error}"));

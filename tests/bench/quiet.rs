@@ -66,14 +66,16 @@ pub async fn quiet() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Renewals of Leases and watches that begin again are allowed, and one read of each CSIDriver in ten minutes.
+/// Renewals of Leases and watches that begin again are allowed, with the list that such a watch begins with, and one read of
+/// each CSIDriver in ten minutes.
 fn traffic(what: &str, rest: &Rest) -> [Row; 2] {
-    let of_drivers = rest
-        .usage
-        .sum(|verb, resource| resource == "csidrivers" && matches!(verb, "GET" | "LIST"));
+    let reads = |verb: &str, resource: &str| resource == "csidrivers" && matches!(verb, "GET" | "LIST");
+    let ended = |resource: &str| rest.usage.sum(|verb, other| verb == "WATCH" && other == resource) > 0;
     let others = |verb: &str, resource: &str| {
-        !(resource == "leases" || verb == "WATCH" || resource == "csidrivers" && matches!(verb, "GET" | "LIST"))
+        let watching = verb == "WATCH" || verb == "LIST" && ended(resource);
+        !(resource == "leases" || watching || reads(verb, resource))
     };
+    let of_drivers = rest.usage.sum(reads);
     let allowed = DRIVERS as u64 * rest.seconds.div_ceil(READ_EVERY);
     let row = |name: &str, value: u64| Row::new(Topic::Requests, format!("{what}: {name}"), value as f64, "");
     [

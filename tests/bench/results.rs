@@ -29,6 +29,8 @@ pub struct SceneResult {
 pub struct Results {
     pub machine: Machine,
     pub revision: String,
+    /// Whether the benchmark, and with it the operator unless `OPERATOR_BINARY` names another, was built for release.
+    pub release: bool,
     pub scenes: Vec<SceneResult>,
 }
 
@@ -44,11 +46,13 @@ impl Results {
         let fresh = Self {
             machine: Machine::read().await?,
             revision: revision(),
+            release: !cfg!(debug_assertions),
             scenes: Vec::new(),
         };
         let earlier = Self::read().ok();
         Ok(earlier
-            .filter(|earlier| earlier.machine == fresh.machine && earlier.revision == fresh.revision)
+            .filter(|earlier| (&earlier.machine, &earlier.revision) == (&fresh.machine, &fresh.revision))
+            .filter(|earlier| earlier.release == fresh.release)
             .unwrap_or(fresh))
     }
 

@@ -216,12 +216,12 @@ impl Row {
 
 /// The columns.
 pub const HEAD: [&str; 9] = [
-    "",
+    "what",
     "measured",
     "reference",
     "ratio",
     "target",
-    "",
+    "result",
     "Go sidecar",
     "ATTACHER_CMD",
     "note",
