@@ -121,27 +121,27 @@ impl Scene {
     /// One attacher, from its start to its end, twice.
     async fn turn(&self, kind: Kind, group: &str) -> Result<Turn> {
         let (bench, count) = (&self.bench, self.volumes);
-        let attacher = Attacher::start(bench, kind, &self.socket).await?;
-        let idle = self.prove(&attacher, group).await?;
+        let process = Attacher::start(bench, kind, &self.socket).await?;
+        let idle = self.prove(&process, group).await?;
         let small = self.small(group).await?;
         let burst = format!("cycle{group}");
-        let (cpu, before) = (attacher.cpu()?, bench.counts().await?);
+        let (cpu, before) = (process.cpu()?, bench.counts().await?);
         self.burst(&burst, count).await?;
-        let attached = (attacher.memory()?.now, bench.counts().await?);
+        let (resident, attached) = (process.memory()?.now, bench.counts().await?);
         let detach_rate = self.detach(&burst, count).await?;
         let detached = bench.counts().await?;
         bench.delete_volumes(&burst, count).await?;
         no_volumes(bench).await?;
-        let (released, cpu) = (bench.counts().await?, attacher.cpu()?.saturating_sub(cpu));
+        let (released, cpu) = (bench.counts().await?, process.cpu()?.saturating_sub(cpu));
         let each = |later: &Counts, earlier: &Counts| (later - earlier).writes() as f64 / count as f64;
         let writes = Writes {
-            attach: each(&attached.1, &before),
+            attach: each(&attached, &before),
             attach_again: small.1,
-            detach: each(&detached, &attached.1),
+            detach: each(&detached, &attached),
             release: each(&released, &detached),
             refused: (&released - &before).refused(),
         };
-        attacher.stop().await?;
+        process.stop().await?;
         let attach_rate = self.present(kind, group).await?;
         Ok(Turn {
             attach_rate,
@@ -150,7 +150,7 @@ impl Scene {
             writes,
             cpu: cpu / u32::try_from(count).unwrap_or(u32::MAX),
             idle,
-            attached: attached.0,
+            attached: resident,
         })
     }
 

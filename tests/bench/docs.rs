@@ -40,7 +40,10 @@ fn filled(text: &str, results: &Results) -> Result<String> {
         let (_, after) = block.split_once(END).ok_or_else(unclosed)?;
         let topics = topics(mark.trim_start_matches(BEGIN))?;
         out.push_str(before);
-        out.push_str(&format!("{mark}-->\n{}{END}", block_of(results, &topics)));
+        out.push_str(mark);
+        out.push_str("-->\n");
+        out.push_str(&block_of(results, &topics));
+        out.push_str(END);
         rest = after;
     }
     Ok(out + rest)

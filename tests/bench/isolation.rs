@@ -90,8 +90,8 @@ pub async fn measure() -> Result<Vec<Row>> {
     )?;
     let measured = scene.rounds().await;
     machine::unpart(cores);
-    let (sides, [rest, swing]) = measured?;
-    let mut rows = sides.rows("nine hostile drivers: the tenth", "nine at rest", 1.2);
+    let (times, [rest, swing]) = measured?;
+    let mut rows = times.rows("nine hostile drivers: the tenth", "nine at rest", 1.2);
     let note = if parted {
         "control plane on its own cores"
     } else {

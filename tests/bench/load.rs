@@ -112,6 +112,11 @@ impl Sides {
         times[1].extend(bench.recorder.latencies(&own(group)));
     }
 
+    /// The 99th percentile while something goes on, in ms.
+    pub fn p99_in_motion(&self) -> f64 {
+        ms(percentile(&self.motion[0], 99))
+    }
+
     /// The 99th percentile that has a target, and what explains it: the median, and the same writes alone.
     pub fn rows(&self, what: &str, reference: &str, target: f64) -> Vec<Row> {
         let row = |name: &str, which: usize, percent: usize| {

@@ -190,7 +190,8 @@ async fn measure_scenes() -> Result<()> {
         }
         return Ok(());
     }
-    let asked = |scene: &Scene| only.is_empty() || only.split_whitespace().any(|word| scene.name.contains(word));
+    let words = || only.split([',', ' ']).filter(|word| !word.is_empty());
+    let asked = |scene: &Scene| only.is_empty() || words().any(|word| scene.name.contains(word));
     let wanted: Vec<Scene> = SCENES.into_iter().filter(asked).collect();
     if wanted.is_empty() {
         return Err(Error::Other(format!(

@@ -11,6 +11,8 @@
 //! Environment: `ROUNDS` (3), `COUNT` of attaches at the even pace (500), `RATE` of them a second (100), `VOLUMES` of the burst
 //! (3000), `OPERATOR_BINARY`.
 
+mod rows;
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -25,12 +27,12 @@ use crate::helper::Helper;
 use crate::process::{self, Memory};
 use crate::recorder::Stage;
 use crate::requests::send_all;
-use crate::spans::{self, Micro};
-use crate::stats::{median, mib, ms, percentile, sum_of};
+use crate::spans;
+use crate::stats::sum_of;
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::{Error, Operator, OperatorOptions, Result};
-use crate::table::{Row, Topic};
+use crate::table::Row;
 use crate::{progress, setting};
 
 const CONFIG: &str = "traces";
@@ -121,7 +123,7 @@ pub async fn measure() -> Result<Vec<Row>> {
             turns.push((collector, turn(&bench, collector, share, &group, sizes).await?));
         }
     }
-    Ok(rows(sizes, micro, &turns))
+    Ok(rows::rows(sizes, micro, &turns))
 }
 
 async fn start_driver(socket: &std::path::Path) -> Result<MockHandle> {
@@ -257,102 +259,4 @@ async fn recover(bench: &Bench, place: &Place, group: &str) -> Result<Option<boo
         .await;
     remove(bench, &group, 1).await?;
     Ok(Some(!spans.is_empty()))
-}
-
-fn rows(sizes: Sizes, micro: Micro, turns: &[(Collector, Turn)]) -> Vec<Row> {
-    let of = |collector: Collector, value: fn(&Turn) -> f64| {
-        median(
-            turns
-                .iter()
-                .filter(|(of, _)| *of == collector)
-                .map(|(_, turn)| value(turn)),
-        )
-    };
-    let paced = |collector: Collector| -> Vec<Duration> {
-        let mine = turns.iter().filter(|(of, _)| *of == collector);
-        mine.flat_map(|(_, turn)| &turn.paced).copied().collect()
-    };
-    let mut rows = vec![
-        Row::new(
-            Topic::Rate,
-            "rate with every attach traced",
-            of(Collector::Takes, |turn| turn.rate),
-            "/s",
-        )
-        .against(
-            "tracing off, the collector's CPU burned",
-            of(Collector::Burns, |turn| turn.rate),
-        )
-        .ratio_at_least(0.95)
-        .note(format!(
-            "collector took {:.2} cores",
-            of(Collector::Takes, |turn| turn.collector_share)
-        )),
-    ];
-    for (what, collector) in [
-        ("every attach traced", Collector::Takes),
-        ("collector holds connections", Collector::Holds),
-        ("collector gone", Collector::Gone),
-    ] {
-        let cpu = |collector| of(collector, |turn| ms(turn.cycle_cpu)) / sizes.volumes as f64;
-        let cycle = Row::new(Topic::Cpu, format!("CPU for a cycle, {what}"), cpu(collector), "ms");
-        let cycle = cycle.against("tracing off", cpu(Collector::Off));
-        rows.push(if collector == Collector::Takes {
-            cycle.ratio_at_most(1.15)
-        } else {
-            cycle
-        });
-        let share = |collector| 100.0 * of(collector, |turn| turn.paced_share);
-        let more = share(collector) - share(Collector::Off);
-        let name = format!("CPU more at {} attaches a second, {what}", sizes.rate);
-        rows.push(Row::new(Topic::Cpu, name, more, "% of a core").at_most(2.0));
-        let latency = |collector| ms(percentile(&paced(collector), 99));
-        let row = Row::new(
-            Topic::Latency,
-            format!("p99 of an attach, {what}"),
-            latency(collector),
-            "ms",
-        );
-        rows.push(row.against("tracing off", latency(Collector::Off)));
-        let memory = |collector| of(collector, |turn| mib(turn.memory.now));
-        let row = Row::new(
-            Topic::Memory,
-            format!("RSS, {} attached, {what}", sizes.volumes),
-            memory(collector),
-            "MiB",
-        );
-        let lost = of(collector, |turn| turn.lost as f64);
-        rows.push(
-            row.against("tracing off", memory(Collector::Off))
-                .note(format!("{lost:.0} spans lost")),
-        );
-    }
-    let back = turns.iter().filter(|(_, turn)| turn.recovered == Some(true)).count();
-    rows.push(
-        Row::new(
-            Topic::Requests,
-            "turns after which a collector that came back got spans",
-            back as f64,
-            "",
-        )
-        .exactly(sizes.rounds as f64),
-    );
-    let nanoseconds = micro.disabled.as_secs_f64() * 1e9;
-    rows.push(Row::new(Topic::Cpu, "an attempt of 5 spans, tracing off", nanoseconds, "ns").at_most(1000.0));
-    let nanoseconds = micro.enabled.as_secs_f64() * 1e9;
-    rows.push(Row::new(
-        Topic::Cpu,
-        "an attempt of 5 spans, collector answers nothing",
-        nanoseconds,
-        "ns",
-    ));
-    let [tenth, all] = micro.resident.map(mib);
-    let spans = Row::new(
-        Topic::Memory,
-        format!("RSS with {} spans that nobody takes", spans::SPANS),
-        all,
-        "MiB",
-    );
-    rows.push(spans.against("a tenth of them", tenth).ratio_at_most(1.1));
-    rows
 }
