@@ -216,7 +216,8 @@ async fn measure_scenes() -> Result<()> {
     if wanted.len() > 1 {
         println!("{}", Table(&rows));
     }
-    println!("results: {}", results::path().display());
+    let path = results::path();
+    println!("results: {}", path.canonicalize().unwrap_or(path).display());
     if failed.is_empty() {
         return Ok(());
     }
