@@ -26,8 +26,8 @@ export LEFT_OUT := $(abspath $(target))/left-out
 # So that `make demo ONCE=1 KUBECONFIG_TARGET=path` works like variables of the environment.
 export ONCE KUBECONFIG_TARGET JAEGER
 
-.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check replay bench \
-	isolation one-volume ten failover listing overhead idle why chaos \
+.PHONY: help demo test forget-left-out fmt fmt-check lint alone unit tables integration soak rbac-proof rbac-docs conformance conformance-sidecar conformance-results csi-sanity e2e simulation model-check replay bench bench-docs \
+	failover why chaos \
 	numbers circles generate image image-contents image-test image-run image-reproducible sbom prometheus-rule kubectl-docs trace-docs doc deny chart chart-update programs controlplane sidecar jaeger prometheus helm haproxy check-arm64 need-rust clean
 
 help: ## List the targets
@@ -116,17 +116,11 @@ replay: need-rust ## Replay PATHS=1000 random paths of the model with the engine
 	REPLAY_PATHS=$(or $(PATHS),1000) SIMULATION_SEED=$(SEED) $(if $(EVENTS),REPLAY='$(abspath $(EVENTS))') RUST_BACKTRACE=0 tests/selected $(CARGO) test --quiet --profile simulation --lib -- \
 		driver::simulation::replay::tests::$(if $(EVENTS),event_lists,the_engine_takes_the) --include-ignored --nocapture
 
-bench: need-rust controlplane ## Measure attach and detach on a real API server
+bench: need-rust controlplane sidecar ## Print the table of performance, every row with target and pass or miss; hours. ONLY=words of scenes, ONLY=--list, SIDECAR=0, ATTACHER_CMD=, BENCH_JSON=
 	$(CARGO) bench --bench cluster
 
-isolation: need-rust controlplane ## Measure what nine drivers that misbehave cost the tenth; ROUNDS=4
-	$(CARGO) bench --bench cluster -- isolation
-
-one-volume: need-rust controlplane ## Measure what a volume on NODES=1000 nodes costs another driver; ROUNDS=3
-	$(CARGO) bench --bench cluster -- one-volume
-
-ten: need-rust controlplane sidecar ## Measure ten drivers in one process beside ten processes, and ten Go sidecars
-	$(CARGO) bench --bench cluster -- ten
+bench-docs: need-rust ## Write the results of make bench into docs/operate/PERFORMANCE.md and SIZING.md
+	$(CARGO) bench --bench cluster -- docs
 
 failover: need-rust controlplane ## Hand a driver over and kill its replica, HANDOVERS=200 times, and look whether anything is lost
 	$(CARGO) bench --bench cluster -- failover
@@ -134,18 +128,9 @@ failover: need-rust controlplane ## Hand a driver over and kill its replica, HAN
 chaos: need-rust controlplane ## Let everything around the operator fail while volumes come and go; SEED=, CHAOS=3m, CHAOS_FAULTS=, CHAOS_PARTS=, ONLY=--list
 	$(CARGO) test --quiet --test chaos -- $(ONLY)
 
-idle: need-rust controlplane ## Measure what the operator costs while nothing happens, with VOLUMES=5000 attached and beside ABSENT=300 drivers that are not there
-	$(CARGO) bench --bench cluster -- idle
-
 why: need-rust controlplane ## Measure `kubectl attacher why` at PODS=10000 and VOLUMES=5000
 	$(CARGO) build --release --quiet --package kubectl-attacher
 	$(CARGO) bench --bench cluster -- why
-
-listing: need-rust controlplane ## Measure the comparison with what a driver lists, at LISTED=50000 volumes
-	$(CARGO) bench --bench cluster -- listing
-
-overhead: need-rust controlplane ## Measure what traces cost: off, on, and with a collector that is dead; ROUNDS=2
-	$(CARGO) bench --bench cluster -- overhead
 
 circles: ## Fail if files import each other in circles of more than 3 (tests/numbers --circles lists them)
 	@tests/numbers --circles --at-most=3 >/dev/null

@@ -3,44 +3,48 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 
 use csi_attacher_model::decide::patch;
 use csi_attacher_model::decide::{Capabilities, DriverFacts};
 use csi_attacher_model::objects::{
-    Attachment, AttachmentSource, PersistentVolumeWire, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
+    Attachment, PersistentVolumeWire, StringMap, Volume, VolumeAttachmentWire, VolumeSource,
 };
 
+use super::attacher::PHASE_LIMIT;
 use super::cluster::{Bench, NOBODYS_DRIVER, name};
-use super::operator_run::PHASE_LIMIT;
+
 use super::recorder::Stage;
-use super::requests::{Prepared, each, send_all};
+use super::requests::{Prepared, each};
 use super::support::{Error, Result};
 
-/// Volumes a second for each kind of work.
+/// What it takes for each kind of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
-    /// Three patches for each attach; the objects are there already.
+    /// Attaches a second: three patches for each; the objects are there already.
     pub attach: f64,
-    /// Creation of the VolumeAttachment by somebody, then the three patches.
-    pub burst: f64,
-    /// One patch for each detach; the objects are being deleted already.
+    /// Detaches a second: the deletion, and the patch with which the object goes.
     pub detach: f64,
 }
 
-/// Measures all three, and removes what it made.
+/// Measures both, and removes what it made.
 pub async fn measure(bench: &Bench, group: &str, count: usize) -> Result<Ceiling> {
     let facts = Arc::new(DriverFacts::new(NOBODYS_DRIVER, Capabilities::default()));
-    let (first, second) = (format!("{group}-present"), format!("{group}-burst"));
-    let attach = attach(bench, &first, count, &facts).await?;
-    let burst = burst(bench, &second, count, &facts).await?;
-    let mut detach = 0.0;
-    for group in [&first, &second] {
-        detach += detach_all(bench, group, count, &facts).await? / 2.0;
-        remove_volumes(bench, group, count).await?;
-    }
-    Ok(Ceiling { attach, burst, detach })
+    let attach = attach(bench, group, count, &facts).await?;
+    let detach = detach_all(bench, group, count, &facts).await?;
+    remove_volumes(bench, group, count).await?;
+    Ok(Ceiling { attach, detach })
+}
+
+/// Time for a burst: the creation of each VolumeAttachment and the three patches, until all are seen attached.
+pub async fn burst(bench: &Bench, group: &str, count: usize) -> Result<Duration> {
+    let facts = Arc::new(DriverFacts::new(NOBODYS_DRIVER, Capabilities::default()));
+    let took = attach_as_they_come(bench, group, count, &facts).await?;
+    detach_all(bench, group, count, &facts).await?;
+    remove_volumes(bench, group, count).await?;
+    Ok(took)
 }
 
 /// The first two writes of a first attach; the third is made from the answer to the second.
@@ -96,21 +100,22 @@ async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFact
         .map(|(volume, attachment)| Writes::new(volume, attachment, facts))
         .collect();
     let client = bench.client.clone();
-    let (_, took) = each(prepared?, move |writes: Writes| {
+    each(prepared?, move |writes: Writes| {
         let client = client.clone();
         async move { writes.send(&client).await }
     })
     .await?;
     bench.recorder.wait(group, Stage::Attached, count, PHASE_LIMIT).await?;
-    Ok(count as f64 / took.as_secs_f64())
+    Ok(bench.recorder.attach_rate(group))
 }
 
-async fn burst(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<f64> {
+async fn attach_as_they_come(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<Duration> {
     let volumes = volumes(bench, group, count).await?;
     let attachments = Bench::attachments(group, NOBODYS_DRIVER, count);
     let pairs = volumes.into_iter().zip(attachments).collect();
     let (client, facts) = (bench.client.clone(), facts.clone());
-    let (_, took) = each(pairs, move |(volume, create): (Volume, Prepared)| {
+    let started = Instant::now();
+    each(pairs, move |(volume, create): (Volume, Prepared)| {
         let (client, facts) = (client.clone(), facts.clone());
         async move {
             let attachment: VolumeAttachmentWire = create.send_for(&client).await?;
@@ -119,40 +124,27 @@ async fn burst(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts
     })
     .await?;
     bench.recorder.wait(group, Stage::Attached, count, PHASE_LIMIT).await?;
-    Ok(count as f64 / took.as_secs_f64())
+    Ok(started.elapsed())
 }
 
 async fn detach_all(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<f64> {
-    bench.delete_attachments(group, count).await?;
     let names: Vec<String> = (0..count).map(|number| name(group, number)).collect();
-    let client = bench.client.clone();
-    let (attachments, _) = each(names, move |name: String| {
-        let client = client.clone();
-        // Deleting a second time changes nothing and answers the object as it is.
+    let started = Instant::now();
+    let (client, finalizer) = (bench.client.clone(), facts.finalizer.clone());
+    each(names, move |name: String| {
+        let (client, finalizer) = (client.clone(), finalizer.clone());
         async move {
-            let delete = Prepared::delete_attachment(&name);
-            delete
-                .send_for::<VolumeAttachmentWire>(&client)
-                .await
-                .map(Attachment::from)
+            // The answer is the object as it is then, as a watch would show it.
+            let deleted: VolumeAttachmentWire = Prepared::delete_attachment(&name).send_for(&client).await?;
+            match patch::release(&deleted.into(), &finalizer) {
+                Some(write) => Prepared::patch(&write).send(&client).await.map(drop),
+                None => Err(Error::Other(format!("{name} has no finalizer"))),
+            }
         }
     })
     .await?;
-    let releases: Vec<Prepared> = attachments
-        .iter()
-        .filter(|attachment| matches!(attachment.source, AttachmentSource::PersistentVolume(_)))
-        .filter_map(|attachment| patch::release(attachment, &facts.finalizer))
-        .map(|write| Prepared::patch(&write))
-        .collect();
-    if releases.len() != count {
-        return Err(Error::Other(format!(
-            "{group}: only {} can be detached",
-            releases.len()
-        )));
-    }
-    let took = send_all(&bench.client, releases).await?;
     bench.recorder.wait(group, Stage::Gone, count, PHASE_LIMIT).await?;
-    Ok(count as f64 / took.as_secs_f64())
+    Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
 /// Makes the PersistentVolumes of a group and returns them.

@@ -2,58 +2,101 @@
 
 use std::collections::BTreeMap;
 use std::ops::Sub;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use kube::{Client, Config};
+use serde_json::{Value, json};
 
 use csi_attacher_operator::apiserver::connect;
 
-use super::operator_run::SMALL_BURST;
+use super::attacher::PHASE_LIMIT;
 use super::recorder::Recorder;
 use super::requests::{self, Prepared};
-use super::support::{ControlPlane, Error, Fixtures, Options, Result, operator};
+use super::support::{ControlPlane, Error, Options, Result, operator};
+use super::usage::Usage;
 
 /// The driver that the operator serves.
 pub const DRIVER: &str = "bench.csi.test";
 /// The driver of the ceilings' objects, which nobody serves.
 pub const NOBODYS_DRIVER: &str = "ceiling.csi.test";
 /// A well-filled node; the number of nodes follows from it.
-const VOLUMES_ON_A_NODE: usize = 50;
+pub const VOLUMES_ON_A_NODE: usize = 50;
+/// Size of the small burst, for which each control plane has nodes enough.
+pub const SMALL_BURST: usize = 200;
 
 /// A control plane with nodes, and the instruments.
 pub struct Bench {
     // Dropped before the API server that it watches.
     pub recorder: Recorder,
     pub client: Client,
-    pub volumes: usize,
     pub cluster: ControlPlane,
 }
 
 impl Bench {
     /// Starts a control plane without audit log, which would cost the API server time that it has in no cluster by default.
-    /// Its nodes have the drivers [`DRIVER`] and [`NOBODYS_DRIVER`].
-    pub async fn start(volumes: usize) -> Result<Self> {
-        Self::start_for(volumes, &[DRIVER, NOBODYS_DRIVER]).await
-    }
-
-    /// The same, with these drivers on each node, which are enough for `volumes` of each.
+    /// Its nodes have these drivers, and are enough for `volumes` of each.
     pub async fn start_for(volumes: usize, drivers: &[&str]) -> Result<Self> {
+        super::progress("starting etcd and kube-apiserver");
         let cluster = ControlPlane::start(Options::default()).await?;
         operator::install(&cluster).await?;
         let config: Config = cluster.admin_config().await?;
         let client = connect(&config).map_err(|error| Error::Other(error.to_string()))?;
-        let fixtures = Fixtures::new(client.clone());
-        for node in 0..=volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE {
-            let id = format!("id-{node}");
-            let drivers: Vec<_> = drivers.iter().map(|driver| (*driver, id.as_str())).collect();
-            fixtures.csi_node_with(&format!("node-{node}"), &drivers).await?;
-        }
-        Ok(Self {
+        let bench = Self {
             recorder: Recorder::start(config)?,
             client,
-            volumes,
             cluster,
-        })
+        };
+        let nodes = volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE + 1;
+        bench.create_nodes("node", nodes, drivers).await?;
+        bench.wait_watched().await?;
+        Ok(bench)
+    }
+
+    /// The recorder's own watch has to be open before somebody counts those of an attacher.
+    async fn wait_watched(&self) -> Result<()> {
+        let started = Instant::now();
+        while !Usage::read(&self.client)
+            .await?
+            .watches
+            .contains_key("volumeattachments")
+        {
+            if started.elapsed() > PHASE_LIMIT {
+                return Err(Error::Other("the watch of the benchmark does not begin".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Makes nodes that have these drivers.
+    pub async fn create_nodes(&self, group: &str, count: usize, drivers: &[&str]) -> Result<()> {
+        let create = (0..count).map(|number| Prepared::create_csi_node(&name(group, number), drivers));
+        requests::send_all(&self.client, create.collect()).await.map(drop)
+    }
+
+    /// A kubeconfig of a service account that may do everything, whose requests the API server ranks like those of the
+    /// operator, but queues apart.
+    pub async fn service_account(&self) -> Result<PathBuf> {
+        const ACCOUNT: &str = "bench-writer";
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": ACCOUNT},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ACCOUNT}],
+        });
+        self.cluster.apply_yaml(&binding.to_string()).await?;
+        self.cluster.kubeconfig_for_service_account(ACCOUNT, ACCOUNT).await
+    }
+
+    /// A client of that service account.
+    pub async fn writer(&self) -> Result<Client> {
+        let kubeconfig = self.service_account().await?;
+        let config = csi_attacher_operator::apiserver::load_config(Some(&kubeconfig)).await;
+        let config = config.map_err(|error| Error::Other(error.to_string()))?;
+        connect(&config).map_err(|error| Error::Other(error.to_string()))
     }
 
     /// Makes the PersistentVolumes of a group.
@@ -108,6 +151,23 @@ impl Bench {
     }
 }
 
+/// Waits until all PersistentVolumes are gone. A list of one object costs nothing; a watch of all would cost the API
+/// server during all phases.
+pub async fn no_volumes(bench: &Bench) -> Result<()> {
+    let list = Prepared::list_volumes(1);
+    let started = Instant::now();
+    loop {
+        let answer: Value = list.send_for(&bench.client).await?;
+        if answer["items"].as_array().is_some_and(Vec::is_empty) {
+            return Ok(());
+        }
+        if started.elapsed() > PHASE_LIMIT {
+            return Err(Error::Other("PersistentVolumes are not released".to_owned()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Name of object number `number` of a group, for PersistentVolume and VolumeAttachment alike.
 pub fn name(group: &str, number: usize) -> String {
     format!("{group}-{number}")
@@ -155,12 +215,6 @@ impl Counts {
     pub fn refused(&self) -> i64 {
         let refused = self.0.iter().filter(|(key, _)| key.ends_with(" refused"));
         refused.map(|(_, count)| count).sum()
-    }
-
-    /// Status writes of AttacherConfig objects.
-    pub fn config_writes(&self) -> i64 {
-        let mine = self.0.iter().filter(|(key, _)| key.starts_with("attacherconfigs"));
-        mine.map(|(_, count)| count).sum()
     }
 }
 

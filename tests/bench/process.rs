@@ -47,19 +47,34 @@ pub fn cpu(pid: u32) -> Result<Duration> {
 
 /// CPU time so far of all processes of a group, such as a component with its watchdog.
 pub fn group_cpu(group: u32) -> Result<Duration> {
+    Ok(all()?
+        .into_iter()
+        .filter(|(_, stat)| stat.group == group)
+        .map(|(_, stat)| stat.cpu)
+        .sum())
+}
+
+/// The processes of a group.
+pub fn of_group(group: u32) -> Result<Vec<u32>> {
+    Ok(all()?
+        .into_iter()
+        .filter(|(_, stat)| stat.group == group)
+        .map(|(pid, _)| pid)
+        .collect())
+}
+
+fn all() -> Result<Vec<(u32, Stat)>> {
     let failed = |error: std::io::Error| Error::Other(format!("/proc: {error}"));
-    let mut sum = Duration::ZERO;
+    let mut found = Vec::new();
     for entry in fs::read_dir("/proc").map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         // What is no process, or has just ended, has nothing to read.
-        let Ok(text) = fs::read_to_string(entry.map_err(failed)?.path().join("stat")) else {
-            continue;
-        };
-        let stat = Stat::read(&text);
-        if stat.group == group {
-            sum += stat.cpu;
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let (Some(pid), Ok(text)) = (pid, fs::read_to_string(entry.path().join("stat"))) {
+            found.push((pid, Stat::read(&text)));
         }
     }
-    Ok(sum)
+    Ok(found)
 }
 
 /// Fields of `/proc/<pid>/stat`.

@@ -125,13 +125,18 @@ impl Recorder {
         latencies
     }
 
-    /// Time from the first creation that was seen to the last attach that was seen, of a group.
-    pub fn attach_span(&self, group: &str) -> Option<Duration> {
+    /// Attaches a second between the first and the last that were seen of a group: the same for an attacher that has to
+    /// start first as for the client of a ceiling, which does not.
+    pub fn attach_rate(&self, group: &str) -> f64 {
         let noted = self.noted.lock();
-        let mine = || noted.iter().filter(|(name, _)| group_of(name) == group);
-        let first = mine().filter_map(|(_, times)| times.created).min()?;
-        let last = mine().filter_map(|(_, times)| times.attached).max()?;
-        Some(last.duration_since(first))
+        let mine = noted.iter().filter(|(name, _)| group_of(name) == group);
+        let attached: Vec<Instant> = mine.filter_map(|(_, times)| times.attached).collect();
+        match (attached.iter().min(), attached.iter().max()) {
+            (Some(first), Some(last)) if last > first => {
+                (attached.len() - 1) as f64 / last.duration_since(*first).as_secs_f64()
+            }
+            _ => 0.0,
+        }
     }
 }
 

@@ -62,6 +62,11 @@ impl Prepared {
 
     /// Makes a PersistentVolume of a driver, as a provisioner does.
     pub fn create_volume(name: &str, driver: &str) -> Self {
+        Self::create_volume_with(name, driver, "ReadWriteOnce")
+    }
+
+    /// The same with this access mode.
+    pub fn create_volume_with(name: &str, driver: &str, mode: &str) -> Self {
         let attributes =
             json!({"storage.kubernetes.io/csiProvisionerIdentity": format!("1700000000000-8081-{driver}")});
         let csi = json!({
@@ -69,7 +74,7 @@ impl Prepared {
         });
         let claim = json!({"namespace": "bench", "name": format!("claim-{name}"), "uid": format!("uid-{name}")});
         let spec = json!({
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "capacity": {"storage": "1Gi"}, "accessModes": [mode], "volumeMode": "Filesystem",
             "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "bench", "claimRef": claim, "csi": csi,
         });
         let metadata = json!({"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}});
@@ -90,6 +95,18 @@ impl Prepared {
         )
     }
 
+    /// Makes the CSINode of a node that has these drivers, as a kubelet does.
+    pub fn create_csi_node(name: &str, drivers: &[&str]) -> Self {
+        let drivers = drivers
+            .iter()
+            .map(|driver| json!({"name": driver, "nodeID": format!("id-{name}")}));
+        let spec = json!({"drivers": drivers.collect::<Vec<_>>()});
+        Self::create(
+            "/apis/storage.k8s.io/v1/csinodes",
+            &json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}),
+        )
+    }
+
     fn delete(collection: &str, name: &str) -> Self {
         Self {
             method: http::Method::DELETE,
@@ -99,14 +116,23 @@ impl Prepared {
         }
     }
 
-    /// Lists one PersistentVolume.
-    pub fn list_one_volume() -> Self {
+    fn list(collection: &str, limit: usize) -> Self {
         Self {
             method: http::Method::GET,
-            uri: format!("{VOLUMES}?limit=1"),
+            uri: format!("{collection}?limit={limit}"),
             content_type: "application/json",
             body: Vec::new(),
         }
+    }
+
+    /// Lists PersistentVolumes.
+    pub fn list_volumes(limit: usize) -> Self {
+        Self::list(VOLUMES, limit)
+    }
+
+    /// Lists VolumeAttachments.
+    pub fn list_attachments(limit: usize) -> Self {
+        Self::list(ATTACHMENTS, limit)
     }
 
     /// Asks for the end of a PersistentVolume.

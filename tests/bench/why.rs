@@ -49,8 +49,7 @@ pub async fn measure() -> Result<Report> {
         setting("VOLUMES", 5_000)?,
         setting("ASKED", 10)?,
     );
-    progress("starting etcd and kube-apiserver");
-    let bench = Bench::start(volumes).await?;
+    let bench = Bench::start_for(volumes, &[DRIVER]).await?;
     fill(&bench.client, pods, volumes.min(pods)).await?;
     progress("asking");
     let last = volumes.min(pods) - 1;

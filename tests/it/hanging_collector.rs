@@ -27,7 +27,7 @@ fn patient(receiver: &OtlpReceiver, protocol: &str) -> OperatorOptions {
 }
 
 /// Attaches while the first export hangs, and ends while it hangs still: that it lasted from the first to the last is what
-/// shows that nothing waited for it. What it costs all the same, `make overhead` measures.
+/// shows that nothing waited for it. What it costs all the same, `make bench ONLY=traces` measures.
 async fn round(driver: &Driver<'_>, name: &str, receiver: &OtlpReceiver, protocol: &str) -> Result<()> {
     let mut operator = driver.world.operator(patient(receiver, protocol)).await?;
     driver.wait("Ready", "True", Some("Running")).await?;

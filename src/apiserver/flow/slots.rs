@@ -45,7 +45,7 @@ pub struct SlotLimits {
 impl Default for SlotLimits {
     /// An API server with its etcd on two cores took hardly more writes a second from 64 than from 16. Beside 1,000 attaches of
     /// one driver, which took as long with 6 as with 16, each write of another driver took two thirds of the time with 6; with
-    /// 3 the 1,000 took longer (`make one-volume`).
+    /// 3 the 1,000 took longer (`make bench ONLY=one-volume`).
     fn default() -> Self {
         Self { alone: 64, crowded: 6 }
     }

@@ -22,8 +22,10 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--enable-feature",
     // etcd
     "--enable-distributed-tracing",
+    "--quota-backend-bytes",
     // kube-apiserver, and this operator once
     "--tracing-config-file",
+    "--etcd-servers-overrides",
     // any flag at all
     "--x",
 ];

@@ -1,6 +1,7 @@
 //! What the API server counted.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use http::Request;
 use kube::Client;
@@ -8,10 +9,11 @@ use kube::Client;
 use crate::support::{Error, Result};
 
 /// The resources that an attacher has to do with. Requests of the API server to itself are about others.
-const RESOURCES: [&str; 6] = [
+const RESOURCES: [&str; 7] = [
     "volumeattachments",
     "persistentvolumes",
     "csinodes",
+    "csidrivers",
     "attacherconfigs",
     "events",
     "leases",
@@ -20,10 +22,10 @@ const RESOURCES: [&str; 6] = [
 /// Requests by what they ask for, and open watches.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    /// Requests that ended, by verb.
-    pub requests: BTreeMap<String, u64>,
-    /// Watches that are open.
-    pub watches: u64,
+    /// Requests that ended, by verb and resource.
+    pub requests: BTreeMap<(String, String), u64>,
+    /// Watches that are open, by resource.
+    pub watches: BTreeMap<String, u64>,
 }
 
 impl Usage {
@@ -66,9 +68,14 @@ impl Usage {
             match name {
                 // The benchmark makes and deletes the objects themselves.
                 "apiserver_request_total" if !(verb == "DELETE" || verb == "POST" && resource != "events") => {
-                    *usage.requests.entry(verb.to_owned()).or_default() += value;
+                    *usage
+                        .requests
+                        .entry((verb.to_owned(), resource.to_owned()))
+                        .or_default() += value;
                 }
-                "apiserver_longrunning_requests" if verb == "WATCH" => usage.watches += value,
+                "apiserver_longrunning_requests" if verb == "WATCH" => {
+                    *usage.watches.entry(resource.to_owned()).or_default() += value;
+                }
                 _ => {}
             }
         }
@@ -77,13 +84,42 @@ impl Usage {
 
     /// The requests since `before`, and the watches that were opened until `loaded`.
     pub fn since(&self, before: &Self, loaded: &Self) -> Self {
-        let difference = |(verb, count): (&String, &u64)| {
-            let earlier = before.requests.get(verb).copied().unwrap_or_default();
-            (verb.clone(), count.saturating_sub(earlier))
+        let difference = |(what, count): (&(String, String), &u64)| {
+            let earlier = before.requests.get(what).copied().unwrap_or_default();
+            (what.clone(), count.saturating_sub(earlier))
         };
         Self {
             requests: self.requests.iter().map(difference).collect(),
-            watches: loaded.watches.saturating_sub(before.watches),
+            watches: loaded
+                .watches
+                .iter()
+                .map(|(resource, count)| {
+                    let earlier = before.watches.get(resource).copied().unwrap_or_default();
+                    (resource.clone(), count.saturating_sub(earlier))
+                })
+                .filter(|(_, count)| *count > 0)
+                .collect(),
         }
+    }
+
+    /// All watches that are open.
+    pub fn watches(&self) -> u64 {
+        self.watches.values().sum()
+    }
+
+    /// How many requests of these verbs and resources there were.
+    pub fn sum(&self, of: impl Fn(&str, &str) -> bool) -> u64 {
+        let mine = self.requests.iter().filter(|((verb, resource), _)| of(verb, resource));
+        mine.map(|(_, count)| count).sum()
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seen = self.requests.iter().filter(|(_, count)| **count > 0);
+        let parts: Vec<String> = seen
+            .map(|((verb, resource), count)| format!("{verb} {resource} {count}"))
+            .collect();
+        write!(formatter, "{}", parts.join(", "))
     }
 }

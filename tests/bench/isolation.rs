@@ -1,4 +1,5 @@
-//! `make isolation`: what nine drivers that misbehave cost the tenth, in one operator and one run.
+//! What nine drivers that misbehave cost the tenth, in one operator and one run. Etcd and API server have cores of their own,
+//! as in a cluster; operator, drivers and benchmark share the others.
 //!
 //! Rounds with the nine at rest and rounds with them in full swing take turns, so that a machine that gets slower or
 //! busier meets both alike. Beside each attach of the tenth driver the benchmark makes the same writes itself, as another
@@ -8,56 +9,45 @@
 //! Environment: `ROUNDS` (4), `COUNT` of attaches in a round (100), `RATE` a second (10), `HOSTILE` attachments of each of
 //! the nine (300), `CHURN` attaches and detaches a second of the one that works (10), `OPERATOR_BINARY`.
 
-mod hostile;
-pub mod load;
-mod report;
-
 use std::time::{Duration, Instant};
 
-use kube::Client;
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
-use csi_attacher_operator::apiserver::connect;
 use csi_mock_driver::{MockDriver, MockHandle};
 
 use crate::cluster::{Bench, NOBODYS_DRIVER};
+use crate::hostile::{self, Hostile, KINDS, Kind};
+use crate::load::{self, Load, Sides};
+use crate::stats::sum_of;
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};
 use crate::support::{Error, Operator, Result};
-use crate::{process, progress, setting};
-use hostile::{Hostile, KINDS, Kind};
-use load::Load;
-pub use report::Report;
-pub use report::percentile;
-pub use report::sum_of;
-use report::{Costs, Side};
+use crate::table::{Row, Topic};
+use crate::{machine, process, progress, setting};
 
 /// The driver that behaves.
-pub const TENTH: &str = "tenth.csi.test";
+const TENTH: &str = "tenth.csi.test";
 
 /// How long the nine are left to themselves before their effect is measured.
 const SOAK: Duration = Duration::from_secs(15);
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+struct Sizes {
     rounds: usize,
-    count: usize,
-    rate: usize,
     hostile: usize,
     churn: usize,
 }
 
-impl Sizes {
-    fn read() -> Result<Self> {
-        Ok(Self {
-            rounds: setting("ROUNDS", 4)?,
-            count: setting("COUNT", 100)?,
-            rate: setting("RATE", 10)?,
-            hostile: setting("HOSTILE", 300)?,
-            churn: setting("CHURN", 10)?,
-        })
-    }
+/// What rounds of one kind cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Costs {
+    /// CPU time of the operator.
+    cpu: Duration,
+    /// Requests that it sent, and calls that reached the nine.
+    requests: u64,
+    calls: u64,
+    took: Duration,
 }
 
 /// Everything of a run.
@@ -86,37 +76,78 @@ impl Drop for Threads {
 }
 
 /// Measures.
-pub async fn measure() -> Result<Report> {
-    let sizes = Sizes::read()?;
+pub async fn measure() -> Result<Vec<Row>> {
+    let sizes = Sizes {
+        rounds: setting("ROUNDS", 4)?,
+        hostile: setting("HOSTILE", 300)?,
+        churn: setting("CHURN", 10)?,
+    };
     let scene = Scene::set(sizes).await?;
-    progress("warming up, with the nine in full swing for the first time");
-    scene.load.run(&scene.bench, "warm-up-0").await?;
-    drop(scene.swing().await?);
-    scene.rest().await?;
-    let (mut idle, mut hostile) = (Side::default(), Side::default());
-    for round in 0..sizes.rounds {
-        progress(&format!("round {} of {}, the nine at rest", round + 1, sizes.rounds));
-        scene.round(&format!("rest-{round}"), &mut idle).await?;
-        progress(&format!(
-            "round {} of {}, the nine in full swing",
-            round + 1,
-            sizes.rounds
-        ));
-        let churn = scene.swing().await?;
-        scene.round(&format!("swing-{round}"), &mut hostile).await?;
-        drop(churn);
-        scene.rest().await?;
-    }
-    Ok(Report { sizes, idle, hostile })
+    let cores = machine::cores();
+    let parted = machine::part(
+        &scene.bench.component_groups()?,
+        &[scene.operator.pid()?, std::process::id()],
+    )?;
+    let measured = scene.rounds().await;
+    machine::unpart(cores);
+    let (times, [rest, swing]) = measured?;
+    let mut rows = times.rows("nine hostile drivers: the tenth", "nine at rest", 1.2);
+    let note = if parted {
+        "control plane on its own cores"
+    } else {
+        "cores shared: no taskset or one core"
+    };
+    rows[0] = rows[0].clone().note(note);
+    let row = |topic, name: &str, unit: &str, value: fn(&Costs) -> f64| {
+        let each = |costs: &Costs| value(costs) / costs.took.as_secs_f64();
+        Row::new(topic, format!("nine hostile drivers: {name}"), each(&swing), unit)
+            .against("nine at rest", each(&rest))
+    };
+    rows.push(row(Topic::Cpu, "CPU of the operator", "cores", |costs| {
+        costs.cpu.as_secs_f64()
+    }));
+    rows.push(row(Topic::Requests, "requests of the operator", "/s", |costs| {
+        costs.requests as f64
+    }));
+    rows.push(row(Topic::Requests, "calls to the nine", "/s", |costs| {
+        costs.calls as f64
+    }));
+    Ok(rows)
 }
 
 impl Scene {
+    /// Rounds of both kinds in turns: the times, and the costs of both kinds.
+    async fn rounds(&self) -> Result<(Sides, [Costs; 2])> {
+        progress("isolation: warming up, with the nine in full swing for the first time");
+        self.load.run(&self.bench, "warm-up-0").await?;
+        drop(self.swing().await?);
+        self.rest().await?;
+        let (mut sides, mut costs) = (Sides::default(), [Costs::default(); 2]);
+        let rounds = self.sizes.rounds;
+        for round in 0..rounds {
+            progress(&format!("isolation: round {} of {rounds}, the nine at rest", round + 1));
+            let group = format!("rest-{round}");
+            self.round(&group, &mut costs[0]).await?;
+            sides.add(&self.bench, &group, false);
+            progress(&format!(
+                "isolation: round {} of {rounds}, the nine in full swing",
+                round + 1
+            ));
+            let churn = self.swing().await?;
+            let group = format!("swing-{round}");
+            self.round(&group, &mut costs[1]).await?;
+            sides.add(&self.bench, &group, true);
+            drop(churn);
+            self.rest().await?;
+        }
+        Ok((sides, costs))
+    }
+
     async fn set(sizes: Sizes) -> Result<Self> {
-        progress("starting etcd and kube-apiserver");
         let names: Vec<String> = (0..KINDS.len()).map(hostile::driver).collect();
         let mut drivers: Vec<&str> = names.iter().map(String::as_str).collect();
         drivers.extend([TENTH, NOBODYS_DRIVER]);
-        let bench = Bench::start_for(sizes.hostile.max(sizes.count), &drivers).await?;
+        let bench = Bench::start_for(sizes.hostile.max(load::count()?), &drivers).await?;
         let other = |error: std::io::Error| Error::Other(error.to_string());
         let sockets = tempfile::tempdir().map_err(other)?;
         let tenth = MockDriver::builder(TENTH).accept_any_volume();
@@ -141,14 +172,10 @@ impl Scene {
         }
         progress("starting the operator");
         let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
-        let operator = Operator::start_with(&kubeconfig, crate::operator_run::options())?;
+        let operator = Operator::start_with(&kubeconfig, crate::attacher::options())?;
         operator.wait_ready().await?;
         wait_condition(&bench.client, "tenth", "Ready", "True", Some("Running")).await?;
-        let load = Load {
-            count: sizes.count,
-            per_second: sizes.rate as f64,
-            writer: writer(&bench).await?,
-        };
+        let load = Load::new(&bench, TENTH.to_owned()).await?;
         Ok(Self {
             operator,
             nine,
@@ -196,57 +223,24 @@ impl Scene {
     }
 
     /// One load, with what it costs.
-    async fn round(&self, group: &str, side: &mut Side) -> Result<()> {
+    async fn round(&self, group: &str, sum: &mut Costs) -> Result<()> {
         let (before, started) = (self.costs().await?, Instant::now());
         self.load.run(&self.bench, group).await?;
-        let took = started.elapsed();
-        let recorder = &self.bench.recorder;
-        side.add(
-            recorder.latencies(&load::operators(group)),
-            recorder.latencies(&load::own(group)),
-            self.costs().await?.since(&before),
-            took,
-        );
+        let after = self.costs().await?;
+        sum.cpu += after.cpu.saturating_sub(before.cpu);
+        sum.requests += after.requests - before.requests;
+        sum.calls += after.calls - before.calls;
+        sum.took += started.elapsed();
         Ok(())
     }
 
     async fn costs(&self) -> Result<Costs> {
-        let [etcd, apiserver] = self.bench.component_groups()?;
         let metrics = self.operator.metrics().await?;
         Ok(Costs {
-            cpu: [
-                process::cpu(self.operator.pid()?)?,
-                process::group_cpu(apiserver)?,
-                process::group_cpu(etcd)?,
-                process::cpu(std::process::id())?,
-            ],
-            requests: report::sum_of(&metrics, "rest_client_requests_total{"),
+            cpu: process::cpu(self.operator.pid()?)?,
+            requests: sum_of(&metrics, "rest_client_requests_total{"),
             calls: self.nine.iter().map(Hostile::calls).sum(),
+            took: Duration::ZERO,
         })
     }
-}
-
-/// A client of a service account, whose requests the API server ranks like those of the operator, but queues apart.
-pub async fn writer(bench: &Bench) -> Result<Client> {
-    const ACCOUNT: &str = "bench-writer";
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": ACCOUNT},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ACCOUNT}],
-    });
-    bench.cluster.apply_yaml(&binding.to_string()).await?;
-    let kubeconfig = bench.cluster.kubeconfig_for_service_account(ACCOUNT, ACCOUNT).await?;
-    let config = csi_attacher_operator::apiserver::load_config(Some(&kubeconfig)).await;
-    let config = config.map_err(|error| Error::Other(error.to_string()))?;
-    connect(&config).map_err(|error| Error::Other(error.to_string()))
-}
-
-/// How long a run may take: rounds at their pace, and far more than the nine need to come into swing and to rest.
-pub fn limit() -> Result<Duration> {
-    let sizes = Sizes::read()?;
-    let rounds = u32::try_from(sizes.rounds).unwrap_or(u32::MAX);
-    let load = Duration::from_secs_f64(sizes.count as f64 / sizes.rate as f64);
-    Ok(Duration::from_mins(10) + (load * 2 + Duration::from_mins(2)) * rounds)
 }

@@ -1,15 +1,17 @@
-//! `make overhead`: what traces cost: attach rate, latency, CPU time and memory with tracing off, on, with a collector that
-//! holds its connections and answers nothing, and with one that is gone. All in one run and in turns, so that a machine that
-//! gets slower or busier meets all alike; each turn has an operator of its own.
+//! What traces cost: attach rate, latency, CPU time and memory with tracing off, with every attach traced, with a collector
+//! that holds its connections and answers nothing, and with one that is gone. All in one run and in turns, so that a machine
+//! that gets slower or busier meets all alike; each turn has an operator of its own.
+//!
+//! The collector takes cores that the others then lack: its CPU time is measured, and a turn without tracing follows in
+//! which a process burns as much. What tracing itself costs is the difference to that.
 //!
 //! A turn: attaches at an even pace, for latency and CPU time; a burst, for the rate, the memory and the counters; all
 //! detached again. Where the collector held its connections it then answers again, and spans have to arrive.
 //!
-//! Environment: `ROUNDS` (2), `COUNT` of attaches at the even pace (500), `RATE` of them a second (100), `VOLUMES` of the burst
-//! (1000), `OPERATOR_BINARY`.
+//! Environment: `ROUNDS` (3), `COUNT` of attaches at the even pace (500), `RATE` of them a second (100), `VOLUMES` of the burst
+//! (3000), `OPERATOR_BINARY`.
 
-mod micro;
-mod report;
+mod rows;
 
 use std::time::{Duration, Instant};
 
@@ -19,97 +21,109 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use csi_mock_driver::{MockDriver, MockHandle};
 
-use crate::cluster::{Bench, DRIVER};
-use crate::isolation::sum_of;
-use crate::operator_run::{PHASE_LIMIT, no_volumes, options};
+use crate::attacher::{PHASE_LIMIT, options};
+use crate::cluster::{Bench, DRIVER, no_volumes};
+use crate::helper::Helper;
 use crate::process::{self, Memory};
 use crate::recorder::Stage;
+use crate::requests::send_all;
+use crate::spans;
+use crate::stats::sum_of;
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};
 use crate::support::otlp::OtlpReceiver;
 use crate::support::{Error, Operator, OperatorOptions, Result};
-use crate::{progress, requests, setting};
-pub use report::Report;
+use crate::table::Row;
+use crate::{progress, setting};
 
-const CONFIG: &str = "overhead";
+const CONFIG: &str = "traces";
 
 /// What spans meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collector {
+enum Collector {
     /// Tracing is off.
     Off,
     /// It takes them.
     Takes,
+    /// Tracing is off, and a process burns what the collector took.
+    Burns,
     /// It holds the connection and never answers.
     Holds,
     /// Nobody listens.
     Gone,
 }
 
-/// All of them, in the order of the table.
-pub const COLLECTORS: [Collector; 4] = [Collector::Off, Collector::Takes, Collector::Holds, Collector::Gone];
+/// All of them; what burns comes just after what it stands for.
+const COLLECTORS: [Collector; 5] = [
+    Collector::Off,
+    Collector::Takes,
+    Collector::Burns,
+    Collector::Holds,
+    Collector::Gone,
+];
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Turns of each kind.
-    pub rounds: usize,
-    /// Attaches at the even pace.
-    pub count: usize,
-    /// How many of them a second.
-    pub rate: usize,
+struct Sizes {
+    rounds: usize,
+    /// Attaches at the even pace, and how many a second.
+    count: usize,
+    rate: usize,
     /// Attaches of the burst.
-    pub volumes: usize,
+    volumes: usize,
 }
 
 /// What one turn came to.
 #[derive(Clone, Debug)]
-pub struct Turn {
-    /// Times of the attaches at the even pace, sorted.
-    pub paced: Vec<Duration>,
-    /// How long that took, and the CPU time of the operator meanwhile.
-    pub paced_took: Duration,
-    /// CPU time of the operator meanwhile.
-    pub paced_cpu: Duration,
+struct Turn {
+    /// Times of the attaches at the even pace, and the share of a core that the operator took meanwhile.
+    paced: Vec<Duration>,
+    paced_share: f64,
     /// Attaches a second of the burst.
-    pub rate: f64,
+    rate: f64,
     /// CPU time of the operator from the burst to the end of the detaches.
-    pub cycle_cpu: Duration,
+    cycle_cpu: Duration,
+    /// The share of a core that the collector took during the burst.
+    collector_share: f64,
     /// Memory when all of the burst is attached.
-    pub memory: Memory,
-    /// Spans exported, dropped because the queue was full, and not taken by the collector.
-    pub spans: [u64; 3],
+    memory: Memory,
+    /// Spans that did not reach the collector.
+    lost: u64,
     /// Whether spans arrived after the collector came back; none where it was not away.
-    pub recovered: Option<bool>,
+    recovered: Option<bool>,
 }
 
 /// Measures.
-pub async fn measure() -> Result<Report> {
+pub async fn measure() -> Result<Vec<Row>> {
     let sizes = Sizes {
-        rounds: setting("ROUNDS", 2)?,
+        rounds: setting("ROUNDS", 3)?,
         count: setting("COUNT", 500)?,
         rate: setting("RATE", 100)?,
-        volumes: setting("VOLUMES", 1000)?,
+        volumes: setting("VOLUMES", 3000)?,
     };
-    progress("spans alone");
-    let micro = micro::measure().await?;
-    progress("starting etcd and kube-apiserver");
+    progress("traces: spans alone");
+    let micro = spans::measure().await?;
     let bench = Bench::start_for(sizes.volumes.max(sizes.count), &[DRIVER]).await?;
     let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
     let socket = folder.path().join("csi.sock");
     let _driver = start_driver(&socket).await?;
-    let spec = json!({"endpoint": format!("unix://{}", socket.display()), "leaderElection": {"enabled": false}});
+    let spec = json!({"endpoint": format!("unix://{}", socket.display())});
     apply_config(&bench.client, CONFIG, spec).await?;
-    progress("warming up");
-    turn(&bench, Collector::Off, "warm", sizes).await?;
-    let mut turns = Vec::new();
+    progress("traces: warming up");
+    turn(&bench, Collector::Off, 0.0, "warm", sizes).await?;
+    let mut turns: Vec<(Collector, Turn)> = Vec::new();
     for round in 0..sizes.rounds {
         for collector in COLLECTORS {
-            progress(&format!("round {} of {}: {collector:?}", round + 1, sizes.rounds));
+            progress(&format!(
+                "traces: round {} of {}: {collector:?}",
+                round + 1,
+                sizes.rounds
+            ));
             let group = format!("{collector:?}{round}").to_lowercase();
-            turns.push((collector, turn(&bench, collector, &group, sizes).await?));
+            let share = turns.last().map_or(0.0, |(_, turn)| turn.collector_share);
+            turns.push((collector, turn(&bench, collector, share, &group, sizes).await?));
         }
     }
-    Ok(Report { sizes, micro, turns })
+    Ok(rows::rows(sizes, micro, &turns))
 }
 
 async fn start_driver(socket: &std::path::Path) -> Result<MockHandle> {
@@ -121,25 +135,26 @@ async fn start_driver(socket: &std::path::Path) -> Result<MockHandle> {
 /// A collector, and how the operator is told of it.
 struct Place {
     options: OperatorOptions,
-    receiver: Option<OtlpReceiver>,
-    gate: Option<tokio::sync::watch::Sender<bool>>,
+    helper: Option<Helper>,
+    gated: Option<(OtlpReceiver, tokio::sync::watch::Sender<bool>)>,
 }
 
-async fn place(collector: Collector) -> Result<Place> {
+async fn place(collector: Collector, share: f64) -> Result<Place> {
     let to = |endpoint: String| {
         options()
             .variable("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
             .variable("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     };
-    let (options, receiver, gate) = match collector {
+    let (options, helper, gated) = match collector {
         Collector::Off => (options(), None, None),
         Collector::Takes => {
-            let receiver = OtlpReceiver::grpc().await;
-            (to(receiver.endpoint()), Some(receiver), None)
+            let helper = Helper::collector()?;
+            (to(helper.said.clone()), Some(helper), None)
         }
+        Collector::Burns => (options(), Some(Helper::burn(share)?), None),
         Collector::Holds => {
             let (receiver, gate) = OtlpReceiver::gated().await;
-            (to(receiver.endpoint()), Some(receiver), Some(gate))
+            (to(receiver.endpoint()), None, Some((receiver, gate)))
         }
         Collector::Gone => {
             let free = TcpListener::bind("127.0.0.1:0").await;
@@ -148,54 +163,52 @@ async fn place(collector: Collector) -> Result<Place> {
             (to(format!("http://{address}")), None, None)
         }
     };
-    Ok(Place {
-        options,
-        receiver,
-        gate,
-    })
+    Ok(Place { options, helper, gated })
 }
 
-async fn turn(bench: &Bench, collector: Collector, group: &str, sizes: Sizes) -> Result<Turn> {
-    let place = place(collector).await?;
+async fn turn(bench: &Bench, collector: Collector, share: f64, group: &str, sizes: Sizes) -> Result<Turn> {
+    let place = place(collector, share).await?;
     let kubeconfig = bench.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
-    let mut operator = Operator::start_with(&kubeconfig, place.options.clone())?;
+    let operator = Operator::start_with(&kubeconfig, place.options.clone())?;
     operator.wait_ready().await?;
     wait_condition(&bench.client, CONFIG, "Ready", "True", Some("Running")).await?;
     let pid = operator.pid()?;
+    let of_helper = || place.helper.as_ref().map_or(Ok(Duration::ZERO), Helper::cpu);
 
     let (paced_group, burst_group) = (format!("paced{group}"), format!("burst{group}"));
     let (cpu, started) = (process::cpu(pid)?, Instant::now());
     pace(bench, &paced_group, sizes).await?;
-    let (paced_took, paced_cpu) = (started.elapsed(), since(process::cpu(pid)?, cpu));
+    let paced_share = since(process::cpu(pid)?, cpu).as_secs_f64() / started.elapsed().as_secs_f64();
     remove(bench, &paced_group, sizes.count).await?;
 
     bench.create_volumes(&burst_group, DRIVER, sizes.volumes).await?;
-    let cpu = process::cpu(pid)?;
-    requests::send_all(&bench.client, Bench::attachments(&burst_group, DRIVER, sizes.volumes)).await?;
-    bench
+    let (cpu, collector_cpu, started) = (process::cpu(pid)?, of_helper()?, Instant::now());
+    send_all(&bench.client, Bench::attachments(&burst_group, DRIVER, sizes.volumes)).await?;
+    let attached = bench
         .recorder
-        .wait(&burst_group, Stage::Attached, sizes.volumes, PHASE_LIMIT)
-        .await?;
+        .wait(&burst_group, Stage::Attached, sizes.volumes, PHASE_LIMIT);
+    attached.await?;
+    let collector_share = since(of_helper()?, collector_cpu).as_secs_f64() / started.elapsed().as_secs_f64();
     let memory = process::memory(pid)?;
-    let span = bench.recorder.attach_span(&burst_group).unwrap_or_default();
     remove(bench, &burst_group, sizes.volumes).await?;
     let cycle_cpu = since(process::cpu(pid)?, cpu);
     let metrics = operator.metrics().await?;
-    let spans = ["exported", "queue_full", "export_failed"].map(|result| {
-        let begin = format!("csi_attacher_trace_spans_total{{result=\"{result}\"}} ");
-        sum_of(&metrics, &begin)
+    let lost = ["queue_full", "export_failed"].map(|result| {
+        sum_of(
+            &metrics,
+            &format!("csi_attacher_trace_spans_total{{result=\"{result}\"}} "),
+        )
     });
     let recovered = recover(bench, &place, group).await?;
-    operator.signal("TERM")?;
-    operator.wait_ended(PHASE_LIMIT).await?;
+    crate::attacher::stop(operator).await?;
     Ok(Turn {
         paced: bench.recorder.latencies(&paced_group),
-        paced_took,
-        paced_cpu,
-        rate: sizes.volumes as f64 / span.as_secs_f64(),
+        paced_share,
+        rate: bench.recorder.attach_rate(&burst_group),
         cycle_cpu,
+        collector_share,
         memory,
-        spans,
+        lost: lost.iter().sum(),
         recovered,
     })
 }
@@ -233,25 +246,17 @@ async fn remove(bench: &Bench, group: &str, count: usize) -> Result<()> {
 
 /// Lets the collector answer, and attaches one more volume, whose spans have to arrive.
 async fn recover(bench: &Bench, place: &Place, group: &str) -> Result<Option<bool>> {
-    let (Some(gate), Some(receiver)) = (&place.gate, &place.receiver) else {
+    let Some((receiver, gate)) = &place.gated else {
         return Ok(None);
     };
     gate.send_replace(true);
     let group = format!("after{group}");
     bench.create_volumes(&group, DRIVER, 1).await?;
-    requests::send_all(&bench.client, Bench::attachments(&group, DRIVER, 1)).await?;
+    send_all(&bench.client, Bench::attachments(&group, DRIVER, 1)).await?;
     bench.recorder.wait(&group, Stage::Attached, 1, PHASE_LIMIT).await?;
     let spans = receiver
         .wait_for_spans(Duration::from_mins(2), |spans| !spans.is_empty())
         .await;
     remove(bench, &group, 1).await?;
     Ok(Some(!spans.is_empty()))
-}
-
-/// How long a run may take: its attaches at their pace, and far longer than the slowest machine takes for the rest.
-pub fn limit() -> Result<Duration> {
-    let turns = setting("ROUNDS", 2)? * COLLECTORS.len() + 1;
-    let attaches = setting("COUNT", 500)? + setting("VOLUMES", 1000)?;
-    let each = Duration::from_mins(3) + Duration::from_millis(200) * u32::try_from(attaches).unwrap_or(u32::MAX);
-    Ok(Duration::from_mins(5) + each * u32::try_from(turns).unwrap_or(u32::MAX))
 }
