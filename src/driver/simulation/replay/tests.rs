@@ -141,6 +141,7 @@ fn a_wrong_engine_takes_the_paths_of_a_model_that_is_wrong_in_the_same_way() {
 /// The proof of the proof: the engine goes the way of a counterexample to its end when it has the same defect as the model, and leaves
 /// it when it has not.
 #[test]
+#[ignore = "explores worlds, which takes minutes without optimisation; make simulation runs it"]
 fn counterexamples_are_replayed() {
     let open = worlds::open_findings().into_iter();
     let open = open.map(|world| (world, Rules::default(), None));
