@@ -142,27 +142,7 @@ impl Fleet {
 
     /// The operator apart from what is around it.
     pub fn split(self) -> (Fleet<()>, Operator) {
-        let Self {
-            operator,
-            mocks,
-            bench,
-            kubeconfig,
-            before,
-            plan,
-            sockets,
-        } = self;
-        (
-            Fleet {
-                operator: (),
-                mocks,
-                bench,
-                kubeconfig,
-                before,
-                plan,
-                sockets,
-            },
-            operator,
-        )
+        self.exchange(())
     }
 
     /// Ends the operator, which gives up its Leases first.
@@ -182,6 +162,20 @@ impl Fleet {
 }
 
 impl<O> Fleet<O> {
+    /// Another operator in the place of this one, with the same things around it.
+    fn exchange<P>(self, operator: P) -> (Fleet<P>, O) {
+        let other = Fleet {
+            operator,
+            mocks: self.mocks,
+            bench: self.bench,
+            kubeconfig: self.kubeconfig,
+            before: self.before,
+            plan: self.plan,
+            sockets: self.sockets,
+        };
+        (other, self.operator)
+    }
+
     /// Name of driver number `number`.
     pub fn driver(&self, number: usize) -> String {
         driver_of(&self.plan, number)
@@ -224,25 +218,8 @@ impl<O> Fleet<O> {
 impl Fleet<()> {
     /// Starts an operator; does not wait for anything.
     pub fn start_again(self) -> Result<Fleet> {
-        let Self {
-            operator: (),
-            mocks,
-            bench,
-            kubeconfig,
-            before,
-            plan,
-            sockets,
-        } = self;
-        let operator = Operator::start_with(&kubeconfig, plan.options.clone())?;
-        Ok(Fleet {
-            operator,
-            mocks,
-            bench,
-            kubeconfig,
-            before,
-            plan,
-            sockets,
-        })
+        let operator = Operator::start_with(&self.kubeconfig, self.plan.options.clone())?;
+        Ok(self.exchange(operator).0)
     }
 }
 

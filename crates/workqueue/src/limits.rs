@@ -83,9 +83,7 @@ impl Rate {
             tolerance: nanos(Duration::from_secs_f64(ahead)),
         })
     }
-}
 
-impl Rate {
     /// The same in the long run, with so many starts at once after a pause; at least one.
     #[must_use]
     pub fn with_burst(self, burst: u32) -> Self {

@@ -18,6 +18,9 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
+/// A day between two requests: slower than this is told apart from never by nobody.
+const SLOWEST_PER_SECOND: f64 = 1.0 / (24.0 * 60.0 * 60.0);
+
 /// The longest that a request which gives way sleeps before it looks again: the limit may be another one by then.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
@@ -34,10 +37,8 @@ struct ThrottleInner {
 impl RateLimit {
     /// This limit, and a full bucket of it. A number that is no rate, which the types of the settings refuse, is no limit.
     fn bucket(self) -> (Self, TokenBucket) {
-        let rate = Rate::per_second(self.per_second)
-            .unwrap_or_default()
-            .with_burst(self.burst);
-        (self, TokenBucket::new(rate, Instant::now()))
+        let rate = Rate::per_second(self.per_second.max(SLOWEST_PER_SECOND)).unwrap_or_default();
+        (self, TokenBucket::new(rate.with_burst(self.burst), Instant::now()))
     }
 }
 

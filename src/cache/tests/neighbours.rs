@@ -2,7 +2,9 @@
 
 use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
 use crate::cache::index::Index;
+use crate::cache::{AttacherKey, Store};
 use crate::objects::{Attachment, Finalizers, VolumeSource};
+use crate::queue::Queue;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
     record.node = node.into();
@@ -114,16 +116,22 @@ fn a_volume_that_is_gone_is_known_by_the_note() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
-    let (store, queue, _registration) = served();
+/// An attachment that is being detached from one node, while an attach of its volume at another one waits for that.
+fn waited_for(store: &Store, queue: &Queue<AttacherKey>) -> Attachment {
     store.apply_volume(volume("pv1", 1));
     let mut leaving = on_node(detaching("old", 1), "n2");
     leaving.attached = true;
     store.apply_attachment(leaving.clone());
-    assert_eq!(woken(&queue), ["old"]);
+    assert_eq!(woken(queue), ["old"]);
     store.apply_attachment(attachment("new", 2));
-    fail_next(&queue);
+    fail_next(queue);
+    leaving
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
+    let (store, queue, _registration) = served();
+    let mut leaving = waited_for(&store, &queue);
     // Its detach failed: nobody waits for it any more.
     leaving.resource_version.0 = 3;
     leaving.detach_error = Some(Box::new(crate::objects::VolumeError {
@@ -143,13 +151,7 @@ async fn an_attach_is_woken_by_the_end_of_the_detach_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn an_attach_is_woken_by_the_answer_that_ends_the_detach_elsewhere() {
     let (store, queue, _registration) = served();
-    store.apply_volume(volume("pv1", 1));
-    let mut leaving = on_node(detaching("old", 1), "n2");
-    leaving.attached = true;
-    store.apply_attachment(leaving.clone());
-    assert_eq!(woken(&queue), ["old"]);
-    store.apply_attachment(attachment("new", 2));
-    fail_next(&queue);
+    let mut leaving = waited_for(&store, &queue);
     leaving.resource_version.0 = 3;
     leaving.finalizers = Finalizers::default();
     store.apply_attachment_response(leaving);
