@@ -1,6 +1,6 @@
 //! Attachments that bear on each other: of one volume on several nodes, or of one volume handle on one node.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
@@ -88,8 +88,40 @@ impl Index {
         }
         if attachment.deleting.is_some() {
             neighbours.here.extend(self.in_use_here(attachment));
+            neighbours.here.extend(self.waiting_here(attachment));
         }
         neighbours
+    }
+
+    /// The other attachments that are claimed and wait to be attached where this one may be: on the same node, or on one that has one
+    /// of its IDs.
+    fn waiting_here(&self, attachment: &Attachment) -> Vec<Arc<Attachment>> {
+        let (driver, note) = (&attachment.attacher, attachment.volume_note.as_deref());
+        let former = note.map(|note| &note.former[..]).unwrap_or_default();
+        let of_volume = self.shared(attachment).into_iter().flat_map(|shared| {
+            let machine = self.nodes.get(&attachment.node);
+            let registered = machine.and_then(|machine| machine.node_id(driver));
+            let ids = registered.into_iter().chain(attachment.node_id.as_deref());
+            let ids = ids.chain(former.iter().map(|place| &*place.node_id));
+            ids.flat_map(|id| shared.claimed_at.at(driver, id))
+        });
+        let may_share = !former.is_empty() || self.shares_handle(attachment);
+        let on_node = self.by_node.get(&attachment.node).filter(|_| may_share);
+        let names = of_volume.chain(on_node.into_iter().flat_map(Names::iter));
+        // One that is found twice is shown once.
+        let names: BTreeSet<&Arc<str>> = names.filter(|name| **name != attachment.name).collect();
+        let is_ours = |handle: &str| {
+            self.handle_of(attachment) == Some(handle)
+                || note.is_some_and(|note| *note.handle == *handle)
+                || former.iter().any(|place| *place.handle == *handle)
+        };
+        let others = names.into_iter().filter_map(|name| self.attachments.get(name));
+        let waiting = others.filter(|other| {
+            other.attacher == *driver
+                && decide::is_waiting(other, self.finalizer_of(driver))
+                && other.volume_note.as_ref().is_some_and(|noted| is_ours(&noted.handle))
+        });
+        waiting.cloned().collect()
     }
 
     /// Another attachment of the same volume handle on the same node, or on one that has the same ID, that is in use.
@@ -139,12 +171,7 @@ impl Index {
             .chain(on_node)
             .filter_map(|name| self.attachments.get(name));
         records.any(|other| {
-            let at_place = other.node_id.as_deref() == Some(place.node_id)
-                && other
-                    .volume_note
-                    .as_ref()
-                    .is_some_and(|note| &*note.handle == place.volume_id);
-            at_place
+            decide::is_claimed_for(other, place)
                 && other.uid != attachment.uid
                 && other.deleting.is_none()
                 && other.finalizers.contains(&driver.finalizer)

@@ -3,7 +3,7 @@
 use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
 use crate::cache::index::Index;
 use crate::cache::{AttacherKey, Store};
-use crate::objects::{Attachment, Finalizers, VolumeSource};
+use crate::objects::{Attachment, Finalizers, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
 use crate::queue::Queue;
 
 fn on_node(mut record: Attachment, node: &str) -> Attachment {
@@ -32,6 +32,25 @@ fn with_handle(name: &str, handle: &str) -> crate::objects::Volume {
     if let VolumeSource::Csi(source) = &mut record.spec.source {
         source.handle = handle.into();
     }
+    record
+}
+
+fn noted(mut record: Attachment, handle: &str, former: &[&str]) -> Attachment {
+    let former = former.iter().map(|id| FormerVolumeOnNode {
+        handle: handle.into(),
+        node_id: (*id).into(),
+    });
+    record.volume_note = Some(Box::new(VolumeAnnotation {
+        handle: handle.into(),
+        secret: None,
+        former: former.collect(),
+        renewed: 0,
+    }));
+    record
+}
+
+fn with_id(mut record: Attachment, id: &str) -> Attachment {
+    record.node_id = Some(id.into());
     record
 }
 
@@ -78,10 +97,6 @@ fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
 fn two_nodes_of_one_id_are_one_machine() {
     let mut index = Index::default();
     index.apply_volume(volume("pv1", 1));
-    let with_id = |mut record: Attachment, id: &str| {
-        record.node_id = Some(id.into());
-        record
-    };
     index.apply_attachment(with_id(detaching("old", 1), "machine-1"));
     index.apply_attachment(with_id(on_node(attached("other"), "n3"), "machine-3"));
     assert!(index.snapshot("old").unwrap().neighbours.here.is_empty());
@@ -90,16 +105,42 @@ fn two_nodes_of_one_id_are_one_machine() {
     assert_eq!(names(&neighbours.here), ["renamed"]);
 }
 
+/// Claims that a detach renews: those of the same handle on the same machine that wait to be attached.
+#[test]
+fn a_detach_knows_the_claims_for_its_places() {
+    let mut index = Index::default();
+    for (name, handle) in [("pv1", "h"), ("pv2", "h"), ("pv3", "other")] {
+        index.apply_volume(with_handle(name, handle));
+    }
+    let claimed = |name: &str, volume: &str, handle: &str| {
+        let mut record = of_volume(attachment(name, 1), volume);
+        record.finalizers = Finalizers::new([FINALIZER]);
+        noted(with_id(record, "machine-1"), handle, &[])
+    };
+    let mut unclaimed = claimed("unclaimed", "pv2", "h");
+    unclaimed.finalizers = Finalizers::default();
+    index.apply_attachment(noted(with_id(detaching("a", 1), "machine-1"), "h", &["machine-0"]));
+    for record in [
+        unclaimed,
+        claimed("another-handle", "pv3", "other"),
+        on_node(claimed("another-node", "pv2", "h"), "n2"),
+    ] {
+        index.apply_attachment(record);
+    }
+    assert!(index.snapshot("a").unwrap().neighbours.here.is_empty());
+    index.apply_attachment(claimed("twin", "pv2", "h"));
+    index.apply_attachment(on_node(claimed("renamed", "pv1", "h"), "n2"));
+    index.apply_attachment(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
+    let here = index.snapshot("a").unwrap().neighbours.here;
+    assert_eq!(names(&here), ["formerly", "renamed", "twin"]);
+    assert!(index.snapshot("twin").unwrap().neighbours.here.is_empty());
+}
+
 /// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts
 /// after that.
 #[test]
 fn a_volume_that_is_gone_is_known_by_the_note() {
-    let mut twin = of_volume(attached("b"), "pv2");
-    twin.volume_note = Some(Box::new(crate::objects::VolumeAnnotation {
-        handle: "h".into(),
-        secret: None,
-        former: Vec::new(),
-    }));
+    let twin = noted(of_volume(attached("b"), "pv2"), "h", &[]);
     let mut seen = Index::default();
     let mut started = Index::default();
     for index in [&mut seen, &mut started] {

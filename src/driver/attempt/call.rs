@@ -14,13 +14,14 @@ use crate::api::validated::Timeouts;
 use crate::cache::Snapshot;
 use crate::csi::mode_name;
 use crate::decide::{
-    self, DetachWait, Failure, MAX_ERROR_BYTES, Observed, Outcome, PublishRequest, UnpublishRequest, VolumeAccessType,
-    VolumeOnNode, cut,
+    self, DetachWait, Failure, MAX_ERROR_BYTES, Neighbours, Observed, Outcome, PublishRequest, UnpublishRequest,
+    VolumeAccessType, VolumeOnNode, cut, patch,
 };
-use crate::objects::StringMap;
+use crate::objects::{Attachment, StringMap};
 use crate::queue::RunResult;
 use crate::telemetry::names::attr;
 use crate::traces::PublishParameters;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -111,15 +112,20 @@ impl Attempt<'_> {
         plan: &UnpublishRequest<'_>,
     ) -> StepResult {
         events::node_gone(self, snapshot, &plan.places);
-        let mut flights: Vec<InFlightGuard> = Vec::with_capacity(plan.places.len());
+        // The flights that were taken end when another one is occupied: that other call may be waiting for them.
+        let flights = plan.places.iter().map(|place| self.work.flights.acquire(*place));
+        let _flights: Vec<InFlightGuard> = match flights.collect() {
+            Ok(flights) => flights,
+            Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
+        };
+        for other in &plan.renew {
+            if let Some(step) = self.renew_claim(snapshot, observed, other).await {
+                return step;
+            }
+        }
         let deadline = self.timeouts().unpublish;
         self.span.set(attr::TIMEOUT, deadline);
         for place in &plan.places {
-            match self.work.flights.acquire(*place) {
-                Ok(flight) => flights.push(flight),
-                // The flights that were taken end here: the other one may be waiting for them.
-                Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
-            }
             let client = self.client.clone();
             self.log_call("ControllerUnpublishVolume", snapshot, *place, deadline);
             let answer = client
@@ -135,14 +141,13 @@ impl Attempt<'_> {
                 Ok(Some(orphan)) => report::report_orphaned(self, snapshot, *place, &orphan),
                 Err(failure) => {
                     let former = plan.places.first() != Some(place);
-                    let failure = if former {
-                        of_former(&failure, &snapshot.attachment.name, *place)
+                    let (failure, cause) = if former {
+                        let failure = of_former(&failure, &snapshot.attachment.name, *place);
+                        (failure, FailureCause::FormerNode)
                     } else {
-                        failure
+                        (failure, FailureCause::Other)
                     };
-                    return self
-                        .record_failure(snapshot, observed, failure, FailureCause::Other)
-                        .await;
+                    return self.record_failure(snapshot, observed, failure, cause).await;
                 }
             }
         }
@@ -153,6 +158,29 @@ impl Attempt<'_> {
             life.lock().confirmed = true;
         }
         self.record_success(snapshot, observed, &Outcome::Unpublished).await
+    }
+
+    /// Renews the claim of another attachment for a place that this detach holds. Nobody publishes it there meanwhile, and what was
+    /// sent about it before is void. Answers how the attempt goes on when that did not work.
+    async fn renew_claim(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        other: &Arc<Attachment>,
+    ) -> Option<StepResult> {
+        let write = patch::renew(other)?;
+        let copy = Snapshot {
+            attachment: other.clone(),
+            volume: None,
+            node: None,
+            neighbours: Neighbours::default(),
+        };
+        let error = self.write(&self.work.context.requests, &copy, &write).await.err()?;
+        let what = format!("could not renew the claim of VolumeAttachment {}", other.name);
+        Some(
+            self.handle_prepared_error(snapshot, observed, (&copy, &write), &what, error)
+                .await,
+        )
     }
 
     /// Keeps what is asked of the driver for the root of the trace.

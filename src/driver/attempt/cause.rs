@@ -10,6 +10,8 @@ pub(in crate::driver) enum FailureCause {
     Missing(&'static str),
     /// Another writer was first.
     Conflict,
+    /// The driver refuses a detach at a former ID of the node, about which a person can do something.
+    FormerNode,
     /// The driver's answer, or anything else.
     Other,
 }
@@ -30,7 +32,7 @@ impl FailureCause {
         match self {
             Self::Missing(what) => what,
             Self::Conflict => error_type::CONFLICT,
-            Self::Other => error_type::OTHER,
+            Self::FormerNode | Self::Other => error_type::OTHER,
         }
     }
 }

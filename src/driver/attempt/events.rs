@@ -87,10 +87,11 @@ pub(in crate::driver) fn failure_event(
         delay,
         message: &failure.message,
     };
-    let note = note.to_string();
+    // The command that helps must not wait behind the event of a refusal before the node had another ID.
+    let former = cause == FailureCause::FormerNode;
     let news = AttemptEvent {
-        cause: kind,
-        ..AttemptEvent::of(reason, note)
+        cause: if former { "former_node" } else { kind },
+        ..AttemptEvent::of(reason, note.to_string())
     };
     record_traced(attempt, snapshot, news);
 }

@@ -295,21 +295,22 @@ impl Attempt<'_> {
             report::report_prepared_write(self, snapshot, &write.target);
             return StepResult::Continue;
         };
-        self.handle_prepared_error(snapshot, observed, write, what, error).await
+        self.handle_prepared_error(snapshot, observed, (snapshot, write), what, error)
+            .await
     }
 
-    /// A write that the API server did not take, and on which no call depends that was made.
+    /// A write that the API server did not take, and on which no call depends that was made; with the copy that it was made from.
     pub(in crate::driver) async fn handle_prepared_error(
         &mut self,
         snapshot: &Snapshot,
         observed: &Observed<'_>,
-        write: &Write,
+        (copy, write): (&Snapshot, &Write),
         what: &str,
         error: ApiError,
     ) -> StepResult {
         let look_again = match error.kind {
             ApiErrorKind::NotFound => true,
-            ApiErrorKind::Stale => self.is_outdated(snapshot, &write.target).await,
+            ApiErrorKind::Stale => self.is_outdated(copy, &write.target).await,
             _ => false,
         };
         if look_again {

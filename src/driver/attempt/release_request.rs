@@ -79,7 +79,7 @@ impl Attempt<'_> {
         if let Err(error) = outcome {
             let what = "could not remove the finalizer on request";
             return self
-                .handle_prepared_error(snapshot, observed, &write, what, error)
+                .handle_prepared_error(snapshot, observed, (snapshot, &write), what, error)
                 .await;
         }
         let (request, basis) = (plan.request.words(), basis.words());
@@ -117,7 +117,7 @@ impl Attempt<'_> {
         if let Err(error) = outcome {
             let what = "could not answer the request to release the volume";
             return self
-                .handle_prepared_error(snapshot, observed, &write, what, error)
+                .handle_prepared_error(snapshot, observed, (snapshot, &write), what, error)
                 .await;
         }
         events::release_refused(self, snapshot, refusal);

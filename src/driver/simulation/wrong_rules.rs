@@ -84,6 +84,7 @@ pub fn skip_claim<'a>(observed: &Observed<'a>) -> Action<'a> {
             handle: source.handle.clone(),
             secret: None,
             former: Vec::new(),
+            renewed: 0,
         }));
     });
     decide::attachment(&claimed)

@@ -1,6 +1,8 @@
 //! What ControllerPublishVolume and ControllerUnpublishVolume are called with.
 
-use crate::objects::{FormerVolumeOnNode, StringMap};
+use std::sync::Arc;
+
+use crate::objects::{Attachment, FormerVolumeOnNode, StringMap};
 
 /// What ControllerPublishVolume is called with, but for the secret's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,9 @@ pub struct UnpublishRequest<'a> {
     pub places: Vec<VolumeOnNode<'a>>,
     /// Former places where the volume is not any more, as a person confirmed; nothing is called for them.
     pub confirmed: Vec<VolumeOnNode<'a>>,
+    /// Other attachments that are claimed for one of the places and not attached. Their claims are renewed before the first call:
+    /// an operator that has died may have published the volume for one of them, and its record may arrive after the detach.
+    pub renew: Vec<&'a Arc<Attachment>>,
 }
 
 /// A volume at a node, as the driver knows them.

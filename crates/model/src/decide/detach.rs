@@ -5,7 +5,7 @@ use super::action::{Action, IgnoreReason};
 use super::calls::UnpublishRequest;
 use super::judge_release;
 use super::observed::{Observed, SecretState};
-use super::published_volume::{attachment_still_using, places, published_volume};
+use super::published_volume::{attachment_still_using, claims_to_renew, places, published_volume};
 use super::refusal::Refusal;
 use crate::objects::SecretReference;
 
@@ -34,7 +34,11 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     if let (Some(secret), SecretState::NotLoaded) = (allowed(observed, secret)?, observed.credentials) {
         return Ok(Action::LoadCredentials(secret));
     }
-    Ok(Action::Unpublish(UnpublishRequest { places, confirmed }))
+    Ok(Action::Unpublish(UnpublishRequest {
+        renew: claims_to_renew(observed, &places),
+        places,
+        confirmed,
+    }))
 }
 
 /// The publish secret that the detach needs.

@@ -49,8 +49,8 @@ pub struct Neighbours {
     /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
     /// (`is_leaving`), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
-    /// One of those of the same volume handle on the same node, or on one that has the same ID, that are in use
-    /// (`is_in_use`); looked for only when the attachment is being deleted.
+    /// Of those of the same volume handle on the same node, or on one that has the same ID: one that is in use (`is_in_use`), and all
+    /// that are claimed and wait to be attached (`is_waiting`). Looked for only when the attachment is being deleted.
     pub here: Vec<Arc<Attachment>>,
 }
 

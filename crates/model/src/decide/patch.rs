@@ -108,6 +108,10 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
         handle: source.handle.clone(),
         secret: source.publish_secret.clone(),
         former: former(attachment, driver, node_id, source),
+        renewed: attachment
+            .volume_note
+            .as_ref()
+            .map_or(0, |note| note.renewed.wrapping_add(1)),
     };
     let note = serde_json::to_string(&note).unwrap_or_default();
     if attachment.has_annotations {
@@ -125,6 +129,23 @@ pub fn claim(attachment: &Attachment, driver: &DriverFacts, node_id: &str, sourc
         body: patch_of(&attachment.uid, operations),
     };
     if_known(attachment.resource_version, claim)
+}
+
+/// Claims an attachment again for the same place; none when no claim of ours is noted. What an operator that has died may have sent
+/// about the claim before is void then. On condition that nobody changed the attachment since it was read: it may be attached by now.
+pub fn renew(attachment: &Attachment) -> Option<Write> {
+    let note = attachment.volume_note.as_deref()?;
+    let note = VolumeAnnotation {
+        renewed: note.renewed.wrapping_add(1),
+        ..note.clone()
+    };
+    let note = serde_json::to_string(&note).unwrap_or_default();
+    let renewal = Write {
+        target: WriteTarget::Attachment(attachment.name.clone()),
+        form: PatchType::Json,
+        body: patch_of(&attachment.uid, vec![add_annotation(VOLUME_ANNOTATION, &note)]),
+    };
+    Some(if_known(attachment.resource_version, renewal))
 }
 
 /// A claim that also notes the trace context of the attach; what it does besides stays the same.

@@ -77,6 +77,27 @@ pub(super) fn attachment_still_using<'a>(observed: &Observed<'a>) -> Option<&'a 
     observed.neighbours.here.iter().find(|other| is_in_use(other))
 }
 
+/// The other attachments that are claimed for one of these places and not attached. One of them may have been published by an
+/// operator that has died, whose record of it is still on its way.
+pub(super) fn claims_to_renew<'a>(observed: &Observed<'a>, places: &[VolumeOnNode<'_>]) -> Vec<&'a Arc<Attachment>> {
+    let others = observed.neighbours.here.iter();
+    let claimed = others.filter(|other| is_waiting(other, &observed.driver.finalizer));
+    claimed
+        .filter(|other| places.iter().any(|place| is_claimed_for(other, *place)))
+        .collect()
+}
+
+/// Whether an attachment is claimed, wanted and not attached. `finalizer` is that of its driver.
+pub fn is_waiting(attachment: &Attachment, finalizer: &str) -> bool {
+    attachment.deleting.is_none() && !attachment.attached && attachment.finalizers.contains(finalizer)
+}
+
+/// Whether the claim of an attachment names a place.
+pub fn is_claimed_for(attachment: &Attachment, place: VolumeOnNode<'_>) -> bool {
+    let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
+    noted == Some(place.volume_id) && attachment.node_id.as_deref() == Some(place.node_id)
+}
+
 /// Whether an attachment is attached and wanted.
 pub fn is_in_use(attachment: &Attachment) -> bool {
     attachment.deleting.is_none() && attachment.attached

@@ -15,7 +15,7 @@ pub fn is_settled(attachment: &Attachment, driver: &DriverFacts) -> bool {
 }
 
 /// Whether a result for the one is a result for the other, a later copy of it: to be moved the same way and, if it is being
-/// attached, claimed for the same place.
+/// attached, by the same claim.
 pub fn is_same_work(one: &Attachment, other: &Attachment, driver: &DriverFacts) -> bool {
     one.deleting.is_some() == other.deleting.is_some() && is_same_claim(one, other, driver)
 }
@@ -27,11 +27,12 @@ pub fn may_note_failure(one: &Attachment, other: &Attachment, driver: &DriverFac
     !attached_meanwhile && is_same_claim(one, other, driver)
 }
 
-/// Whether an attachment that was being attached is still claimed for the same place. What a detach came to counts
-/// whatever happened to the claim.
+/// Whether an attachment that was being attached has the same claim still: for the same place, and not renewed, as who renewed it
+/// may have taken the volume back. What a detach came to counts whatever happened to the claim.
 fn is_same_claim(one: &Attachment, other: &Attachment, driver: &DriverFacts) -> bool {
     let claim = |attachment: &Attachment| {
-        let note = attachment.volume_note.as_ref().map(|note| note.handle.clone());
+        let note = attachment.volume_note.as_ref();
+        let note = note.map(|note| (note.handle.clone(), note.renewed));
         let node_id = attachment.node_id.clone();
         (attachment.finalizers.contains(&driver.finalizer), node_id, note)
     };

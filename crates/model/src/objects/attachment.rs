@@ -108,6 +108,14 @@ pub struct VolumeAnnotation {
     /// Where it may be besides, from tries under another node ID or handle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerVolumeOnNode>,
+    /// How often it was claimed again. What came of a call that was made for an earlier claim is no result for this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewed: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A volume at a node that is not the one of its attachment any more.

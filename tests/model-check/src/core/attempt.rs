@@ -10,7 +10,7 @@ use super::invariants::{
 };
 use super::objects::Kind;
 use super::state::{Attempt, CallPurpose, Came, End, NOBODY, NONE, Phase, Purpose, Request, State};
-use super::universe::{CacheEvent, Decision, Publish, View, uid_number};
+use super::universe::{CacheEvent, Decision, Publish, Unpublish, View, uid_number};
 use crate::replay;
 
 /// How often a result is offered to the API server, as in the operator.
@@ -38,7 +38,7 @@ impl Core {
         let attempt = Attempt {
             snapshot: NONE,
             phase: Phase::Read {
-                volume: false,
+                slot: at.slot,
                 request: Request::Lost,
                 purpose: Purpose::Prepare,
             },
@@ -105,10 +105,7 @@ impl Core {
                 }
                 Decision::Refuse(refused) => return self.record_failure(state, at, attempt, refused.failure),
                 Decision::Publish(plan) => return self.publish(state, at, attempt, &plan.clone()),
-                Decision::Unpublish(places) => {
-                    let purpose = CallPurpose::Detach { at: 0 };
-                    return self.call(state, at, attempt, false, places[0], purpose);
-                }
+                Decision::Unpublish(plan) => return self.unpublish(state, at, attempt, &plan.clone()),
                 Decision::MarkAttached => return self.record(state, at, attempt, Came::Marked, 1),
                 Decision::LetGo => return self.record(state, at, attempt, Came::LetGo, 1),
             }
@@ -144,6 +141,34 @@ impl Core {
         attempt.guard = plan.place;
         attempt.on_record = false;
         self.call(state, at, attempt, true, plan.place, CallPurpose::Attach);
+    }
+
+    /// Takes all places of a detach, and begins with what comes before the first call.
+    fn unpublish(&mut self, state: &mut State, at: At, mut attempt: Attempt, plan: &Unpublish) {
+        let mut places = plan.places.iter();
+        if places.any(|place| self.is_occupied(state, at, *place, false)) {
+            return self.finish(state, at, End::Failed);
+        }
+        attempt.flights = plan.places.iter().fold(0, |mask, place| mask | (1 << place));
+        self.renew(state, at, attempt, 0);
+    }
+
+    /// Renews the claim of this number, or makes the first call of the detach after the last one.
+    pub(super) fn renew(&mut self, state: &mut State, at: At, attempt: Attempt, number: u8) {
+        let plan = self.plan_of_detach(state, &attempt);
+        match plan.renew.get(usize::from(number)) {
+            Some(write) => self.send(state, at, attempt, *write, Purpose::Renew { number }),
+            None => self.call(state, at, attempt, false, plan.places[0], CallPurpose::Detach { at: 0 }),
+        }
+    }
+
+    /// What a detach that is under way was decided to do.
+    fn plan_of_detach(&mut self, state: &State, attempt: &Attempt) -> Unpublish {
+        let decision = self.universe.decide(attempt.snapshot, Self::view(state, attempt));
+        match &*decision {
+            Decision::Unpublish(plan) => plan.clone(),
+            _ => Unpublish::default(),
+        }
     }
 
     /// Takes the volume back from the former place of this number, or looks again after the last one.
@@ -210,7 +235,7 @@ impl Core {
         })
     }
 
-    /// Calls the driver. A place that is occupied ends the attempt.
+    /// Calls the driver, at a place that is free.
     pub(super) fn call(
         &mut self,
         state: &mut State,
@@ -223,9 +248,6 @@ impl Core {
         let leads = usize::from(state.leader) == at.replica;
         if !leads && !self.universe.rules().unfenced {
             return self.without_lease(state, at, attempt);
-        }
-        if matches!(purpose, CallPurpose::Detach { .. }) && self.is_occupied(state, at, place, false) {
-            return self.finish(state, at, End::Failed);
         }
         if !leads {
             self.violated(ONLY_WITH_THE_LEASE);
@@ -250,9 +272,6 @@ impl Core {
             let call = replay::call(publishes, self.universe.at(place));
             self.notes.push(format!("calls {call}"));
             self.calls.push((self.universe.name(at.slot).to_string(), call));
-        }
-        if matches!(purpose, CallPurpose::Detach { .. }) {
-            attempt.flights |= 1 << place;
         }
         attempt.phase = Phase::Call {
             publishes,
@@ -284,12 +303,7 @@ impl Core {
                 self.record_failure(state, at, attempt, failure);
             }
             (CallPurpose::Detach { at: number }, _) => {
-                let view = Self::view(state, &attempt);
-                let decision = self.universe.decide(attempt.snapshot, view);
-                let places = match &*decision {
-                    Decision::Unpublish(places) => places.clone(),
-                    _ => Vec::new(),
-                };
+                let places = self.plan_of_detach(state, &attempt).places;
                 match places.get(usize::from(number) + 1) {
                     Some(next) => self.call(state, at, attempt, false, *next, CallPurpose::Detach { at: number + 1 }),
                     None => self.record(state, at, attempt, Came::Unpublished, 1),

@@ -282,14 +282,7 @@ impl Eager {
         let waits = attempts.iter().map(|(slot, attempt)| {
             let (request, what) = match attempt.phase {
                 Phase::Write { write, request, .. } => (request, replay::patch(universe.write(write))),
-                Phase::Read { volume, request, .. } => {
-                    let of = if volume {
-                        self.core.setting.needs(*slot, Kind::Volume)
-                    } else {
-                        *slot
-                    };
-                    (request, replay::read(&universe.name(of)))
-                }
+                Phase::Read { slot: of, request, .. } => (request, replay::read(&universe.name(of))),
                 Phase::Call { publishes, place, .. } => (Request::Sent, replay::call(publishes, universe.at(place))),
             };
             let what = if request == Request::Sent {

@@ -115,6 +115,7 @@ impl Core {
             (_, true) if body.contains("\"attached\":false") => "the record as detached",
             (_, true) => "an error",
             (_, false) if body.contains("\"remove\"") => "the end of the claim",
+            (_, false) if !body.contains("node-id") => "the renewed claim",
             (_, false) => "the claim",
         };
         format!("{what} of {}", self.universe.name(slot))

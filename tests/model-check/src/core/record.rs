@@ -1,11 +1,9 @@
 //! How an attempt writes, as `driver::attempt::writes`, `undo` and `release` of the operator do.
 
-use csi_attacher_model::decide::patch::WriteTarget;
 use csi_attacher_model::decide::{self, Failure};
 
 use super::Core;
 use super::attempt::{At, MAX_WRITES};
-use super::objects::Kind;
 use super::state::{Attempt, CallPurpose, Came, End, NOBODY, NONE, Phase, Purpose, Request, State};
 use super::universe::{CacheEvent, View, uid_number};
 
@@ -21,9 +19,9 @@ impl Core {
         state.replicas[at.replica].put(at.slot, attempt);
     }
 
-    fn read(&mut self, state: &mut State, at: At, mut attempt: Attempt, volume: bool, purpose: Purpose) {
+    fn read(&mut self, state: &mut State, at: At, mut attempt: Attempt, slot: u8, purpose: Purpose) {
         attempt.phase = Phase::Read {
-            volume,
+            slot,
             request: Request::Sent,
             purpose,
         };
@@ -131,7 +129,7 @@ impl Core {
             return self.undone(state, at, attempt, end, known);
         }
         self.note(|_| "looks whether the VolumeAttachment is gone".to_owned());
-        self.read(state, at, attempt, false, Purpose::Undo { end, known });
+        self.read(state, at, attempt, at.slot, Purpose::Undo { end, known });
     }
 
     fn is_believed(&mut self, state: &State, at: At, snapshot: u32) -> bool {
@@ -204,22 +202,13 @@ impl Core {
                 self.take_answer(state, at, attempt.snapshot, slot, request);
                 self.written(state, at, attempt, write, request, purpose);
             }
-            Phase::Read {
-                volume,
-                request,
-                purpose,
-            } => {
-                let slot = if volume {
-                    self.setting.needs(at.slot, Kind::Volume)
-                } else {
-                    at.slot
-                };
+            Phase::Read { slot, request, purpose } => {
                 let looks_for = matches!(purpose, Purpose::Undo { .. });
                 // That it is there is what is asked; the copy is not kept.
                 if !(looks_for && matches!(request, Request::Object(_))) {
                     self.take_answer(state, at, attempt.snapshot, slot, request);
                 }
-                self.was_read(state, at, attempt, volume, request, purpose);
+                self.was_read(state, at, attempt, slot, request, purpose);
             }
             Phase::Call { .. } => state.replicas[at.replica].put(at.slot, attempt),
         }
@@ -235,7 +224,6 @@ impl Core {
 
     /// An object that the request was about is not there. Its UID is that of the copy that the request was made from.
     fn bury(&mut self, state: &mut State, at: At, snapshot: u32, slot: u8) {
-        let volume = self.universe.kind(slot) == Kind::Volume;
         let uid = if snapshot == NONE {
             let known = self
                 .universe
@@ -243,7 +231,7 @@ impl Core {
                 .volume(&self.universe.name(slot));
             known.map_or(0, |(volume, _)| uid_number(&volume.uid))
         } else {
-            uid_number(self.universe.snapshot(snapshot).uid(&self.target_of(at, volume)))
+            self.universe.copy(snapshot, slot).0
         };
         self.cache(state, at.replica, CacheEvent::NotFound(slot, uid));
     }
@@ -252,6 +240,12 @@ impl Core {
         match purpose {
             Purpose::Prepare => match request {
                 Request::Object(_) | Request::NotFound => self.end(state, at, attempt, End::Continue),
+                Request::Stale => self.refresh(state, at, attempt, write, attempt.snapshot, purpose),
+                Request::Sent | Request::Lost => self.finish(state, at, End::Failed),
+            },
+            Purpose::Renew { number } => match request {
+                Request::Object(_) => self.renew(state, at, attempt, number + 1),
+                Request::NotFound => self.end(state, at, attempt, End::Continue),
                 Request::Stale => self.refresh(state, at, attempt, write, attempt.snapshot, purpose),
                 Request::Sent | Request::Lost => self.finish(state, at, End::Failed),
             },
@@ -286,7 +280,7 @@ impl Core {
             },
             Purpose::Release { tries } => match request {
                 Request::Object(_) | Request::NotFound => self.finish(state, at, End::Done),
-                Request::Stale => self.read(state, at, attempt, true, Purpose::Release { tries }),
+                Request::Stale => self.read(state, at, attempt, at.slot, Purpose::Release { tries }),
                 Request::Lost | Request::Sent => self.finish(state, at, End::Failed),
             },
             Purpose::Undo { .. } => {}
@@ -297,27 +291,18 @@ impl Core {
         crate::api_server::is_gone(&self.universe.object(object).value)
     }
 
-    fn target_of(&self, at: At, volume: bool) -> WriteTarget {
-        if volume {
-            WriteTarget::Volume(self.universe.name(self.setting.needs(at.slot, Kind::Volume)))
-        } else {
-            WriteTarget::Attachment(self.universe.name(at.slot))
-        }
-    }
-
     /// Whether there is a newer copy than the one that a write was made from: in the cache, or else by a read.
     fn refresh(&mut self, state: &mut State, at: At, attempt: Attempt, write: u32, made_from: u32, purpose: Purpose) {
-        let volume = self.universe.kind(self.universe.target(write).0) == Kind::Volume;
-        if self.is_newer(state, at, made_from, volume) {
+        let (slot, _) = self.universe.target(write);
+        if self.is_newer(state, at, made_from, slot) {
             return self.outdated(state, at, attempt, purpose);
         }
-        self.read(state, at, attempt, volume, purpose);
+        self.read(state, at, attempt, slot, purpose);
     }
 
-    fn is_newer(&self, state: &State, at: At, made_from: u32, volume: bool) -> bool {
-        let target = self.target_of(at, volume);
+    fn is_newer(&self, state: &State, at: At, made_from: u32, slot: u8) -> bool {
         let cache = self.universe.cache(state.replicas[at.replica].cache);
-        cache.version(&target) != self.universe.snapshot(made_from).version(&target)
+        cache.version(&self.universe.whole(slot)) != self.universe.copy(made_from, slot).1
     }
 
     /// A write was made from a stale copy.
@@ -328,7 +313,7 @@ impl Core {
                 _ => self.not_recorded(state, at, attempt, came),
             },
             Purpose::Note { came, .. } => self.write_failure(state, at, attempt, came, false),
-            Purpose::Prepare | Purpose::Release { .. } | Purpose::Undo { .. } => {
+            Purpose::Prepare | Purpose::Renew { .. } | Purpose::Release { .. } | Purpose::Undo { .. } => {
                 self.end(state, at, attempt, End::Continue);
             }
         }
@@ -345,21 +330,17 @@ impl Core {
                 let failure = self.universe.fails(Failure::plain("could not save: conflict"));
                 self.record_failure(state, at, attempt, failure);
             }
+            Purpose::Renew { .. } => {
+                let failure = self.universe.fails(Failure::plain("could not renew a claim: conflict"));
+                self.record_failure(state, at, attempt, failure);
+            }
             Purpose::Record { came, .. } => self.not_recorded(state, at, attempt, came),
             Purpose::Note { came, .. } => self.noted(state, at, attempt, came, false),
             Purpose::Release { .. } | Purpose::Undo { .. } => self.finish(state, at, End::Failed),
         }
     }
 
-    fn was_read(
-        &mut self,
-        state: &mut State,
-        at: At,
-        attempt: Attempt,
-        volume: bool,
-        request: Request,
-        purpose: Purpose,
-    ) {
+    fn was_read(&mut self, state: &mut State, at: At, attempt: Attempt, slot: u8, request: Request, purpose: Purpose) {
         match purpose {
             Purpose::Undo { end, known } => self.was_looked_for(state, at, attempt, request, end, known),
             Purpose::Release { tries } => {
@@ -368,12 +349,12 @@ impl Core {
                 }
                 self.release_volume(state, at, tries + 1);
             }
-            Purpose::Prepare | Purpose::Record { .. } | Purpose::Note { .. } => {
+            Purpose::Prepare | Purpose::Renew { .. } | Purpose::Record { .. } | Purpose::Note { .. } => {
                 let made_from = match purpose {
                     Purpose::Record { fresh, .. } | Purpose::Note { fresh, .. } => fresh,
                     _ => attempt.snapshot,
                 };
-                if request == Request::NotFound || self.is_newer(state, at, made_from, volume) {
+                if request == Request::NotFound || self.is_newer(state, at, made_from, slot) {
                     return self.outdated(state, at, attempt, purpose);
                 }
                 self.refused(state, at, attempt, purpose);
@@ -391,7 +372,7 @@ impl Core {
                 !(same && (object.facts.attached || object.facts.ours))
             }
             Request::Lost | Request::Stale | Request::Sent => {
-                return self.read(state, at, attempt, false, Purpose::Undo { end, known });
+                return self.read(state, at, attempt, at.slot, Purpose::Undo { end, known });
             }
         };
         let of = self.universe.snapshot(attempt.snapshot).attachment.uid.clone();

@@ -95,7 +95,7 @@ pub struct Attempt {
     pub phase: Phase,
     /// Where it watches over a Publish.
     pub guard: u8,
-    /// The places of a detach, from its call there until what came of it is written down.
+    /// The places of a detach, from before its first call until what came of it is written down.
     pub flights: u16,
     /// It was begun to detach. What is to be detached by now is left to another attempt.
     pub of_detach: bool,
@@ -120,9 +120,9 @@ pub enum Phase {
         request: Request,
         purpose: Purpose,
     },
-    /// The answer to a live read, of the PersistentVolume or of the VolumeAttachment.
+    /// The answer to a live read of the object in this slot.
     Read {
-        volume: bool,
+        slot: u8,
         request: Request,
         purpose: Purpose,
     },
@@ -154,6 +154,8 @@ pub enum Request {
 pub enum Purpose {
     /// Before a call.
     Prepare,
+    /// Before the first call of a detach: to renew the claim of this number.
+    Renew { number: u8 },
     /// To record what came of it, from this fresh snapshot.
     Record { came: Came, at: u8, tries: u8, fresh: u32 },
     /// To write down a failure.

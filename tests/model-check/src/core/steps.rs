@@ -73,7 +73,7 @@ impl Core {
             let attempt = Attempt {
                 snapshot,
                 phase: Phase::Read {
-                    volume: false,
+                    slot,
                     request: Request::Sent,
                     purpose: Purpose::Prepare,
                 },
@@ -91,7 +91,6 @@ impl Core {
     }
 
     pub(super) fn steps_of_attempt(&mut self, state: &State, at: At, attempt: &Attempt, found: &mut Found) {
-        let slot = at.slot;
         match attempt.phase {
             Phase::Write {
                 write,
@@ -119,15 +118,10 @@ impl Core {
                 }
             }
             Phase::Read {
-                volume,
+                slot: of,
                 request: Request::Sent,
                 ..
             } => {
-                let of = if volume {
-                    self.setting.needs(slot, Kind::Volume)
-                } else {
-                    slot
-                };
                 let event = Event::Reads { at, slot: of };
                 self.step(state, found, true, event, |core, state| {
                     let answer = match state.objects[usize::from(of)] {

@@ -13,7 +13,7 @@ use csi_attacher_model::decide::{
     self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, Policy, ReleaseWithoutCall,
     SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
 };
-use csi_attacher_model::objects::StringMap;
+use csi_attacher_model::objects::{ResourceVersion, StringMap};
 use csi_attacher_operator::cache::{AttacherKey, CacheContent, CacheValue};
 use jiff::Timestamp;
 
@@ -65,8 +65,8 @@ pub enum Decision {
     LoadSecret,
     /// ControllerPublishVolume.
     Publish(Publish),
-    /// ControllerUnpublishVolume at these places.
-    Unpublish(Vec<u8>),
+    /// ControllerUnpublishVolume.
+    Unpublish(Unpublish),
     /// Not as things are.
     Refuse(Refused),
     /// Mark attached without a call.
@@ -86,6 +86,15 @@ pub struct Publish {
     pub alone: bool,
     /// Read-only.
     pub read_only: bool,
+}
+
+/// What a detach does before it is written down.
+#[derive(Clone, Debug, Default)]
+pub struct Unpublish {
+    /// Where the volume is taken back from; one place at least.
+    pub places: Vec<u8>,
+    /// The writes that renew the claims of others, before the first call.
+    pub renew: Vec<u32>,
 }
 
 /// Why something is refused.
@@ -250,6 +259,26 @@ impl Universe {
         self.snapshots.number(format!("{snapshot:?}"), || Rc::new(snapshot))
     }
 
+    /// UID and version of the copy of an object that a snapshot shows: of its attachment, its volume, or a neighbour.
+    pub fn copy(&self, snapshot: u32, slot: u8) -> (u8, Option<ResourceVersion>) {
+        let shown = self.snapshot(snapshot);
+        let name = self.name(slot);
+        let neighbour = shown.neighbours.here.iter().find(|other| other.name == name);
+        if let Some(neighbour) = neighbour {
+            return (uid_number(&neighbour.uid), Some(neighbour.resource_version));
+        }
+        let target = self.whole(slot);
+        (uid_number(shown.uid(&target)), shown.version(&target))
+    }
+
+    /// The object of a slot as the target of a request.
+    pub fn whole(&self, slot: u8) -> WriteTarget {
+        match self.kind(slot) {
+            Kind::Volume => WriteTarget::Volume(self.name(slot)),
+            Kind::Attachment | Kind::Node => WriteTarget::Attachment(self.name(slot)),
+        }
+    }
+
     /// A failure.
     pub fn failure(&self, number: u16) -> &Failure {
         self.failures.get(number.into())
@@ -325,11 +354,7 @@ impl Universe {
             CacheEvent::NotFound(slot, uid) => {
                 let name = self.name(slot);
                 let uid = uid_of(&name, uid);
-                let target = match self.kind(slot) {
-                    Kind::Volume => WriteTarget::Volume(name),
-                    Kind::Attachment | Kind::Node => WriteTarget::Attachment(name),
-                };
-                cache.not_found(&target, &uid)
+                cache.not_found(&self.whole(slot), &uid)
             }
             CacheEvent::Listed(objects) => {
                 let (mut attachments, mut volumes, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
@@ -421,7 +446,13 @@ impl Universe {
                     read_only: plan.read_only,
                 })
             }
-            Action::Unpublish(plan) => Decision::Unpublish(plan.places.iter().map(|at| place_of(self, at)).collect()),
+            Action::Unpublish(plan) => {
+                let renewals = plan.renew.iter().filter_map(|other| patch::renew(other));
+                Decision::Unpublish(Unpublish {
+                    renew: renewals.map(|write| self.number_of_write(write)).collect(),
+                    places: plan.places.iter().map(|at| place_of(self, at)).collect(),
+                })
+            }
             Action::MarkAttached(_) => Decision::MarkAttached,
             // It is wanted, and only a finalizer that comes from no publish is taken off.
             Action::Release(write) if live => Decision::Prepare(self.number_of_write(write)),

@@ -146,9 +146,27 @@ pub fn twins(faults: u8) -> Setting {
             (User::Detach(1), 1),
         ],
         one_at_a_time: false,
-        // After a crash the late record of one can arrive when the other has been detached: see `open_findings`.
-        kinds: &[Fault::Refused, Fault::Hangs],
         ..one_volume(faults)
+    }
+}
+
+/// The same volumes, one of which is never detached, and a crash: in this world a claim has to be renewed.
+pub fn twins_and_a_crash() -> Setting {
+    Setting {
+        name: "two volumes of one handle, and a crash",
+        users: vec![(User::Attach(0), 1), (User::Attach(1), 1), (User::Detach(1), 1)],
+        kinds: &[Fault::Crash],
+        ..twins(1)
+    }
+}
+
+/// The same volumes: one of them is attached when the history begins, and is detached while the other one is attached.
+pub fn one_twin_attached(faults: u8) -> Setting {
+    Setting {
+        name: "two volumes of one handle, one attached",
+        before: vec![User::Attach(1)],
+        users: vec![(User::Attach(0), 1), (User::Detach(0), 1), (User::Detach(1), 1)],
+        ..twins(faults)
     }
 }
 
@@ -192,16 +210,6 @@ pub fn lost_secret(faults: u8) -> Setting {
     }
 }
 
-/// Worlds in which something is found that is not put right: see docs/contribute/CORRECTNESS.md.
-pub fn open_findings() -> Vec<Setting> {
-    let twins = Setting {
-        name: "two volumes of one handle, and a crash",
-        kinds: &[Fault::Crash],
-        ..twins(1)
-    };
-    vec![twins]
-}
-
 /// One volume whose writes get lost, and nothing else.
 pub fn lost_writes(faults: u8) -> Setting {
     Setting {
@@ -222,6 +230,8 @@ pub fn small() -> Vec<Setting> {
         reborn_node(1),
         foreign_finalizers(0),
         twins(0),
+        twins_and_a_crash(),
+        one_twin_attached(1),
         of_another_driver(1),
         late_contexts(1),
         lost_secret(1),
@@ -274,6 +284,7 @@ pub fn large() -> Vec<Setting> {
         one_volume(2),
         reborn_node(2),
         foreign_finalizers(1),
+        one_twin_attached(2),
         one_volume_two_nodes(2, 2),
         one_volume_two_nodes(1, 3),
         shared_volume_leaves(2, 2),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::builders::{Va, attachment, volume};
+use super::builders::{FINALIZER, Va, attachment, volume};
 use super::table::{play, row};
 use super::world::{DecideModel, world};
 use crate::decide::{self, SecretState};
@@ -104,6 +104,59 @@ fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
             "F",
         ),
         row("leaving too", ready().here(&leaving()), detach, "F"),
+    ];
+    play(rows, DecideModel::attempt);
+}
+
+/// A replica that has died may have published the volume for another attachment of its handle, and its record may arrive after the
+/// detach. The record is void once the claim that it is about is renewed.
+#[test]
+fn a_detach_renews_the_claims_of_others_for_its_places() {
+    let note = |handle: &str, node_id: &str| {
+        let claimed = attachment().finalizers(&[FINALIZER]).noted_node(node_id);
+        claimed.noted_volume(&json!({"handle": handle}))
+    };
+    let former = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
+    let ready = || world().pv(volume().protected()).node().va(leaving());
+    let moved = || {
+        world()
+            .pv(volume().protected())
+            .node()
+            .va(leaving().noted_volume(&former))
+    };
+    let refused = json!({"message": "no", "errorCode": 5});
+    let (detach, renewed) = (
+        "unpub handle1 nodeID1 | FIN-",
+        "RENEW other | unpub handle1 nodeID1 | FIN-",
+    );
+    let rows = vec![
+        row("claimed", ready().here(&note("handle1", "nodeID1")), renewed, "F"),
+        row(
+            "refused: nobody knows what was called before",
+            ready().here(&note("handle1", "nodeID1").set("/status/attachError", refused)),
+            renewed,
+            "F",
+        ),
+        row("another handle", ready().here(&note("handle2", "nodeID1")), detach, "F"),
+        row("another node", ready().here(&note("handle1", "nodeID2")), detach, "F"),
+        row(
+            "a former place",
+            moved().here(&note("handle1", "nodeID0")),
+            "RENEW other | unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
+            "F",
+        ),
+        row(
+            "leaving too",
+            ready().here(&note("handle1", "nodeID1").deleting()),
+            detach,
+            "F",
+        ),
+        row(
+            "not claimed",
+            ready().here(&note("handle1", "nodeID1").finalizers(&["a/b"])),
+            detach,
+            "F",
+        ),
     ];
     play(rows, DecideModel::attempt);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api_server::apply;
-use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID, attachment, volume};
+use super::builders::{ATTACHMENT_UID, FINALIZER, VOLUME_UID, Va, attachment, volume};
 use super::table::tally;
 use super::world::world;
 use crate::api::names::{finalizer_name, sanitise_driver_name};
@@ -222,4 +222,34 @@ fn a_write_for_an_object_that_was_replaced_is_refused() {
         patch::detached(&attachment_with(&[])).target,
         WriteTarget::AttachmentStatus("pv1-node1".into())
     );
+}
+
+/// A renewal changes the note alone, and only of the claim that was read.
+#[test]
+fn a_claim_is_renewed() {
+    let note = |renewed: Option<u32>| {
+        let former = json!([{"handle": "handle0", "nodeID": "nodeID0"}]);
+        let secret = json!({"namespace": "ns", "name": "secret"});
+        let mut note = json!({"handle": "handle1", "secret": secret, "former": former});
+        if let Some(renewed) = renewed {
+            note["renewed"] = renewed.into();
+        }
+        note
+    };
+    let record = |va: Va| world().va(va).snapshot().unwrap().attachment;
+    assert_eq!(
+        patch::renew(&record(attachment().claimed())),
+        None,
+        "the claim of a sidecar"
+    );
+    for (before, after) in [(None, 1), (Some(1), 2), (Some(u32::MAX), 0)] {
+        let claimed = attachment().claimed().noted_volume(&note(before));
+        let write = patch::renew(&record(claimed.clone())).unwrap();
+        let renewed = apply(&claimed.0, &write).unwrap();
+        let mut wanted = record(claimed.clone()).as_ref().clone();
+        wanted.volume_note.as_mut().unwrap().renewed = after;
+        assert_eq!(*record(Va(renewed)), wanted);
+        let changed = claimed.set("/metadata/resourceVersion", "2");
+        assert!(apply(&changed.0, &write).is_err(), "it may be attached by now");
+    }
 }

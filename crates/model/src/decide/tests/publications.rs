@@ -7,7 +7,7 @@ use super::builders::{FINALIZER, Va, attachment, volume};
 use super::table::{Row, play, row};
 use super::world::{DecideModel, world};
 use crate::api::OrphanPolicy;
-use crate::decide::{Failure, Publication, is_final, publication};
+use crate::decide::{self, Failure, Publication, is_final, publication};
 
 fn state_of(va: Va) -> Publication {
     let world = world().va(va);
@@ -122,6 +122,22 @@ fn no_place_is_forgotten() {
         world.log.join(" | "),
         "unpub handle1 nodeID2 | unpub handle1 nodeID1 | FIN-"
     );
+}
+
+/// A node that has its former ID again: what was called for the first claim is no result for the third one.
+#[test]
+fn a_claim_is_told_apart_from_those_before() {
+    let claimed = |note: serde_json::Value| attachment().claimed().noted_volume(&note);
+    let claim = |va: Va, id: &str| {
+        let mut world = world().pv(volume().protected()).node_of(Some(id)).va(va);
+        world.advance();
+        Va(world.attachment.unwrap())
+    };
+    let first = claimed(json!({"handle": "handle1"}));
+    let third = claim(claim(first.clone(), "nodeID2"), "nodeID1");
+    let record = |va: Va| world().va(va).snapshot().unwrap().attachment;
+    assert_eq!(record(third.clone()).volume_note.as_ref().unwrap().renewed, 2);
+    assert!(!decide::is_same_work(&record(first), &record(third), &world().driver));
 }
 
 /// A place that is wanted again is not a former one any more.

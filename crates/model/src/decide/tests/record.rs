@@ -1,5 +1,7 @@
 //! Whether what a call came to may still be written down.
 
+use serde_json::json;
+
 use super::builders::{Va, attachment};
 use super::world::{DecideModel, world};
 use crate::decide::{is_same_work, may_note_failure};
@@ -14,10 +16,18 @@ fn what_a_result_is_a_result_of() {
     let claimed = || attachment().claimed();
     let attached = || claimed().set("/status/attached", true);
     let moved = || claimed().set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", "another");
+    let noted = |note: serde_json::Value| claimed().noted_volume(&note);
     for (what, one, other, succeeds, fails) in [
         ("nothing changed", claimed(), claimed(), true, true),
         ("the claim went", claimed(), attachment(), false, false),
         ("claimed for another node ID", claimed(), moved(), false, false),
+        (
+            "the claim was renewed",
+            noted(json!({"handle": "handle1"})),
+            noted(json!({"handle": "handle1", "renewed": 1})),
+            false,
+            false,
+        ),
         (
             "it is to be detached by now",
             claimed(),

@@ -26,9 +26,9 @@ impl DecideModel {
                 "FIN+".to_owned()
             }
             (WriteTarget::Attachment(_), PatchType::Json)
-                if write.body == self.note(&write.body[1], &former_in(&write.body)) =>
+                if write.body == self.note(&write.body[1], &noted_in(&write.body)) =>
             {
-                let places = former_in(&write.body).into_iter();
+                let places = noted_in(&write.body).0.into_iter();
                 let places = places.map(|place| format!(" former {}@{}", place.handle, place.node_id));
                 std::iter::once("NOTE".to_owned()).chain(places).collect()
             }
@@ -41,7 +41,7 @@ impl DecideModel {
     }
 
     /// The annotations that a claim writes.
-    fn annotations(&self, former: &[FormerVolumeOnNode]) -> [(&'static str, String); 2] {
+    fn annotations(&self, noted: &Noted) -> [(&'static str, String); 2] {
         let spec = match self.snapshot().map(|snapshot| snapshot.attachment.source.clone()) {
             Some(AttachmentSource::Inline(_)) => self
                 .attachment
@@ -65,14 +65,14 @@ impl DecideModel {
         let node_id = registered.and_then(Value::as_str).unwrap_or_default();
         [
             (NODE_ID_ANNOTATION, node_id.to_owned()),
-            (VOLUME_ANNOTATION, ordered(&note, former)),
+            (VOLUME_ANNOTATION, ordered(&note, noted)),
         ]
     }
 
     /// FIN+: a claim of an attachment that has neither finalizers nor annotations.
     fn claim(&self, second: &Value) -> Value {
         let mut operations = add_first(ATTACHMENT_UID, &self.driver.finalizer);
-        let annotations: BTreeMap<_, _> = self.annotations(&[]).into();
+        let annotations: BTreeMap<_, _> = self.annotations(&Noted::default()).into();
         if let Value::Array(list) = &mut operations {
             list.insert(1, same_version(second));
             list.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
@@ -82,10 +82,10 @@ impl DecideModel {
     }
 
     /// NOTE: the annotations alone, on an attachment that has our finalizer and other annotations.
-    fn note(&self, second: &Value, former: &[FormerVolumeOnNode]) -> Value {
+    fn note(&self, second: &Value, noted: &Noted) -> Value {
         let path_of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
         let mut operations = vec![same(ATTACHMENT_UID), same_version(second)];
-        for (key, value) in self.annotations(former) {
+        for (key, value) in self.annotations(noted) {
             let path = path_of(key);
             operations.push(json!({"op": "add", "path": path, "value": value}));
         }
@@ -93,23 +93,32 @@ impl DecideModel {
     }
 }
 
-fn ordered(note: &Value, former: &[FormerVolumeOnNode]) -> String {
+/// What a claim notes of earlier ones: the former places, and how many there were.
+type Noted = (Vec<FormerVolumeOnNode>, u32);
+
+fn ordered(note: &Value, (former, renewed): &Noted) -> String {
     serde_json::from_value(note.clone()).map_or_else(
         |_| String::new(),
         |note: VolumeAnnotation| {
-            let former = former.to_vec();
-            serde_json::to_string(&VolumeAnnotation { former, ..note }).unwrap()
+            let (former, renewed) = (former.clone(), *renewed);
+            serde_json::to_string(&VolumeAnnotation {
+                former,
+                renewed,
+                ..note
+            })
+            .unwrap()
         },
     )
 }
 
-/// The former places that a patch notes.
-fn former_in(body: &Value) -> Vec<FormerVolumeOnNode> {
+/// What a patch notes of earlier claims.
+fn noted_in(body: &Value) -> Noted {
     let text = body.as_array().and_then(|list| list.last()).map(|last| &last["value"]);
     let note = text
         .and_then(Value::as_str)
         .and_then(|text| serde_json::from_str(text).ok());
-    note.map(|note: VolumeAnnotation| note.former).unwrap_or_default()
+    note.map(|note: VolumeAnnotation| (note.former, note.renewed))
+        .unwrap_or_default()
 }
 
 fn same(uid: &str) -> Value {

@@ -157,18 +157,16 @@ impl DecideModel {
     /// With another attachment of the volume on another node.
     pub fn elsewhere(mut self, other: &Va) -> Self {
         let other = other.clone().named("other").set("/spec/nodeName", "node2");
-        self.neighbours
-            .elsewhere
-            .push(read::<VolumeAttachmentWire, Attachment>(&other.0).into());
+        let other = read::<VolumeAttachmentWire, Attachment>(&other.0);
+        self.neighbours.elsewhere.push(other.into());
         self
     }
 
     /// With another attachment of the same volume on this node.
     pub fn here(mut self, other: &Va) -> Self {
         let other = other.clone().named("other");
-        self.neighbours
-            .here
-            .push(read::<VolumeAttachmentWire, Attachment>(&other.0).into());
+        let other = read::<VolumeAttachmentWire, Attachment>(&other.0);
+        self.neighbours.here.push(other.into());
         self
     }
 
@@ -282,6 +280,8 @@ impl DecideModel {
     }
 
     fn take_back(&mut self, observed: &Observed<'_>, plan: &UnpublishRequest<'_>, secrets: Option<&Secret>) -> Requeue {
+        let renewals = plan.renew.iter().map(|other| format!("RENEW {}", other.name));
+        self.log.extend(renewals);
         for place in &plan.places {
             let answer = self.unpublish(*place, secrets).map(drop);
             match decide::unpublished(observed.policy, answer) {
