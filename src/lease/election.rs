@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::record::LeaderElectionRecord;
 
 /// What one candidate knows of the Lease, and what follows from that.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ElectionState {
     identity: String,
     duration: Duration,
@@ -25,13 +25,15 @@ pub struct ElectionState {
 /// So many writes may be on their way whose end is not known.
 const MAX_MINE: usize = 16;
 
-#[derive(Clone, Debug)]
-struct ObservedRecord {
-    record: LeaderElectionRecord,
+/// What was seen of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObservedRecord {
+    /// What it said.
+    pub record: LeaderElectionRecord,
     /// When this process first saw the record as it is, or that it is gone.
-    since: Instant,
+    pub since: Instant,
     /// Whether the Lease is there; one that vanished is believed to be held on.
-    exists: bool,
+    pub exists: bool,
 }
 
 impl ObservedRecord {
@@ -130,9 +132,14 @@ impl ElectionState {
         self.known = Some(ObservedRecord::new(record, now));
     }
 
-    /// Whether nothing is known of who holds the Lease or held it last.
-    pub fn knows_nobody(&self) -> bool {
-        self.known.is_none()
+    /// What was seen of the Lease last.
+    pub fn known(&self) -> Option<&ObservedRecord> {
+        self.known.as_ref()
+    }
+
+    /// What this candidate wrote, or may have written, since the record that it took over.
+    pub fn attempted(&self) -> impl Iterator<Item = &LeaderElectionRecord> {
+        self.mine.iter().flatten()
     }
 
     /// Whether the known record names us, and was not written by somebody else of our name.

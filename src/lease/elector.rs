@@ -279,6 +279,10 @@ impl LeaderElector {
                 warn!(lease = self.name, error, "cannot release the Lease");
                 continue;
             }
+            // A former life of ours may have made it, and this one did not come to look.
+            if self.campaign.record.is_some() && self.election.is_unused() {
+                return;
+            }
             let Some(record) = self.election.release_record(clock::now()) else {
                 return;
             };

@@ -27,7 +27,7 @@ pub(crate) mod tests;
 
 pub use clock::{Clock, Moment};
 pub use config::{LeaderElectionConfig, LeaderElections};
-pub use election::{ElectionState, LeaseAction};
+pub use election::{ElectionState, LeaseAction, ObservedRecord};
 pub use handle::LeaderElectionHandle;
 pub use health::LeaseHealth;
 pub use place::{FormerLease, FormerPlace, Place, SeenPlaces, record::PlaceRecord};

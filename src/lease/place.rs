@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::election::{ElectionState, LeaseAction};
+use super::election::{ElectionState, LeaseAction, ObservedRecord};
 use super::record::LeaderElectionRecord;
 use crate::api::LeaderElectionStatus;
 
@@ -141,7 +141,7 @@ fn is_namespace(name: &str) -> bool {
 }
 
 /// What is known of a former place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FormerLease {
     election: ElectionState,
     /// Since when it may not be read, or is not there.
@@ -152,7 +152,7 @@ pub struct FormerLease {
 }
 
 /// Why nothing is seen of a former Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Unseen {
     Forbidden,
     Gone,
@@ -205,6 +205,16 @@ impl FormerLease {
         // What may be read again, and is gone, may have been renewed meanwhile.
         self.out_of_sight.take_if(|(known, _)| *known != why);
         self.out_of_sight.get_or_insert((why, now));
+    }
+
+    /// What was seen of it last.
+    pub fn known(&self) -> Option<&ObservedRecord> {
+        self.election.known()
+    }
+
+    /// Since when nothing is seen of it.
+    pub fn out_of_sight_since(&self) -> Option<Instant> {
+        self.out_of_sight.map(|(_, since)| since)
     }
 
     /// Until when it counts as in use, at least; none when it is over.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::time::Duration;
 
 /// The record of an election.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaderElectionRecord {
     /// Who holds the Lease; empty when it was released.
     pub holder: String,
@@ -45,7 +45,7 @@ impl LeaderElectionRecord {
 
     /// Whether its holder has not worked under it yet: the first holder of a Lease says so for as long as the holder of a
     /// former Lease may work, by a time of acquisition that is that of each renewal.
-    pub(super) fn is_unused(&self) -> bool {
+    pub fn is_unused(&self) -> bool {
         !self.holder.is_empty() && self.transitions == 0 && self.acquired == self.renewed
     }
 

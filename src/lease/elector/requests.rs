@@ -59,11 +59,8 @@ impl LeaderElector {
         let is_ours = self.known.is_some() && self.election.is_ours();
         // Another one has given it up, or has had its time.
         self.made.take_if(|_| !is_ours);
-        let is_made = if self.known.is_none() {
-            self.election.knows_nobody()
-        } else {
-            self.made.is_none() && self.election.is_unused()
-        };
+        // Also when its holder has had its time: it may have made the Lease again meanwhile, and that one may be gone, too.
+        let is_made = self.known.is_none() || (self.made.is_none() && self.election.is_unused());
         // It may, until the place was looked at.
         let unknown = (is_made || self.made.is_some()) && self.campaign.record.is_some();
         self.former_holder.store(unknown, Ordering::Relaxed);

@@ -75,12 +75,17 @@ impl Replica {
 
     /// The task starts with this place.
     pub fn start(&mut self, place: Place) {
+        self.begin(place, LeaderElectionHandle::start);
+    }
+
+    /// The task starts with this place, and watches the Lease without competing for it.
+    pub fn watch(&mut self, place: Place) {
+        self.begin(place, LeaderElectionHandle::observe);
+    }
+
+    fn begin(&mut self, place: Place, begin: fn(LeaderElectionConfig, String, Metrics) -> LeaderElectionHandle) {
         assert!(self.candidate.is_none());
-        self.candidate = Some(LeaderElectionHandle::start(
-            self.campaign(place),
-            LEASE.to_owned(),
-            Metrics::default(),
-        ));
+        self.candidate = Some(begin(self.campaign(place), LEASE.to_owned(), Metrics::default()));
     }
 
     /// Its last call has ended.
@@ -88,7 +93,6 @@ impl Replica {
         self.candidate.take().unwrap().release_and_stop().await;
     }
 
-    /// It is killed.
     pub fn kill(&mut self) {
         self.candidate = None;
     }

@@ -217,3 +217,41 @@ async fn who_looked_at_the_attacherconfig_late_holds_the_lease_still_when_it_wor
         b.comes_to_work().await;
     }
 }
+
+/// The model checker found it. Who starts again may be stopped before it writes.
+#[tokio::test(start_paused = true)]
+async fn who_finds_that_it_made_a_lease_and_did_not_work_yet_leaves_it_to_nobody() {
+    let (server, a, mut b) = two(X).await;
+    b.end().await;
+    server.0.lock().leases.remove("x");
+    let mut c = Replica::new(&server, "c");
+    c.start(X);
+    sleep(Duration::from_millis(10)).await;
+    c.kill();
+    let mut c = Replica::new(&server, "c");
+    c.watch(X);
+    sleep(Duration::from_millis(10)).await;
+    server.set_slow(Duration::from_millis(50));
+    c.candidate.as_ref().unwrap().start_acquiring();
+    sleep(Duration::from_millis(10)).await;
+    c.end().await;
+    assert!(a.works(), "its holder did not look yet");
+    assert_eq!(server.holder_in("x").as_deref(), Some("c"), "it is left to run out");
+}
+
+/// The model checker found it. Who waits for a Lease that is gone may not see that its holder makes it again, and that it is
+/// deleted again.
+#[tokio::test(start_paused = true)]
+async fn who_makes_a_lease_that_was_deleted_several_times_waits_for_who_made_it_before() {
+    let (server, a, b) = two(X).await;
+    while server.holder_in("x").as_deref() != Some("b") {
+        server.0.lock().leases.remove("x");
+        sleep(Duration::from_millis(10)).await;
+        assert!(!(a.works() && b.works()), "b does not wait");
+    }
+    for _ in 0..3_000 {
+        sleep(Duration::from_millis(10)).await;
+        assert!(!(a.works() && b.works()), "b does not wait long enough");
+    }
+    assert!(b.works());
+}

@@ -19,6 +19,12 @@ pub trait World {
     /// The first state.
     fn first(&mut self) -> Self::State;
 
+    /// What tells states apart. Of states with the same fingerprint, one alone is visited: what can follow of them, and whether it is
+    /// right, must be the same, up to states with the same fingerprints.
+    fn fingerprint(&mut self, state: &Self::State) -> u128 {
+        fingerprint(state)
+    }
+
     /// Adds what can happen next. The number of a step is its place.
     fn next(&mut self, state: &Self::State, found: &mut Vec<Next<Self::State>>);
 
@@ -103,7 +109,7 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
     };
     let first = world.first();
     let mut known: FastMap<u128, u32> = FastMap::default();
-    known.insert(fingerprint(&first), 0);
+    known.insert(world.fingerprint(&first), 0);
     let mut layer = vec![first];
     let mut properties: Vec<&'static str> = Vec::new();
     let (mut number, mut found) = (0_u32, Vec::new());
@@ -111,16 +117,17 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
     'all: while !layer.is_empty() && !cut {
         let mut following = Vec::new();
         for state in layer {
-            graph.starts.push(graph.edges.len() as u64);
-            let unrest = limits.stability.then(|| world.unrest(&state)).flatten();
-            let unrest = unrest.map(|(property, _)| {
-                let known = properties.iter().position(|known| *known == property);
-                known.unwrap_or_else(|| {
-                    properties.push(property);
-                    properties.len() - 1
-                })
-            });
-            graph.unrest.push(unrest.map_or(0, |number| number as u8 + 1));
+            if limits.stability {
+                graph.starts.push(graph.edges.len() as u64);
+                let unrest = world.unrest(&state).map(|(property, _)| {
+                    let known = properties.iter().position(|known| *known == property);
+                    known.unwrap_or_else(|| {
+                        properties.push(property);
+                        properties.len() - 1
+                    })
+                });
+                graph.unrest.push(unrest.map_or(0, |number| number as u8 + 1));
+            }
             found.clear();
             world.next(&state, &mut found);
             for (step, next) in (0_u16..).zip(found.drain(..)) {
@@ -133,7 +140,7 @@ pub fn explore<W: World>(world: &mut W, limits: Limits) -> Explored {
                     break 'all;
                 }
                 let fresh = known.len() as u32;
-                let at = *known.entry(fingerprint(&next.state)).or_insert(fresh);
+                let at = *known.entry(world.fingerprint(&next.state)).or_insert(fresh);
                 if at == fresh {
                     graph.parents.push((number, step));
                     following.push(next.state);

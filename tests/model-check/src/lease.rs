@@ -1,26 +1,33 @@
 //! A world of the Lease: two processes that compete for it, and a spec that moves it to another namespace.
 //!
 //! Time is a part of it: a tick is two seconds, the Lease lasts three of them, its holder stops after two without a renewal. Nothing
-//! says how soon a process does what it may do, so that each can stand still for as long as it likes. A history ends at the horizon;
-//! what is called exhausted is all histories up to there. The rules are those of production: [`ElectionState`], [`Place`],
-//! [`FormerLease`] and [`rest`]; which of them is asked when is what `lease::elector` and `lease::place::change` say.
+//! says how soon a process does what it may do, so that each can stand still for as long as it likes. A history has no end: states
+//! that differ only in what no rule looks at are one state (`key`), so that there are finitely many of them. The rules are those of
+//! production: [`ElectionState`], [`Place`] and [`rest`]; which of them is asked when is what `lease::elector` and
+//! `lease::place::change` say.
 
+mod key;
 mod steps;
+#[cfg(test)]
+mod tests;
+mod values;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_attacher_model::api::LeaderElectionStatus;
-use csi_attacher_operator::lease::{
-    ElectionState, FormerLease, LeaderElectionRecord, LeaseTimings, Moment, Place, rest,
-};
+use csi_attacher_operator::lease::{ElectionState, LeaseTimings, Moment, Place, rest};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::explorer::{Next, World};
+use crate::hash::fingerprint;
+use values::Values;
 
 /// One tick.
 const TICK: Duration = Duration::from_secs(2);
+/// A moment in ticks, and whatever else is counted.
+type Tick = u16;
 /// The namespaces in which the Lease may be.
 const NAMESPACES: [&str; 2] = ["x", "y"];
 /// Two processes begin calls at once, under one Lease or under two.
@@ -49,12 +56,10 @@ pub enum LeaseFlaw {
 pub struct LeaseSetting {
     /// What it is.
     pub name: &'static str,
-    /// How many ticks there are.
-    pub horizon: u8,
     /// How many faults.
     pub faults: u8,
-    /// Whether somebody may delete the Lease, which is one of the faults.
-    pub deletes: bool,
+    /// How many of the faults may be that somebody deletes the Lease.
+    pub deletes: u8,
     /// How often the namespace changes.
     pub changes: u8,
     /// What is wrong with the operator.
@@ -65,7 +70,7 @@ pub struct LeaseSetting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stored {
     record: u32,
-    version: u8,
+    version: Tick,
 }
 
 /// A write of a Lease.
@@ -74,20 +79,24 @@ struct LeaseWrite {
     place: u8,
     record: u32,
     /// The version that it is written over; none makes the Lease.
-    over: Option<u8>,
+    over: Option<Tick>,
 }
 
 /// A state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseState {
-    now: u8,
+    now: Tick,
     leases: [Option<Stored>; 2],
-    versions: [u8; 2],
+    versions: [Tick; 2],
     wanted: u8,
-    recorded: u32,
-    config: u8,
+    /// The place that is recorded in the AttacherConfig.
+    recorded: Option<u8>,
+    config: Tick,
+    /// How many records were written.
+    written: Tick,
     changes: u8,
     faults: u8,
+    deletes: u8,
     late: Vec<LeaseWrite>,
     processes: [Process; 2],
 }
@@ -108,63 +117,47 @@ enum Confirmation {
 struct Process {
     place: u8,
     /// Ticks that its monotonic clock did not count.
-    behind: u8,
+    behind: Tick,
     election: u32,
     /// The Lease as it was last seen, once it was looked at.
-    known: Option<Option<u8>>,
+    known: Option<Option<Tick>>,
     /// A write that is not answered, and when it was begun by both clocks.
-    request: Option<(LeaseWrite, u8, u8)>,
+    request: Option<(LeaseWrite, Tick, Tick)>,
     /// How far it is with the renewal that it works after.
     confirmation: Confirmation,
     /// When the Lease was renewed last, by both clocks.
-    term: Option<(u8, u8)>,
-    made: Option<u8>,
+    term: Option<(Tick, Tick)>,
+    made: Option<Tick>,
     /// Whether the Lease counts as made when the request is answered.
     makes: bool,
     former_holder: bool,
     /// The version, record and wanted namespace of the AttacherConfig that was read.
-    look: Option<(u8, u32, u8)>,
+    look: Option<(Tick, Option<u8>, u8)>,
     former: u32,
     seen: [bool; 2],
     leading: bool,
+}
+
+impl Process {
+    fn end_term(&mut self) {
+        (self.term, self.leading, self.look, self.former) = (None, false, None, 0);
+        self.confirmation = Confirmation::None;
+    }
+
+    /// The request that was to confirm the Lease did not.
+    fn ask_again(&mut self) {
+        if self.confirmation == Confirmation::Begun {
+            self.confirmation = Confirmation::Asked;
+        }
+    }
 }
 
 /// See above.
 pub struct LeaseWorld {
     setting: LeaseSetting,
     base: Instant,
-    elections: Numbers<ElectionState>,
-    formers: Numbers<FormerLease>,
-    records: Numbers<LeaderElectionRecord>,
-    statuses: Numbers<LeaderElectionStatus>,
+    values: Values,
     labels: Option<Vec<String>>,
-}
-
-/// Values by number; number 0 is none.
-struct Numbers<V> {
-    values: Vec<V>,
-    known: HashMap<String, u32>,
-}
-
-impl<V: std::fmt::Debug> Numbers<V> {
-    fn new() -> Self {
-        Self {
-            values: Vec::new(),
-            known: HashMap::new(),
-        }
-    }
-
-    fn of(&mut self, value: V) -> u32 {
-        let values = &mut self.values;
-        *self.known.entry(format!("{value:?}")).or_insert_with(|| {
-            values.push(value);
-            u32::try_from(values.len()).unwrap_or(u32::MAX)
-        })
-    }
-
-    fn get(&self, number: u32) -> &V {
-        &self.values[number as usize - 1]
-    }
 }
 
 /// The times of the election.
@@ -179,13 +172,11 @@ fn timings() -> LeaseTimings {
 impl LeaseWorld {
     /// A world.
     pub fn new(setting: LeaseSetting) -> Self {
+        let base = Instant::now() + Duration::from_hours(1);
         Self {
             setting,
-            base: Instant::now() + Duration::from_hours(1),
-            elections: Numbers::new(),
-            formers: Numbers::new(),
-            records: Numbers::new(),
-            statuses: Numbers::new(),
+            base,
+            values: Values::new(base),
             labels: None,
         }
     }
@@ -204,15 +195,15 @@ impl LeaseWorld {
         story
     }
 
-    fn instant(&self, ticks: u8) -> Instant {
+    fn instant(&self, ticks: Tick) -> Instant {
         self.base + TICK * u32::from(ticks)
     }
 
-    fn now_of(state: &LeaseState, process: usize) -> (u8, u8) {
+    fn now_of(state: &LeaseState, process: usize) -> (Tick, Tick) {
         (state.now - state.processes[process].behind, state.now)
     }
 
-    fn moment(&self, (monotonic, boot): (u8, u8)) -> Moment {
+    fn moment(&self, (monotonic, boot): (Tick, Tick)) -> Moment {
         let boot = if self.setting.flaw == LeaseFlaw::OneClock {
             monotonic
         } else {
@@ -224,9 +215,9 @@ impl LeaseWorld {
         }
     }
 
-    /// The wall clock, which nobody believes.
+    /// The wall clock, which nobody believes. Each record has a time of its own: it has microseconds, and a request takes longer.
     fn wall(state: &LeaseState) -> Timestamp {
-        Timestamp::UNIX_EPOCH + Duration::from_secs(u64::from(state.now) * TICK.as_secs())
+        Timestamp::UNIX_EPOCH + Duration::from_micros(state.written.into())
     }
 
     /// What is left of a time since the last renewal.
@@ -249,6 +240,11 @@ impl LeaseWorld {
         }
     }
 
+    fn status(recorded: Option<u8>) -> LeaderElectionStatus {
+        let nothing = LeaderElectionStatus::default();
+        recorded.map_or_else(|| nothing.clone(), |place| Self::place(0, place).recorded(&nothing))
+    }
+
     fn seen(process: &Process) -> BTreeMap<String, Duration> {
         let seen = NAMESPACES.iter().zip(process.seen).filter(|(_, seen)| *seen);
         seen.map(|(namespace, _)| ((*namespace).to_owned(), timings().lease_duration))
@@ -256,13 +252,13 @@ impl LeaseWorld {
     }
 
     /// A process that has just started and knows nothing.
-    fn started(&mut self, number: usize, place: u8, behind: u8) -> Process {
+    fn started(&mut self, number: usize, place: u8, behind: Tick) -> Process {
         let mut election = ElectionState::new(format!("r{number}"), timings().lease_duration);
         election.stand();
         Process {
             place,
             behind,
-            election: self.elections.of(election),
+            election: self.values.of_election(election),
             known: None,
             request: None,
             confirmation: Confirmation::None,
@@ -298,13 +294,19 @@ impl World for LeaseWorld {
             leases: [None; 2],
             versions: [0; 2],
             wanted: 0,
-            recorded: self.statuses.of(LeaderElectionStatus::default()),
+            recorded: None,
             config: 1,
+            written: 0,
             changes: self.setting.changes,
             faults: self.setting.faults,
+            deletes: self.setting.deletes,
             late: Vec::new(),
             processes,
         }
+    }
+
+    fn fingerprint(&mut self, state: &LeaseState) -> u128 {
+        fingerprint(&self.key(state))
     }
 
     fn next(&mut self, state: &LeaseState, found: &mut Vec<Next<LeaseState>>) {
@@ -318,37 +320,34 @@ impl World for LeaseWorld {
 
 /// The worlds of the Lease, small or large.
 pub fn settings(large: bool) -> Vec<LeaseSetting> {
-    let (horizon, faults) = if large { (4, 2) } else { (3, 1) };
-    let moves = LeaseSetting {
-        name: "the Lease moves",
-        horizon,
-        faults: faults - 1,
-        deletes: false,
-        changes: 1,
-        flaw: LeaseFlaw::None,
-    };
     let stays = LeaseSetting {
         name: "the Lease stays",
+        faults: if large { 4 } else { 2 },
+        deletes: 0,
         changes: 0,
-        faults,
-        ..moves
+        flaw: LeaseFlaw::None,
     };
-    let deleted = deleted(horizon);
-    // That it moves takes too long for CI.
-    if large {
-        vec![stays, deleted, moves]
-    } else {
-        vec![stays, deleted]
-    }
+    let deleted = LeaseSetting {
+        name: "a Lease that somebody deletes",
+        deletes: 1,
+        ..stays
+    };
+    let moves = LeaseSetting {
+        name: "the Lease moves",
+        // One fault alone takes too long for CI.
+        faults: if large { 2 } else { 0 },
+        changes: 1,
+        ..deleted
+    };
+    vec![stays, deleted, moves]
 }
 
-/// A Lease that somebody deletes, at least up to when what its maker noted of it has run out.
-fn deleted(horizon: u8) -> LeaseSetting {
+/// The world in which something is known to be wrong, and is not put right.
+pub fn open_finding() -> LeaseSetting {
     LeaseSetting {
-        name: "a Lease that somebody deletes",
-        horizon,
-        faults: 1,
-        deletes: true,
+        name: "a Lease that somebody deletes twice",
+        faults: 2,
+        deletes: 2,
         changes: 0,
         flaw: LeaseFlaw::None,
     }
@@ -356,20 +355,18 @@ fn deleted(horizon: u8) -> LeaseSetting {
 
 /// What is wrong, in the words of the simulation, and the world in which it is looked for.
 pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
-    let with = |flaw, changes, faults, horizon| LeaseSetting {
+    let with = |flaw, changes, faults, deletes| LeaseSetting {
         name: "",
-        horizon,
         faults,
-        // One fault more would leave a longer history out of reach of the limit of states.
-        deletes: faults > 0 && horizon < 2,
+        deletes,
         changes,
         flaw,
     };
     vec![
-        ("does not look at CLOCK_BOOTTIME", with(LeaseFlaw::OneClock, 0, 2, 3)),
+        ("does not look at CLOCK_BOOTTIME", with(LeaseFlaw::OneClock, 0, 1, 0)),
         (
             "works under the new place of the Lease at once",
-            with(LeaseFlaw::Hasty, 1, 0, 1),
+            with(LeaseFlaw::Hasty, 1, 0, 0),
         ),
         (
             "takes a Lease that somebody has deleted for one that is over",
@@ -381,10 +378,7 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
         ),
         (
             "works without a renewal begun after it has read the AttacherConfig",
-            LeaseSetting {
-                flaw: LeaseFlaw::Unconfirmed,
-                ..deleted(3)
-            },
+            with(LeaseFlaw::Unconfirmed, 0, 1, 1),
         ),
     ]
 }

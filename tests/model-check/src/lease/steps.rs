@@ -1,9 +1,8 @@
 //! What can happen to the Lease.
 
-use csi_attacher_model::api::LeaderElectionStatus;
 use csi_attacher_operator::lease::{ElectionState, FormerLease, FormerPlace, LeaderElectionRecord, LeaseAction, rest};
 
-use super::{Confirmation, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, timings};
+use super::{Confirmation, LeaseFlaw, LeaseState, LeaseWorld, LeaseWrite, NAMESPACES, Stored, Tick, timings};
 use crate::explorer::Next;
 
 type Found = Vec<Next<LeaseState>>;
@@ -18,8 +17,11 @@ impl LeaseWorld {
     ) {
         let mut next = state.clone();
         act(self, &mut next);
-        next.late.sort_unstable();
-        next.late.dedup();
+        let mut late = std::mem::take(&mut next.late);
+        late.retain(|write| Self::can_succeed(&next, write));
+        late.sort_unstable();
+        late.dedup();
+        next.late = late;
         if next == *state {
             return;
         }
@@ -36,9 +38,7 @@ impl LeaseWorld {
     }
 
     pub(super) fn steps(&mut self, state: &LeaseState, found: &mut Found) {
-        if state.now < self.setting.horizon {
-            self.step(state, found, || "time goes on".to_owned(), |_, state| state.now += 1);
-        }
+        self.step(state, found, || "time goes on".to_owned(), |_, state| state.now += 1);
         for number in 0..2 {
             self.steps_of(state, number, found);
         }
@@ -50,14 +50,6 @@ impl LeaseWorld {
                 |world, state| {
                     state.late.remove(number);
                     world.store(state, write);
-                },
-            );
-            self.step(
-                state,
-                found,
-                || "a write of the Lease never arrives".to_owned(),
-                |_, state| {
-                    state.late.remove(number);
                 },
             );
         }
@@ -91,14 +83,12 @@ impl LeaseWorld {
                     state.processes[number] = world.started(number, state.wanted, process.behind);
                 },
             );
-            if state.now < self.setting.horizon {
-                let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
-                self.step(state, found, label, |_, state| {
-                    state.faults -= 1;
-                    state.now += 1;
-                    state.processes[number].behind += 1;
-                });
-            }
+            let label = || format!("FAULT: the machine of r{number} is suspended while time goes on");
+            self.step(state, found, label, |_, state| {
+                state.faults -= 1;
+                state.now += 1;
+                state.processes[number].behind += 1;
+            });
             if state.processes[number].request.is_some() {
                 self.step(
                     state,
@@ -115,13 +105,14 @@ impl LeaseWorld {
             }
         }
         for (place, namespace) in NAMESPACES.iter().enumerate() {
-            if self.setting.deletes && state.leases[place].is_some() {
+            if state.deletes > 0 && state.leases[place].is_some() {
                 self.step(
                     state,
                     found,
                     || format!("FAULT: somebody deletes the Lease in {namespace}"),
                     |_, state| {
                         state.faults -= 1;
+                        state.deletes -= 1;
                         state.leases[place] = None;
                     },
                 );
@@ -179,14 +170,14 @@ impl LeaseWorld {
     }
 
     fn change(&mut self, state: &mut LeaseState, number: usize, change: impl FnOnce(&mut ElectionState)) {
-        let mut election = self.elections.get(state.processes[number].election).clone();
+        let mut election = self.values.election(state.processes[number].election).clone();
         change(&mut election);
-        state.processes[number].election = self.elections.of(election);
+        state.processes[number].election = self.values.of_election(election);
     }
 
-    fn stored(&self, state: &LeaseState, place: u8) -> Option<(LeaderElectionRecord, u8)> {
+    fn stored(&self, state: &LeaseState, place: u8) -> Option<(LeaderElectionRecord, Tick)> {
         let stored = state.leases[usize::from(place)]?;
-        Some((self.records.get(stored.record).clone(), stored.version))
+        Some((self.values.record(stored.record).clone(), stored.version))
     }
 
     /// Carries out a write, if the Lease is what it is written over.
@@ -218,7 +209,7 @@ impl LeaseWorld {
             election.observe(record, now);
         });
         let wall = Self::wall(state);
-        let election = self.elections.get(state.processes[number].election);
+        let election = self.values.election(state.processes[number].election);
         let waits = matches!(election.next(now, wall), LeaseAction::Wait { .. });
         let is_taken = (version.is_some() && !election.is_ours()) || waits;
         let process = &mut state.processes[number];
@@ -241,7 +232,7 @@ impl LeaseWorld {
             // The term is over, also when nobody took the Lease.
             process.end_term();
         }
-        let election = self.elections.get(process.election);
+        let election = self.values.election(process.election);
         let renewed = election.renewed_record(instant, wall).filter(|_| holds);
         let record = match (renewed, election.next(instant, wall)) {
             (Some(record), _) | (None, LeaseAction::Create(record) | LeaseAction::Write(record)) => record,
@@ -255,19 +246,16 @@ impl LeaseWorld {
             let made_is_ours = self.setting.flaw == LeaseFlaw::MadeIsOurs;
             let is_ours = over.is_some() && election.is_ours();
             process.made.take_if(|_| !is_ours);
-            process.makes = if over.is_none() {
-                election.knows_nobody()
-            } else {
-                process.made.is_none() && election.is_unused() && !made_is_ours
-            };
+            process.makes = over.is_none() || (process.made.is_none() && election.is_unused() && !made_is_ours);
             process.former_holder = process.makes || process.made.is_some();
         }
         let record = if process.former_holder { record.unused() } else { record };
         let place = process.place;
+        state.written += 1;
         self.change(state, number, |election| election.attempts(&record));
         let write = LeaseWrite {
             place,
-            record: self.records.of(record),
+            record: self.values.of_record(record),
             over,
         };
         let process = &mut state.processes[number];
@@ -288,7 +276,7 @@ impl LeaseWorld {
             state.processes[number].ask_again();
             return;
         }
-        let record = self.records.get(write.record).clone();
+        let record = self.values.record(write.record).clone();
         let now = Self::now_of(state, number);
         let instant = self.instant(now.0);
         self.change(state, number, |election| election.record_written(record, instant));
@@ -319,18 +307,19 @@ impl LeaseWorld {
     fn hear(&mut self, state: &mut LeaseState, number: usize) {
         let process = state.processes[number];
         state.late.extend(process.request.map(|(write, ..)| write));
-        let election = self.elections.get(process.election);
+        let election = self.values.election(process.election);
         if let Some(record) = election
             .release_record(Self::wall(state))
-            .filter(|_| !process.former_holder)
+            .filter(|_| !process.former_holder && !election.is_unused())
         {
             let over = process.known.flatten();
             let write = LeaseWrite {
                 place: process.place,
-                record: self.records.of(record),
+                record: self.values.of_record(record),
                 over,
             };
             if over.is_some() {
+                state.written += 1;
                 state.late.push(write);
             }
         }
@@ -350,7 +339,7 @@ impl LeaseWorld {
         state.processes[number].look = None;
         let now = self.instant(Self::now_of(state, number).0);
         let place = Self::place(number, process.place);
-        let known: LeaderElectionStatus = self.statuses.get(recorded).clone();
+        let known = Self::status(recorded);
         let seen = Self::seen(&process);
         let mut in_use = false;
         if let Some(made) = process.made {
@@ -371,12 +360,12 @@ impl LeaseWorld {
             let stored = self.stored(state, at).map(|(record, _)| record);
             let mut lease = match state.processes[number].former {
                 0 => FormerLease::new(runs_out),
-                known => self.formers.get(known).clone(),
+                known => self.values.former(known).clone(),
             };
             let is_over = self.setting.flaw == LeaseFlaw::GoneIsOver && stored.is_none();
             lease.observe(stored, now);
             in_use |= lease.in_use_until(now).is_some() && !is_over;
-            state.processes[number].former = self.formers.of(lease);
+            state.processes[number].former = self.values.of_former(lease);
         }
         if in_use {
             return;
@@ -387,7 +376,7 @@ impl LeaseWorld {
                 return;
             }
             state.config += 1;
-            state.recorded = self.statuses.of(record);
+            state.recorded = Some(process.place);
         }
         let confirms = self.setting.flaw != LeaseFlaw::Unconfirmed;
         let process = &mut state.processes[number];
@@ -396,20 +385,6 @@ impl LeaseWorld {
             process.confirmation = Confirmation::Asked;
         } else {
             process.leading = true;
-        }
-    }
-}
-
-impl super::Process {
-    fn end_term(&mut self) {
-        (self.term, self.leading, self.look, self.former) = (None, false, None, 0);
-        self.confirmation = Confirmation::None;
-    }
-
-    /// The request that was to confirm the Lease did not.
-    fn ask_again(&mut self) {
-        if self.confirmation == Confirmation::Begun {
-            self.confirmation = Confirmation::Asked;
         }
     }
 }

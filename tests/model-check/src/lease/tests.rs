@@ -1,0 +1,159 @@
+//! Whether the key of a state is enough.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use super::{LeaseFlaw, LeaseSetting, LeaseState, LeaseWorld, Tick, mutants};
+use crate::explorer::{Explored, Limits, Next, World, explore};
+use crate::hash::fingerprint;
+
+const LIMITS: Limits = Limits {
+    states: 5_000_000,
+    time: Duration::MAX,
+    stability: false,
+};
+
+/// How many random ways there are, and how long they are.
+const WAYS: usize = 200;
+const STEPS: usize = 100;
+
+/// A world whose histories end, because without the key its states would not.
+struct Bounded {
+    world: LeaseWorld,
+    until: Tick,
+    /// Whether the explorer goes by the key.
+    by_key: bool,
+    /// The keys of all states that it saw.
+    keys: HashSet<u128>,
+}
+
+impl World for Bounded {
+    type State = LeaseState;
+
+    fn first(&mut self) -> LeaseState {
+        self.world.first()
+    }
+
+    fn fingerprint(&mut self, state: &LeaseState) -> u128 {
+        // The time is a part of both, because histories end by it.
+        let key = fingerprint(&(self.world.key(state), state.now));
+        self.keys.insert(key);
+        if self.by_key { key } else { fingerprint(state) }
+    }
+
+    fn next(&mut self, state: &LeaseState, found: &mut Vec<Next<LeaseState>>) {
+        self.world.next(state, found);
+        found.retain(|next| next.state.now <= self.until);
+    }
+
+    fn unrest(&mut self, _state: &LeaseState) -> Option<(&'static str, String)> {
+        None
+    }
+}
+
+fn explored(setting: LeaseSetting, until: Tick, by_key: bool) -> (Explored, HashSet<u128>) {
+    let mut bounded = Bounded {
+        world: LeaseWorld::new(setting),
+        until,
+        by_key,
+        keys: HashSet::new(),
+    };
+    let explored = explore(&mut bounded, LIMITS);
+    (explored, bounded.keys)
+}
+
+/// The same states are reached with the key and without it, and nothing is found.
+fn the_same_is_reached(faults: u8, changes: u8, deletes: u8, until: Tick) {
+    let setting = LeaseSetting {
+        name: "",
+        faults,
+        deletes,
+        changes,
+        flaw: LeaseFlaw::None,
+    };
+    let (all, keys_of_all) = explored(setting, until, false);
+    let (few, keys_of_few) = explored(setting, until, true);
+    assert!(all.exhausted && few.exhausted, "{all:?} {few:?}");
+    assert_eq!(keys_of_few.len(), few.states);
+    println!("{setting:?} until {until}: {} and {}", all.states, few.states);
+    let (all, few) = (keys_of_all.len(), keys_of_few.len());
+    assert!(keys_of_all == keys_of_few, "{all} {few}");
+}
+
+#[test]
+fn the_same_is_reached_when_the_lease_stays() {
+    the_same_is_reached(0, 0, 0, 3);
+    the_same_is_reached(1, 0, 0, 1);
+}
+
+#[test]
+fn the_same_is_reached_when_the_lease_is_deleted() {
+    the_same_is_reached(1, 0, 1, 1);
+}
+
+#[test]
+fn the_same_is_reached_when_the_lease_moves() {
+    the_same_is_reached(0, 1, 0, 0);
+}
+
+/// Takes random ways, which go further than all ways can be looked at without the key: in each state on them, the keys of what can
+/// happen next are those of every other state with the same key.
+fn states_of_one_key_lead_to_the_same_keys(setting: LeaseSetting, ways: usize) -> (usize, usize) {
+    let mut world = LeaseWorld::new(setting);
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut known: HashMap<Vec<u8>, u128> = HashMap::new();
+    let (mut found, mut again) = (Vec::new(), 0);
+    for _ in 0..ways {
+        let mut state = world.first();
+        state.faults = random.u8(..=setting.faults);
+        state.changes = random.u8(..=setting.changes);
+        for _ in 0..STEPS {
+            found.clear();
+            world.next(&state, &mut found);
+            let next = found.iter().map(|next| (world.key(&next.state), next.violation));
+            let next: BTreeSet<_> = next.collect();
+            let next = fingerprint(&next.into_iter().collect::<Vec<_>>());
+            let key = world.key(&state);
+            if let Some(known) = known.get(&key) {
+                assert_eq!(*known, next, "{setting:?}: {state:?}");
+                again += 1;
+            } else {
+                known.insert(key, next);
+            }
+            let chosen = found.swap_remove(random.usize(..found.len()));
+            if chosen.violation.is_some() {
+                break;
+            }
+            state = chosen.state;
+        }
+    }
+    (known.len(), again)
+}
+
+#[test]
+fn what_can_follow_depends_on_the_key_alone() {
+    let mutants = mutants().into_iter().map(|(_, setting)| setting.flaw);
+    for flaw in std::iter::once(LeaseFlaw::None).chain(mutants) {
+        for (changes, deletes) in [(0, 0), (0, 1), (1, 0), (1, 2)] {
+            let setting = LeaseSetting {
+                name: "",
+                faults: 2,
+                deletes,
+                changes,
+                flaw,
+            };
+            let (keys, again) = states_of_one_key_lead_to_the_same_keys(setting, WAYS);
+            println!("{setting:?}: {keys} keys, {again} compared");
+            assert!(again > keys / 4, "{setting:?}: {keys} keys, {again} compared");
+        }
+    }
+}
+
+#[test]
+fn a_counterexample_is_told_step_by_step() {
+    for (what, setting) in mutants() {
+        let mut world = LeaseWorld::new(setting);
+        let found = explore(&mut world, LIMITS).found.unwrap();
+        assert_eq!(world.story(&found.steps).len(), found.steps.len(), "{what}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The values of production that states name by number, and what the key of a state needs of them.
+
+use std::hash::Hash;
+
+use csi_attacher_operator::lease::{ElectionState, FormerLease, LeaderElectionRecord, ObservedRecord};
+use tokio::time::Instant;
+
+use super::{TICK, Tick};
+use crate::hash::FastMap;
+
+/// Values by number, each with something that was made of it once; number 0 is none.
+struct Numbers<V, P> {
+    values: Vec<(V, P)>,
+    known: FastMap<V, u32>,
+}
+
+impl<V: Clone + Eq + Hash, P> Numbers<V, P> {
+    fn new() -> Self {
+        Self {
+            values: Vec::new(),
+            known: FastMap::default(),
+        }
+    }
+
+    fn of(&mut self, value: V, parts: impl FnOnce(&V) -> P) -> u32 {
+        if let Some(known) = self.known.get(&value) {
+            return *known;
+        }
+        self.values.push((value.clone(), parts(&value)));
+        let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        self.known.insert(value, number);
+        number
+    }
+
+    fn get(&self, number: u32) -> &(V, P) {
+        &self.values[number as usize - 1]
+    }
+}
+
+/// What the holder of a Lease has done under it, by a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// It took the Lease of another, or has given it up.
+    Later,
+    /// It made the Lease.
+    First,
+    /// It made the Lease, and has not worked under it yet.
+    NotYet,
+}
+
+/// What matters of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordParts {
+    /// The number of the process that holds the Lease.
+    pub holder: Option<u8>,
+    pub work: Work,
+}
+
+/// What was seen of a Lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownParts {
+    pub record: u32,
+    pub since: Tick,
+    pub exists: bool,
+}
+
+/// What a candidate knows.
+#[derive(Debug)]
+pub(super) struct ElectionParts {
+    pub known: Option<KnownParts>,
+    pub attempted: Vec<u32>,
+}
+
+/// What is known of a former place.
+#[derive(Debug)]
+pub(super) struct FormerParts {
+    pub known: Option<KnownParts>,
+    pub out_of_sight: Option<Tick>,
+}
+
+/// All of them.
+pub(super) struct Values {
+    base: Instant,
+    records: Numbers<LeaderElectionRecord, RecordParts>,
+    elections: Numbers<ElectionState, ElectionParts>,
+    formers: Numbers<FormerLease, FormerParts>,
+}
+
+impl Values {
+    /// None yet. Ticks count from `base`.
+    pub fn new(base: Instant) -> Self {
+        Self {
+            base,
+            records: Numbers::new(),
+            elections: Numbers::new(),
+            formers: Numbers::new(),
+        }
+    }
+
+    fn tick(base: Instant, at: Instant) -> Tick {
+        let ticks = at.saturating_duration_since(base).as_secs() / TICK.as_secs();
+        Tick::try_from(ticks).unwrap_or(Tick::MAX)
+    }
+
+    pub fn of_record(&mut self, record: LeaderElectionRecord) -> u32 {
+        Self::record_of(&mut self.records, record)
+    }
+
+    fn record_of(records: &mut Numbers<LeaderElectionRecord, RecordParts>, record: LeaderElectionRecord) -> u32 {
+        records.of(record, |record| RecordParts {
+            holder: record.holder.strip_prefix('r').and_then(|number| number.parse().ok()),
+            work: match record {
+                record if record.is_unused() => Work::NotYet,
+                record if record.transitions == 0 && !record.holder.is_empty() => Work::First,
+                _ => Work::Later,
+            },
+        })
+    }
+
+    fn known_of(
+        records: &mut Numbers<LeaderElectionRecord, RecordParts>,
+        base: Instant,
+        known: &ObservedRecord,
+    ) -> KnownParts {
+        KnownParts {
+            record: Self::record_of(records, known.record.clone()),
+            since: Self::tick(base, known.since),
+            exists: known.exists,
+        }
+    }
+
+    pub fn of_election(&mut self, election: ElectionState) -> u32 {
+        let (base, records) = (self.base, &mut self.records);
+        self.elections.of(election, |election| ElectionParts {
+            known: election.known().map(|known| Self::known_of(records, base, known)),
+            attempted: election
+                .attempted()
+                .map(|record| Self::record_of(records, record.clone()))
+                .collect(),
+        })
+    }
+
+    pub fn of_former(&mut self, former: FormerLease) -> u32 {
+        let (base, records) = (self.base, &mut self.records);
+        self.formers.of(former, |former| FormerParts {
+            known: former.known().map(|known| Self::known_of(records, base, known)),
+            out_of_sight: former.out_of_sight_since().map(|since| Self::tick(base, since)),
+        })
+    }
+
+    pub fn record(&self, number: u32) -> &LeaderElectionRecord {
+        &self.records.get(number).0
+    }
+
+    pub fn record_parts(&self, number: u32) -> RecordParts {
+        self.records.get(number).1
+    }
+
+    pub fn election(&self, number: u32) -> &ElectionState {
+        &self.elections.get(number).0
+    }
+
+    pub fn election_parts(&self, number: u32) -> &ElectionParts {
+        &self.elections.get(number).1
+    }
+
+    pub fn former(&self, number: u32) -> &FormerLease {
+        &self.formers.get(number).0
+    }
+
+    pub fn former_parts(&self, number: u32) -> &FormerParts {
+        &self.formers.get(number).1
+    }
+}
