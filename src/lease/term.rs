@@ -100,9 +100,14 @@ impl Term {
         self.rest_of(self.0.timing.lease_duration)
     }
 
-    /// How long until the Lease is to be renewed again.
+    /// How long until the Lease is to be renewed again: when the retry period is over, or up to as much sooner that all Leases of
+    /// the process are renewed together, which wakes the process and its connection once for all of them.
     pub(super) fn until_renewal(&self) -> Duration {
-        self.rest_of(self.0.timing.retry_period)
+        let left = self.rest_of(self.0.timing.retry_period);
+        left.saturating_sub(after_multiple(
+            self.0.clock.now().boot + left,
+            self.0.timing.retry_period,
+        ))
     }
 
     /// The Lease was renewed by a request begun at `begun`. False when the term was over by then: what was renewed is the
@@ -164,6 +169,12 @@ impl Term {
         }
         rest(time, renewed, self.0.clock.now())
     }
+}
+
+/// How much `time` is more than a multiple of `period`.
+fn after_multiple(time: Duration, period: Duration) -> Duration {
+    let rest = time.as_nanos().checked_rem(period.as_nanos()).unwrap_or_default();
+    Duration::from_nanos(u64::try_from(rest).unwrap_or_default())
 }
 
 /// What is left at `now` of a time that a renewal begun at `renewed` gave.

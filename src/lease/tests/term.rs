@@ -118,6 +118,29 @@ async fn its_end_is_waited_for_whatever_the_renewals() {
     timeout(Duration::from_millis(1), term.over()).await.expect("at once");
 }
 
+/// Each renewal wakes the process and its connection, so one wake-up is for all of them.
+#[tokio::test(start_paused = true)]
+async fn all_leases_of_a_process_are_renewed_together_and_never_later_than_the_retry_period() {
+    let clock = Clock::of_test();
+    advance(Duration::from_millis(5200)).await;
+    let first = Term::new(clock.clone(), usual(), clock.now());
+    advance(Duration::from_millis(2900)).await;
+    let second = Term::new(clock.clone(), usual(), clock.now());
+    assert_eq!(first.until_renewal(), Duration::from_millis(1900));
+    assert_eq!(second.until_renewal(), first.until_renewal());
+    // One is late, and does not take the other with it.
+    advance(Duration::from_millis(1900)).await;
+    assert!(first.until_renewal().is_zero() && second.until_renewal().is_zero());
+    assert!(second.renew(clock.now()));
+    advance(Duration::from_millis(30)).await;
+    assert!(first.until_renewal().is_zero());
+    assert!(first.renew(clock.now()));
+    assert_eq!(second.until_renewal(), Duration::from_millis(4970));
+    assert_eq!(second.until_renewal(), first.until_renewal());
+    first.end();
+    assert!(first.until_renewal().is_zero());
+}
+
 /// The monotonic clock stood still with the machine: timers come late, and what is asked is answered by the other clock.
 #[tokio::test(start_paused = true)]
 async fn a_suspended_machine_is_noticed_by_who_asks() {

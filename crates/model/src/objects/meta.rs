@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -77,7 +78,7 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
 
 /// As [`slim`], with the entry of `managedFields` that says which other client wrote the status last.
 pub(super) fn slim_with_writer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let mut meta = SlimMeta::<Vec<ManagerWire>>::deserialize(deserializer)?;
+    let mut meta = SlimMeta::<Vec<ManagerWire<'de>>>::deserialize(deserializer)?;
     let writer = meta.managed_fields.take().and_then(latest_status_writer);
     Ok(kept(meta, writer))
 }
@@ -97,24 +98,32 @@ fn kept<M>(meta: SlimMeta<M>, writer: Option<ManagedFieldsEntry>) -> ObjectMeta 
     }
 }
 
+/// Text that is looked at while an object is read, and mostly not kept: a watch brings much of it.
+#[derive(Deserialize)]
+struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
+
 /// `metav1.ManagedFieldsEntry`, without the fields themselves.
 #[derive(Deserialize)]
-struct ManagerWire {
-    manager: Option<String>,
-    subresource: Option<String>,
+struct ManagerWire<'t> {
+    #[serde(borrow)]
+    manager: Option<Text<'t>>,
+    #[serde(borrow)]
+    subresource: Option<Text<'t>>,
     /// Read later, so that one that cannot be read costs no more than this entry.
-    time: Option<String>,
+    #[serde(borrow)]
+    time: Option<Text<'t>>,
 }
 
 /// The latest write of the status by another field manager than ours.
-fn latest_status_writer(entries: Vec<ManagerWire>) -> Option<ManagedFieldsEntry> {
-    let is_another = |entry: &ManagerWire| {
-        entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() != Some(FIELD_MANAGER)
+fn latest_status_writer(entries: Vec<ManagerWire<'_>>) -> Option<ManagedFieldsEntry> {
+    let is_another = |entry: &ManagerWire<'_>| {
+        let is = |text: &Option<Text<'_>>, wanted: &str| text.as_ref().is_some_and(|text| text.0 == wanted);
+        is(&entry.subresource, "status") && !is(&entry.manager, FIELD_MANAGER)
     };
     let entries = entries.into_iter().filter(is_another).map(|entry| ManagedFieldsEntry {
-        time: entry.time.and_then(|text| text.parse().ok()).map(Time),
-        manager: entry.manager,
-        subresource: entry.subresource,
+        time: entry.time.and_then(|text| text.0.parse().ok()).map(Time),
+        manager: entry.manager.map(|text| text.0.into_owned()),
+        subresource: entry.subresource.map(|text| text.0.into_owned()),
         ..ManagedFieldsEntry::default()
     });
     entries.reduce(|latest, entry| if latest.time < entry.time { entry } else { latest })
@@ -184,13 +193,13 @@ impl<'de, K: KeyFilter> Deserialize<'de> for FilteredMap<K> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut kept = None;
-                while let Some(key) = map.next_key::<String>()? {
+                while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
                     let kept = kept.get_or_insert_with(BTreeMap::new);
                     if K::is_kept(&key) {
                         let value: String = map.next_value()?;
                         // That there was one that cannot be read is worth knowing; what it said is not.
                         let value = if K::fits(&key, &value) { value } else { String::new() };
-                        kept.insert(key, value);
+                        kept.insert(key.into_owned(), value);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
