@@ -16,6 +16,7 @@ COPY crates crates
 COPY tests/mock-driver tests/mock-driver
 COPY tests/conformance/Cargo.toml tests/conformance/Cargo.toml
 COPY tests/testbed/Cargo.toml tests/testbed/Cargo.toml
+COPY tests/model-check/Cargo.toml tests/model-check/Cargo.toml
 COPY src src
 
 FROM build AS build-csi-attacher-operator

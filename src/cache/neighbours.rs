@@ -87,22 +87,29 @@ impl Index {
             neighbours.elsewhere.truncate(MOST_ELSEWHERE);
         }
         if attachment.deleting.is_some() {
-            neighbours.here.extend(self.in_use_here(attachment));
-            neighbours.here.extend(self.waiting_here(attachment));
+            neighbours.here = self.in_use_here(attachment);
+            // A detach that waits for another attachment asks for no place.
+            if neighbours.here.is_none() {
+                neighbours.claimed = self.claimed_here(attachment);
+            }
         }
         neighbours
     }
 
-    /// The other attachments that are claimed and wait to be attached where this one may be: on the same node, or on one that has one
-    /// of its IDs.
-    fn waiting_here(&self, attachment: &Attachment) -> Vec<Arc<Attachment>> {
+    /// The IDs of the node of an attachment: as it is registered, and as it was claimed.
+    fn node_ids<'a>(&'a self, attachment: &'a Attachment) -> impl Iterator<Item = &'a str> {
+        let machine = self.nodes.get(&attachment.node);
+        let registered = machine.and_then(|machine| machine.node_id(&attachment.attacher));
+        registered.into_iter().chain(attachment.node_id.as_deref())
+    }
+
+    /// The other attachments that are claimed where this one may be: on the same node, or on one that has one of its IDs.
+    fn claimed_here(&self, attachment: &Attachment) -> Vec<Arc<Attachment>> {
         let (driver, note) = (&attachment.attacher, attachment.volume_note.as_deref());
         let former = note.map(|note| &note.former[..]).unwrap_or_default();
         let of_volume = self.shared(attachment).into_iter().flat_map(|shared| {
-            let machine = self.nodes.get(&attachment.node);
-            let registered = machine.and_then(|machine| machine.node_id(driver));
-            let ids = registered.into_iter().chain(attachment.node_id.as_deref());
-            let ids = ids.chain(former.iter().map(|place| &*place.node_id));
+            let former = former.iter().map(|place| &*place.node_id);
+            let ids = self.node_ids(attachment).chain(former);
             ids.flat_map(|id| shared.claimed_at.at(driver, id))
         });
         let may_share = !former.is_empty() || self.shares_handle(attachment);
@@ -115,13 +122,18 @@ impl Index {
                 || note.is_some_and(|note| *note.handle == *handle)
                 || former.iter().any(|place| *place.handle == *handle)
         };
+        let finalizer = self.finalizer_of(driver);
         let others = names.into_iter().filter_map(|name| self.attachments.get(name));
-        let waiting = others.filter(|other| {
+        let claimed = others.filter(|other| {
             other.attacher == *driver
-                && decide::is_waiting(other, self.finalizer_of(driver))
-                && other.volume_note.as_ref().is_some_and(|noted| is_ours(&noted.handle))
+                && other.deleting.is_none()
+                && other.finalizers.contains(finalizer)
+                && match &other.volume_note {
+                    Some(noted) => is_ours(&noted.handle),
+                    None => other.volume_name().is_some() && other.volume_name() == attachment.volume_name(),
+                }
         });
-        waiting.cloned().collect()
+        claimed.cloned().collect()
     }
 
     /// Another attachment of the same volume handle on the same node, or on one that has the same ID, that is in use.
@@ -129,8 +141,8 @@ impl Index {
         let (driver, node) = (&attachment.attacher, &*attachment.node);
         let of_volume = self.shared(attachment).and_then(|shared| {
             // A machine that was registered anew under another name keeps its ID.
-            let by_id = attachment.node_id.as_deref();
-            let by_id = by_id.into_iter().flat_map(|id| shared.in_use_at.at(driver, id));
+            let ids = self.node_ids(attachment);
+            let by_id = ids.flat_map(|id| shared.in_use_at.at(driver, id));
             shared
                 .in_use
                 .at(driver, node)
@@ -181,15 +193,22 @@ impl Index {
     /// Whether more than one volume has the handle of this attachment's. Almost none do, and then the attachments of the
     /// node need not be gone through.
     fn shares_handle(&self, attachment: &Attachment) -> bool {
-        let itself = u32::from(self.source_of(attachment).is_some());
+        let described = self.source_of(attachment).map(|source| &*source.handle);
         let handle = self.handle_of(attachment);
+        let itself = u32::from(handle.is_some() && described == handle);
         handle.is_some_and(|handle| self.handles.count(&attachment.attacher, handle) > itself)
     }
 
-    /// The handle of an attachment's volume: that of its PersistentVolume or, when that was removed by force, what was noted.
+    /// The handle of an attachment's volume: that of its PersistentVolume or, when that was removed by force, what was noted. What is
+    /// detached is what was noted, also when the PersistentVolume has another handle by now.
     fn handle_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a str> {
         let described = self.source_of(attachment).map(|source| &*source.handle);
-        described.or_else(|| attachment.volume_note.as_ref().map(|note| &*note.handle))
+        let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
+        if attachment.deleting.is_some() {
+            noted.or(described)
+        } else {
+            described.or(noted)
+        }
     }
 
     fn source_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a CsiSource> {

@@ -45,7 +45,7 @@ pub(super) struct LeaderElector {
     seen: bool,
     /// Whether a write was begun whose end is not known.
     write_unconfirmed: bool,
-    /// When the Lease was last made with nothing known of who held it before.
+    /// When the Lease was made, if this process made it for the term that it is in.
     made: Option<Instant>,
     /// Whether who held the Lease that we made may still work.
     former_holder: Arc<AtomicBool>,
@@ -279,7 +279,7 @@ impl LeaderElector {
                 warn!(lease = self.name, error, "cannot release the Lease");
                 continue;
             }
-            // A former life of ours may have made it, and this one did not come to look.
+            // A former life of ours may have made it, and this one did not come to look; or it was made again since the last renewal.
             if self.campaign.record.is_some() && self.election.is_unused() {
                 return;
             }

@@ -17,8 +17,8 @@ fn attached(name: &str) -> Attachment {
     record
 }
 
-fn names(records: &[std::sync::Arc<Attachment>]) -> Vec<&str> {
-    records.iter().map(|record| &*record.name).collect()
+fn names<'a>(records: impl IntoIterator<Item = &'a std::sync::Arc<Attachment>>) -> Vec<&'a str> {
+    records.into_iter().map(|record| &*record.name).collect()
 }
 
 fn of_volume(mut record: Attachment, volume: &str) -> Attachment {
@@ -66,7 +66,7 @@ fn attachments_of_one_volume_know_each_other() {
     index.apply_attachment(other);
     let snapshot = index.snapshot("a").unwrap();
     assert_eq!(names(&snapshot.neighbours.elsewhere), ["b"]);
-    assert!(snapshot.neighbours.here.is_empty());
+    assert!(snapshot.neighbours.here.is_none());
     assert!(
         index.snapshot("b").unwrap().neighbours.elsewhere.is_empty(),
         "nothing leaves but itself"
@@ -86,7 +86,7 @@ fn two_volumes_of_one_handle_are_one_volume_at_the_node() {
     index.apply_attachment(on_node(of_volume(attached("d"), "pv2"), "n2"));
     assert_eq!(names(&index.snapshot("a").unwrap().neighbours.here), ["b"]);
     assert!(
-        index.snapshot("b").unwrap().neighbours.here.is_empty(),
+        index.snapshot("b").unwrap().neighbours.here.is_none(),
         "asked only of what is being deleted"
     );
 }
@@ -99,7 +99,7 @@ fn two_nodes_of_one_id_are_one_machine() {
     index.apply_volume(volume("pv1", 1));
     index.apply_attachment(with_id(detaching("old", 1), "machine-1"));
     index.apply_attachment(with_id(on_node(attached("other"), "n3"), "machine-3"));
-    assert!(index.snapshot("old").unwrap().neighbours.here.is_empty());
+    assert!(index.snapshot("old").unwrap().neighbours.here.is_none());
     index.apply_attachment(with_id(on_node(attached("renamed"), "n2"), "machine-1"));
     let neighbours = index.snapshot("old").unwrap().neighbours;
     assert_eq!(names(&neighbours.here), ["renamed"]);
@@ -127,13 +127,21 @@ fn a_detach_knows_the_claims_for_its_places() {
     ] {
         index.apply_attachment(record);
     }
-    assert!(index.snapshot("a").unwrap().neighbours.here.is_empty());
+    assert!(index.snapshot("a").unwrap().neighbours.claimed.is_empty());
     index.apply_attachment(claimed("twin", "pv2", "h"));
     index.apply_attachment(on_node(claimed("renamed", "pv1", "h"), "n2"));
     index.apply_attachment(with_id(on_node(claimed("formerly", "pv1", "h"), "n3"), "machine-0"));
-    let here = index.snapshot("a").unwrap().neighbours.here;
-    assert_eq!(names(&here), ["formerly", "renamed", "twin"]);
-    assert!(index.snapshot("twin").unwrap().neighbours.here.is_empty());
+    let claimed = |index: &Index, name: &str| index.snapshot(name).unwrap().neighbours.claimed;
+    assert_eq!(names(&claimed(&index, "a")), ["formerly", "renamed", "twin"]);
+    assert!(claimed(&index, "twin").is_empty());
+    let mut attached = with_id(on_node(attached("formerly"), "n3"), "machine-0");
+    attached.finalizers = Finalizers::new([FINALIZER]);
+    index.apply_attachment(attached);
+    assert_eq!(
+        names(&claimed(&index, "a")),
+        ["formerly", "renamed", "twin"],
+        "also what the sidecar attached"
+    );
 }
 
 /// A volume that was removed by force leaves the handle that was noted on its attachment, also for an operator that starts

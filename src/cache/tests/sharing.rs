@@ -85,7 +85,7 @@ fn known(index: &Index, name: &str) -> (bool, bool) {
     let mut elsewhere = snapshot.neighbours.elsewhere.iter();
     (
         live && elsewhere.any(|other| decide::is_leaving(other, FINALIZER)),
-        snapshot.neighbours.here.iter().any(|other| decide::is_in_use(other)),
+        snapshot.neighbours.here.is_some_and(|other| decide::is_in_use(&other)),
     )
 }
 

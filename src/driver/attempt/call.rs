@@ -119,6 +119,9 @@ impl Attempt<'_> {
             Err(occupied) => return self.wait_for_other_call(snapshot, occupied),
         };
         for other in &plan.renew {
+            if !self.work.client().may_start() {
+                return self.end_without_lease(snapshot, LeaseLost::NotStarted);
+            }
             if let Some(step) = self.renew_claim(snapshot, observed, other).await {
                 return step;
             }

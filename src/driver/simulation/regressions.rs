@@ -196,7 +196,7 @@ fn of_twins() -> Vec<Regression> {
 
 /// Processes that stand still, Leases that move, an API server that goes back, drivers that lose a capability.
 fn of_processes() -> Vec<Regression> {
-    use Event::{Attach, CapabilityGoes, Detach, LeaseMoves, Restore, StandStill, Suspend};
+    use Event::{Attach, CapabilityGoes, Detach, DriverLeaves, LeaseMoves, Restore, StandStill, Suspend};
     let short = Lease {
         duration: Duration::from_secs(6),
         renew_deadline: Duration::from_secs(4),
@@ -259,6 +259,24 @@ fn of_processes() -> Vec<Regression> {
                 ..of(5, &[(0, Attach(0, 0)), (9_000, Restore(4, false))])
             },
             Some((with(Flaw::Forward), &[ATTACHES])),
+        ),
+        regression(
+            "an attachment that a restore had brought back as attached, to a node without the driver by then, was taken for one \
+             whose error had to go: the error is true (seed 36221547957075)",
+            Scenario {
+                faultless: false,
+                lists: Some(Duration::from_secs(5)),
+                ..of(
+                    5,
+                    &[
+                        (0, Attach(0, 0)),
+                        (4_000, Detach(0, 0)),
+                        (4_000, Restore(2, false)),
+                        (0, DriverLeaves(0)),
+                    ],
+                )
+            },
+            None,
         ),
         regression(
             "a driver lost PUBLISH_UNPUBLISH, and what was published was released (seed 318)",

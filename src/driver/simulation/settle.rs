@@ -114,14 +114,16 @@ fn settled_attachment(state: &mut State, attachment: &Value) {
     }
 }
 
-/// Whether the driver does not list the volume of an attachment that is recorded as attached: the backend lost it, or there was
-/// nothing to publish it with. Then it is tried again and again.
+/// Whether the driver does not list the volume of an attachment that is recorded as attached: the backend lost it, there was
+/// nothing to publish it with, or it was detached after the backup that the API server went back to. Then it is tried again and again.
 fn has_drifted(state: &State, attachment: &Value) -> bool {
     let Some((driver, handle)) = disk_handle(state, attachment) else {
         return false;
     };
     let owner = owner(attachment);
-    let lost = state.has_lost(driver, handle) || state.trivial.contains(&owner.uid);
+    let lost = state.has_lost(driver, handle)
+        || state.trivial.contains(&owner.uid)
+        || state.was_rolled_back(text(attachment, "/metadata/name"));
     lost && !state.backend.published.values().any(|owners| owners.contains(&owner))
 }
 

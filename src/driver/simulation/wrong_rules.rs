@@ -234,7 +234,7 @@ pub fn replace_finalizers(observed: &Observed<'_>, outcome: &Outcome, now: Times
 
 pub fn forget_twin<'a>(observed: &Observed<'a>) -> Action<'a> {
     let alone = decide::Neighbours {
-        here: Vec::new(),
+        here: None,
         ..observed.neighbours.clone()
     };
     decide::attachment(&Observed {

@@ -3,8 +3,8 @@
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lease::LeaseHealth;
 use crate::lease::state::{LeaderState, LeaseHolder};
+use crate::lease::{LeaseHealth, Term};
 use crate::telemetry::Metrics;
 
 /// What a candidate shows by.
@@ -32,6 +32,11 @@ impl Display {
             *known = standing;
             differs
         });
+    }
+
+    /// Whether there is work in a term.
+    pub fn leads(&self, term: &Term) -> bool {
+        matches!(&*self.standing.borrow(), LeaderState::Leading(known) if known == term)
     }
 
     /// Shows for whom we wait; a Lease that was lost stays shown as lost until its time is over.

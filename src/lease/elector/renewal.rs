@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::LeaderElector;
+use super::{LeaderElector, SPREAD};
 use crate::clock;
 use crate::lease::election::LeaseAction;
 use crate::lease::{Moment, Term};
@@ -17,7 +17,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 enum RenewResult {
     /// It is renewed by a request begun at this time.
     Done(Moment),
-    /// Somebody else has it.
+    /// Somebody else has it, or may have had it.
     Taken,
     /// Not known; to be tried again.
     Failed,
@@ -52,7 +52,11 @@ impl LeaderElector {
                         term.end();
                         return;
                     }
-                    RenewResult::Failed => sleep(period.min(RENEWAL_PAUSE).min(term.until_deadline())).await,
+                    RenewResult::Failed => {
+                        // Those of other Leases of the process may have failed at the same moment.
+                        let pause = period.min(RENEWAL_PAUSE).mul_f64(1.0 - SPREAD * fastrand::f64());
+                        sleep(pause.min(term.until_deadline())).await;
+                    }
                 }
             }
         }
@@ -72,6 +76,8 @@ impl LeaderElector {
         self.metrics.lease_read_before_renewal(&self.name);
         let renewed = match self.read().await {
             Ok(()) if self.known.is_some() && !self.election.is_ours() => return RenewResult::Taken,
+            // Another may have made it meanwhile, and work: that one may be gone, too.
+            Ok(()) if self.known.is_none() && !self.display.leads(term) => return RenewResult::Taken,
             Ok(()) => match self.next() {
                 LeaseAction::Wait { .. } => return RenewResult::Taken,
                 next => self.write_next(next).await,

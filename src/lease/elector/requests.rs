@@ -53,16 +53,14 @@ impl LeaderElector {
     }
 
     /// Finds out, before the Lease is taken, whether somebody may work under a former one that is gone. A Lease that we made
-    /// ourselves, and have not worked under since, says nothing about that. True when it counts as made by the write that comes now:
-    /// when it is answered, as a request that is under way for long may arrive late.
+    /// ourselves, and have not worked under since, says nothing about that, whenever it was made. True when it counts as made by the
+    /// write that comes now: when it is answered, as a request that is under way for long may arrive late.
     fn look_for_former_holder(&mut self) -> bool {
-        let is_ours = self.known.is_some() && self.election.is_ours();
-        // Another one has given it up, or has had its time.
-        self.made.take_if(|_| !is_ours);
+        self.made = None;
         // Also when its holder has had its time: it may have made the Lease again meanwhile, and that one may be gone, too.
-        let is_made = self.known.is_none() || (self.made.is_none() && self.election.is_unused());
+        let is_made = self.known.is_none() || self.election.is_unused();
         // It may, until the place was looked at.
-        let unknown = (is_made || self.made.is_some()) && self.campaign.record.is_some();
+        let unknown = is_made && self.campaign.record.is_some();
         self.former_holder.store(unknown, Ordering::Relaxed);
         is_made
     }

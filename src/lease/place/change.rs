@@ -28,8 +28,8 @@ pub(in crate::lease) struct PlaceChange {
     pub place: Place,
     pub record: PlaceRecord,
     pub seen: SeenPlaces,
-    /// When this replica made the Lease, of which it knew nothing, and where to show that its former holder may still work; none
-    /// when the Lease was there.
+    /// When this replica made the Lease, and where to show that the holder of a former one may still work; none when the Lease was
+    /// there.
     pub made: Option<(Instant, Arc<AtomicBool>)>,
     pub retry_period: Duration,
     pub request_deadline: Duration,

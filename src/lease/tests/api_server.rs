@@ -20,7 +20,19 @@ pub const CONFIG: &str = "config";
 #[derive(Clone, Default)]
 pub struct ApiServer(pub(super) Arc<Mutex<State>>);
 
+/// A request that makes a Lease, and is carried out late.
 #[derive(Default)]
+pub(super) enum LateCreation {
+    #[default]
+    None,
+    /// The next one is.
+    Awaited,
+    /// The Lease that it makes, in this namespace.
+    Kept(String, Box<Lease>),
+}
+
+#[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub(super) struct State {
     /// By namespace.
     pub leases: BTreeMap<String, Lease>,
@@ -32,6 +44,9 @@ pub(super) struct State {
     pub status_forbidden: bool,
     /// After how long reads of the AttacherConfig fail, while they do.
     pub config_unread_after: Option<std::time::Duration>,
+    /// Whether somebody deletes the Lease after the next write that comes too late.
+    pub deleted_after_conflict: bool,
+    pub late_creation: LateCreation,
     /// Whether a proxy answers 404 to what is asked about Leases.
     pub proxy_lost_its_way: bool,
     version: u64,
@@ -100,6 +115,25 @@ impl ApiServer {
         self.0.lock().leases.remove(NAMESPACE);
     }
 
+    fn keep_late(&self, namespace: &str, body: &[u8]) -> bool {
+        let mut state = self.0.lock();
+        let is_awaited = matches!(state.late_creation, LateCreation::Awaited);
+        if is_awaited {
+            let lease = serde_json::from_slice(body).unwrap();
+            state.late_creation = LateCreation::Kept(namespace.to_owned(), Box::new(lease));
+        }
+        is_awaited
+    }
+
+    /// Somebody deletes the Lease, and the request that was kept is carried out.
+    pub fn make_late(&self) {
+        let mut state = self.0.lock();
+        if let LateCreation::Kept(namespace, lease) = std::mem::take(&mut state.late_creation) {
+            state.leases.remove(&namespace);
+            state.store(&namespace, *lease);
+        }
+    }
+
     /// Changes the Lease, as another client would.
     pub fn change(&self, change: impl FnOnce(&mut Lease)) {
         self.change_in(NAMESPACE, change);
@@ -143,6 +177,12 @@ impl ApiServer {
         if let (["apis", _, _, "attacherconfigs"], Some(pause)) = (path.as_slice(), pause) {
             tokio::time::sleep(pause).await;
         }
+        if let ["apis", _, _, "namespaces", namespace, "leases"] = path.as_slice()
+            && parts.method == Method::POST
+            && self.keep_late(namespace, &body)
+        {
+            std::future::pending::<()>().await;
+        }
         let mut state = self.0.lock();
         match path.as_slice() {
             ["apis", _, _, "attacherconfigs", rest @ ..] => state.answer_config(&parts.method, rest, &body),
@@ -180,6 +220,9 @@ impl State {
                     (&Method::POST, Some(_)) => refused(StatusCode::CONFLICT, ""),
                     (&Method::PUT, None) => refused(StatusCode::NOT_FOUND, ""),
                     (&Method::PUT, Some(known)) if known != lease.metadata.resource_version => {
+                        if std::mem::take(&mut self.deleted_after_conflict) {
+                            self.leases.remove(namespace);
+                        }
                         refused(StatusCode::CONFLICT, "")
                     }
                     _ => found(&self.store(namespace, lease)),

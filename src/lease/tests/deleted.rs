@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::api_server::ApiServer;
+use super::api_server::{ApiServer, LateCreation};
 use super::change::{Replica, X, Y, Z, spec, two};
 use super::seconds;
 
@@ -254,4 +254,58 @@ async fn who_makes_a_lease_that_was_deleted_several_times_waits_for_who_made_it_
         assert!(!(a.works() && b.works()), "b does not wait long enough");
     }
     assert!(b.works());
+}
+
+/// The model checker found it. Who made a Lease and did not work yet may find that it is another one, and that this one is gone
+/// as well: its holder works.
+#[tokio::test(start_paused = true)]
+async fn who_did_not_work_yet_and_finds_its_lease_gone_waits_for_who_made_it_meanwhile() {
+    let mut deleted_twice = 0;
+    for offset in 0..30 {
+        let server = ApiServer::default();
+        server.configure(&spec(X));
+        let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+        server.0.lock().config_unread_after = Some(Duration::from_millis(700));
+        a.start(X);
+        sleep(seconds(20) + Duration::from_millis(offset * 100)).await;
+        assert_eq!(server.holder_in("x").as_deref(), Some("a"));
+        server.0.lock().leases.remove("x");
+        server.0.lock().config_unread_after = None;
+        server.0.lock().deleted_after_conflict = true;
+        b.start(X);
+        for _ in 0..3_000 {
+            sleep(Duration::from_millis(10)).await;
+            assert!(!(a.works() && b.works()), "after {offset} tenths of a second");
+        }
+        assert!(a.works() || b.works());
+        deleted_twice += usize::from(!server.0.lock().deleted_after_conflict);
+    }
+    assert!(deleted_twice > 0);
+}
+
+/// The model checker found it. A request that makes the Lease again, and arrives when another replica works and the Lease is deleted
+/// once more, makes it for a process that made a Lease long ago and worked under it.
+#[tokio::test(start_paused = true)]
+async fn who_made_a_lease_long_ago_waits_when_a_late_request_of_its_own_makes_it_again() {
+    for offset in 0..30 {
+        let (server, a, mut b) = two(X).await;
+        b.end().await;
+        server.0.lock().late_creation = LateCreation::Awaited;
+        server.0.lock().leases.remove("x");
+        while !matches!(server.0.lock().late_creation, LateCreation::Kept(..)) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let mut c = Replica::new(&server, "c");
+        c.start(X);
+        c.comes_to_work().await;
+        assert!(!a.works());
+        sleep(Duration::from_millis(offset * 100)).await;
+        server.make_late();
+        assert_eq!(server.holder_in("x").as_deref(), Some("a"));
+        for _ in 0..2_000 {
+            sleep(Duration::from_millis(10)).await;
+            assert!(!(a.works() && c.works()), "after {offset} tenths of a second");
+        }
+        assert!(a.works());
+    }
 }

@@ -49,6 +49,10 @@ pub enum LeaseFlaw {
     MadeIsOurs,
     /// It works after the look at the AttacherConfig, and does not see first that the Lease is still its own.
     Unconfirmed,
+    /// Who has not worked yet and finds its Lease gone makes it again and goes on as if it had held it.
+    GoneIsHeld,
+    /// Who makes a Lease counts from when it made a former one.
+    MadeStays,
 }
 
 /// What the world is like.
@@ -62,6 +66,8 @@ pub struct LeaseSetting {
     pub deletes: u8,
     /// How often the namespace changes.
     pub changes: u8,
+    /// Whether a Lease may be renewed at any time before that is due: all Leases of a process are renewed together.
+    pub renews_early: bool,
     /// What is wrong with the operator.
     pub flaw: LeaseFlaw,
 }
@@ -325,6 +331,7 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
         faults: if large { 4 } else { 2 },
         deletes: 0,
         changes: 0,
+        renews_early: true,
         flaw: LeaseFlaw::None,
     };
     let deleted = LeaseSetting {
@@ -337,20 +344,18 @@ pub fn settings(large: bool) -> Vec<LeaseSetting> {
         // One fault alone takes too long for CI.
         faults: if large { 2 } else { 0 },
         changes: 1,
+        // Or they are too many states.
+        renews_early: !large,
         ..deleted
     };
-    vec![stays, deleted, moves]
-}
-
-/// The world in which something is known to be wrong, and is not put right.
-pub fn open_finding() -> LeaseSetting {
-    LeaseSetting {
+    let deleted_twice = LeaseSetting {
         name: "a Lease that somebody deletes twice",
-        faults: 2,
+        // Two deletions, and a request that arrives late.
+        faults: if large { 4 } else { 3 },
         deletes: 2,
-        changes: 0,
-        flaw: LeaseFlaw::None,
-    }
+        ..stays
+    };
+    vec![stays, deleted, deleted_twice, moves]
 }
 
 /// What is wrong, in the words of the simulation, and the world in which it is looked for.
@@ -360,6 +365,7 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
         faults,
         deletes,
         changes,
+        renews_early: true,
         flaw,
     };
     vec![
@@ -379,6 +385,14 @@ pub fn mutants() -> Vec<(&'static str, LeaseSetting)> {
         (
             "works without a renewal begun after it has read the AttacherConfig",
             with(LeaseFlaw::Unconfirmed, 0, 1, 1),
+        ),
+        (
+            "makes a Lease again that is gone before it has worked, and does not wait",
+            with(LeaseFlaw::GoneIsHeld, 0, 2, 2),
+        ),
+        (
+            "counts from when it made a former Lease when an older request of its own makes the Lease",
+            with(LeaseFlaw::MadeStays, 0, 3, 2),
         ),
     ]
 }

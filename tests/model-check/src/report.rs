@@ -169,21 +169,6 @@ pub fn wrong_operators(threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     caught.into_values().all(|is_caught| is_caught)
 }
 
-/// Looks whether what is known to be wrong, and is not put right, is found still; true when it is.
-pub fn open_findings(print: &(dyn Fn(&str) + Sync)) -> bool {
-    let setting = lease::open_finding();
-    let mut world = LeaseWorld::new(setting);
-    let found = explore(&mut world, of_a_wrong_leader()).found;
-    let result = match &found {
-        Some(found) => format!("as known: {}\n{}", found.property, numbered(&world.story(&found.steps))),
-        None => {
-            "NOT FOUND ANY MORE: make it one of the worlds, and say so in docs/contribute/CORRECTNESS.md".to_owned()
-        }
-    };
-    print(&format!("open finding: {}: {result}", setting.name));
-    found.is_some()
-}
-
 /// Explores the worlds of the Lease; true when all were exhausted and nothing was found.
 pub fn leases(settings: &[LeaseSetting], limits: Limits, threads: usize, print: &(dyn Fn(&str) + Sync)) -> bool {
     let limits = Limits {

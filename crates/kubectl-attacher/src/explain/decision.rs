@@ -69,12 +69,12 @@ fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: S
     }
 }
 
-/// The other attachments that bear on one, as the operator's cache picks them.
+/// The other attachments that bear on one, as the operator's cache picks them; of those at other nodes with the same ID nothing is known.
 fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Neighbours {
     let Lookup::Found(holders) = &scene.holders else {
         return Neighbours::default();
     };
-    let others = holders.iter().map(|holder| &holder.attachment);
+    let mut others = holders.iter().map(|holder| &holder.attachment);
     let mut elsewhere: Vec<Arc<Attachment>> = others
         .clone()
         .filter(|other| {
@@ -84,7 +84,7 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
         .collect();
     elsewhere.sort_by_key(|other| !is_leaving(other, &facts.finalizer));
     let here = others
-        .filter(|other| {
+        .find(|other| {
             attachment.deleting.is_some()
                 && other.attacher == attachment.attacher
                 && other.node == attachment.node
@@ -92,9 +92,13 @@ fn neighbours(scene: &Scene, attachment: &Attachment, facts: &DriverFacts) -> Ne
                 && same_volume(scene, other)
                 && is_in_use(other)
         })
-        .cloned()
-        .collect();
-    Neighbours { elsewhere, here }
+        .cloned();
+    Neighbours {
+        elsewhere,
+        here,
+        // Which claims a detach renews first is no answer to why it does not end.
+        claimed: Vec::new(),
+    }
 }
 
 /// Holders share the PersistentVolume, or the handle as far as it is on record.

@@ -49,9 +49,12 @@ pub struct Neighbours {
     /// Some of those that name the same PersistentVolume, on other nodes, and are being deleted: first one that is leaving
     /// (`is_leaving`), if there is any.
     pub elsewhere: Vec<Arc<Attachment>>,
-    /// Of those of the same volume handle on the same node, or on one that has the same ID: one that is in use (`is_in_use`), and all
-    /// that are claimed and wait to be attached (`is_waiting`). Looked for only when the attachment is being deleted.
-    pub here: Vec<Arc<Attachment>>,
+    /// Of those of the same volume handle on the same node, or on one that has its ID: one that is in use (`is_in_use`). Looked for
+    /// only when the attachment is being deleted.
+    pub here: Option<Arc<Attachment>>,
+    /// Those of the same volume handle that are claimed for a place where this one may be, present or former. Looked for only when
+    /// the attachment is being deleted and none is in use.
+    pub claimed: Vec<Arc<Attachment>>,
 }
 
 /// Whether an attach may still be held back for the detach of its volume from another node.

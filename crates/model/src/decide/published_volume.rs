@@ -74,13 +74,27 @@ fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
 /// Two PersistentVolumes may have one handle, and the attachments of both may be on one node: whoever goes first must not
 /// take the volume from the other.
 pub(super) fn attachment_still_using<'a>(observed: &Observed<'a>) -> Option<&'a Arc<Attachment>> {
-    observed.neighbours.here.iter().find(|other| is_in_use(other))
+    observed.neighbours.here.as_ref().filter(|other| is_in_use(other))
+}
+
+/// Whether another attachment is attached at a former place of this one: a node ID can be given to another node. Its own detach will
+/// ask for the place, and a pod uses the volume there meanwhile.
+pub(super) fn is_in_use_at(observed: &Observed<'_>, place: VolumeOnNode<'_>) -> bool {
+    let mut others = observed.neighbours.claimed.iter();
+    others.any(|other| {
+        let same_volume = match &other.volume_note {
+            Some(note) => *note.handle == *place.volume_id,
+            // The sidecar notes no volume.
+            None => other.volume_name().is_some() && other.volume_name() == observed.attachment.volume_name(),
+        };
+        same_volume && other.node_id.as_deref() == Some(place.node_id) && is_in_use(other)
+    })
 }
 
 /// The other attachments that are claimed for one of these places and not attached. One of them may have been published by an
 /// operator that has died, whose record of it is still on its way.
 pub(super) fn claims_to_renew<'a>(observed: &Observed<'a>, places: &[VolumeOnNode<'_>]) -> Vec<&'a Arc<Attachment>> {
-    let others = observed.neighbours.here.iter();
+    let others = observed.neighbours.claimed.iter();
     let claimed = others.filter(|other| is_waiting(other, &observed.driver.finalizer));
     claimed
         .filter(|other| places.iter().any(|place| is_claimed_for(other, *place)))

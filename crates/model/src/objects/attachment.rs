@@ -109,8 +109,17 @@ pub struct VolumeAnnotation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerVolumeOnNode>,
     /// How often it was claimed again. What came of a call that was made for an earlier claim is no result for this one.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "number_or_zero", skip_serializing_if = "is_zero")]
     pub renewed: u32,
+}
+
+/// Whatever somebody wrote there: it must not cost the handle and the former places.
+fn number_or_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let found = serde_json::Value::deserialize(deserializer)?;
+    Ok(found
+        .as_u64()
+        .and_then(|number| u32::try_from(number).ok())
+        .unwrap_or_default())
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

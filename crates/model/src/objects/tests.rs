@@ -30,6 +30,50 @@ fn a_volume_attachment_keeps_what_is_read_and_drops_the_rest() {
     assert_eq!(record.attach_error.and_then(|note| note.code), Some(8));
 }
 
+/// Watch events are read from text, of which a part is borrowed where nothing is escaped.
+#[test]
+fn escaped_text_is_read_like_any_other() {
+    let wire: VolumeAttachmentWire = serde_json::from_str(
+        r#"{
+            "metadata": {
+                "name": "csi-1", "uid": "u1", "resourceVersion": "42",
+                "annotations": {"csi.alpha.kubernetes.io\/node-id": "node\u002d7", "noise": "\n"},
+                "managedFields": [
+                    {"manager": null, "subresource": "status"},
+                    {"manager": "csi-att\u0061cher", "subresource": "st\u0061tus", "time": "2026-01-02T03:04:05Z"}
+                ]
+            },
+            "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}
+        }"#,
+    )
+    .unwrap();
+    let record = Attachment::from(wire);
+    assert_eq!(record.node_id.as_deref(), Some("node-7"));
+    assert_eq!(&*record.other_writer.unwrap().manager, "csi-attacher");
+}
+
+/// Anybody who may write the object can write anything into the note. A counter that cannot be read costs no place where the volume may be.
+#[test]
+fn a_note_keeps_its_places_whatever_its_counter_is() {
+    for (renewed, number) in [
+        (json!(3), 3),
+        (json!(null), 0),
+        (json!(-1), 0),
+        (json!("1"), 0),
+        (json!(1_u64 << 32), 0),
+        (json!({"a": []}), 0),
+    ] {
+        let note = json!({"handle": "h", "former": [{"handle": "h", "nodeID": "n0"}], "renewed": renewed}).to_string();
+        let wire: VolumeAttachmentWire = serde_json::from_value(json!({
+            "metadata": {"name": "csi-1", "uid": "u1", "annotations": {crate::api::names::VOLUME_ANNOTATION: note}},
+            "spec": {"attacher": "csi.test", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        }))
+        .unwrap();
+        let note = Attachment::from(wire).volume_note.expect("it is read");
+        assert_eq!((&*note.handle, note.former.len(), note.renewed), ("h", 1, number));
+    }
+}
+
 #[test]
 fn the_latest_write_of_the_status_by_another_client_is_kept() {
     let entry = |manager: &str, subresource: Option<&str>, time: &str| {

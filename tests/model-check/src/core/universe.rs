@@ -263,7 +263,7 @@ impl Universe {
     pub fn copy(&self, snapshot: u32, slot: u8) -> (u8, Option<ResourceVersion>) {
         let shown = self.snapshot(snapshot);
         let name = self.name(slot);
-        let neighbour = shown.neighbours.here.iter().find(|other| other.name == name);
+        let neighbour = shown.neighbours.claimed.iter().find(|other| other.name == name);
         if let Some(neighbour) = neighbour {
             return (uid_number(&neighbour.uid), Some(neighbour.resource_version));
         }

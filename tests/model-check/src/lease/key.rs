@@ -153,8 +153,10 @@ impl Encoder<'_> {
         self.election(number);
         self.request_and_term(number);
         if self.may_be_ours(number) {
-            // Whether it waits for who held the Lease before.
-            let made = process.made.map(|made| LeaseWorld::monotonic_age(state, number, made));
+            // Whether it waits for who held the Lease before. Who takes the Lease again finds that out again.
+            let counts = world.may_start(state, number) || world.setting.flaw == LeaseFlaw::MadeStays;
+            let made = process.made.filter(|_| counts);
+            let made = made.map(|made| LeaseWorld::monotonic_age(state, number, made));
             self.bytes.push(made.map_or(0, |age| age + 1));
             self.flag(process.former_holder);
         }

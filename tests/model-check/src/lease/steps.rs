@@ -131,9 +131,9 @@ impl LeaseWorld {
                 |world, state| world.served(state, number),
             );
         } else {
-            // Its holder renews it when that is due, and reads it when a write failed.
+            // Its holder renews it when that is due, or sooner together with other Leases, and reads it when a write failed.
             let holds = self.may_start(state, number);
-            let is_due = self.left(state, number, timings().retry_period).is_zero();
+            let is_due = self.setting.renews_early || self.left(state, number, timings().retry_period).is_zero();
             if !holds || process.known.is_none() {
                 let label = || format!("r{number} reads the Lease in {namespace}");
                 self.step(state, found, label, |world, state| world.read(state, number));
@@ -211,8 +211,9 @@ impl LeaseWorld {
         let wall = Self::wall(state);
         let election = self.values.election(state.processes[number].election);
         let waits = matches!(election.next(now, wall), LeaseAction::Wait { .. });
-        let is_taken = (version.is_some() && !election.is_ours()) || waits;
         let process = &mut state.processes[number];
+        let gone = version.is_none() && !process.leading && self.setting.flaw != LeaseFlaw::GoneIsHeld;
+        let is_taken = (version.is_some() && !election.is_ours()) || waits || gone;
         process.known = Some(version);
         if waits {
             process.seen[usize::from(place)] = true;
@@ -244,9 +245,10 @@ impl LeaseWorld {
         } else {
             // As `look_for_former_holder`.
             let made_is_ours = self.setting.flaw == LeaseFlaw::MadeIsOurs;
-            let is_ours = over.is_some() && election.is_ours();
-            process.made.take_if(|_| !is_ours);
-            process.makes = over.is_none() || (process.made.is_none() && election.is_unused() && !made_is_ours);
+            let made_stays = self.setting.flaw == LeaseFlaw::MadeStays && over.is_some() && election.is_ours();
+            process.made.take_if(|_| !made_stays);
+            let is_unused = election.is_unused() && !made_is_ours;
+            process.makes = over.is_none() || (process.made.is_none() && is_unused);
             process.former_holder = process.makes || process.made.is_some();
         }
         let record = if process.former_holder { record.unused() } else { record };

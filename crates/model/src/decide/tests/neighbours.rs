@@ -1,11 +1,39 @@
 //! Attachments that bear on each other.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::builders::{FINALIZER, Va, attachment, volume};
 use super::table::{play, row};
-use super::world::{DecideModel, world};
+use super::world::{DecideModel, read, world};
 use crate::decide::{self, SecretState};
+use crate::objects::{Attachment, VolumeAttachmentWire};
+
+fn neighbour(other: &Va) -> Arc<Attachment> {
+    read::<VolumeAttachmentWire, Attachment>(&other.clone().named("other").0).into()
+}
+
+impl DecideModel {
+    /// With another attachment of the volume on another node.
+    pub fn elsewhere(mut self, other: &Va) -> Self {
+        let other = other.clone().set("/spec/nodeName", "node2");
+        self.neighbours.elsewhere.push(neighbour(&other));
+        self
+    }
+
+    /// With another attachment of the same volume on this node.
+    pub fn here(mut self, other: &Va) -> Self {
+        self.neighbours.here = Some(neighbour(other));
+        self
+    }
+
+    /// With another attachment that is claimed where this one may be.
+    pub fn claimed(mut self, other: &Va) -> Self {
+        self.neighbours.claimed.push(neighbour(other));
+        self
+    }
+}
 
 /// A volume for one node at a time, wanted on node1.
 fn single() -> DecideModel {
@@ -108,52 +136,101 @@ fn a_volume_is_not_taken_from_another_attachment_on_the_node() {
     play(rows, DecideModel::attempt);
 }
 
+fn claimed_at(node_id: &str, handle: &str) -> Va {
+    let claimed = attachment().finalizers(&[FINALIZER]).noted_node(node_id);
+    claimed.noted_volume(&json!({"handle": handle}))
+}
+
+/// A detach from nodeID1, before which the volume may have been at nodeID0.
+fn moved() -> DecideModel {
+    let former = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
+    let leaving = leaving().noted_volume(&former);
+    world().pv(volume().protected()).node().va(leaving)
+}
+
+/// An ID can be given to another node, where a pod uses the volume by then.
+#[test]
+fn a_former_place_is_left_to_who_is_attached_there() {
+    let (detach, of_both) = (
+        "unpub handle1 nodeID1 | FIN-",
+        "unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
+    );
+    let by_sidecar = attachment().finalizers(&[FINALIZER]).noted_node("nodeID0").attached();
+    let rows = vec![
+        row("nobody", moved(), of_both, "F"),
+        row(
+            "attached",
+            moved().claimed(&claimed_at("nodeID0", "handle1").attached()),
+            detach,
+            "F",
+        ),
+        row("attached by the sidecar", moved().claimed(&by_sidecar), detach, "F"),
+        row(
+            "another volume",
+            moved().claimed(&claimed_at("nodeID0", "handle2").attached()),
+            of_both,
+            "F",
+        ),
+        row(
+            "leaving too",
+            moved().claimed(&claimed_at("nodeID0", "handle1").attached().deleting()),
+            of_both,
+            "F",
+        ),
+    ];
+    play(rows, DecideModel::attempt);
+}
+
 /// A replica that has died may have published the volume for another attachment of its handle, and its record may arrive after the
 /// detach. The record is void once the claim that it is about is renewed.
 #[test]
 fn a_detach_renews_the_claims_of_others_for_its_places() {
-    let note = |handle: &str, node_id: &str| {
-        let claimed = attachment().finalizers(&[FINALIZER]).noted_node(node_id);
-        claimed.noted_volume(&json!({"handle": handle}))
-    };
-    let former = json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": "nodeID0"}]});
     let ready = || world().pv(volume().protected()).node().va(leaving());
-    let moved = || {
-        world()
-            .pv(volume().protected())
-            .node()
-            .va(leaving().noted_volume(&former))
-    };
     let refused = json!({"message": "no", "errorCode": 5});
     let (detach, renewed) = (
         "unpub handle1 nodeID1 | FIN-",
         "RENEW other | unpub handle1 nodeID1 | FIN-",
     );
     let rows = vec![
-        row("claimed", ready().here(&note("handle1", "nodeID1")), renewed, "F"),
         row(
-            "refused: nobody knows what was called before",
-            ready().here(&note("handle1", "nodeID1").set("/status/attachError", refused)),
+            "claimed",
+            ready().claimed(&claimed_at("nodeID1", "handle1")),
             renewed,
             "F",
         ),
-        row("another handle", ready().here(&note("handle2", "nodeID1")), detach, "F"),
-        row("another node", ready().here(&note("handle1", "nodeID2")), detach, "F"),
+        row(
+            "refused: nobody knows what was called before",
+            ready().claimed(&claimed_at("nodeID1", "handle1").set("/status/attachError", refused)),
+            renewed,
+            "F",
+        ),
+        row(
+            "another handle",
+            ready().claimed(&claimed_at("nodeID1", "handle2")),
+            detach,
+            "F",
+        ),
+        row(
+            "another node",
+            ready().claimed(&claimed_at("nodeID2", "handle1")),
+            detach,
+            "F",
+        ),
         row(
             "a former place",
-            moved().here(&note("handle1", "nodeID0")),
+            moved().claimed(&claimed_at("nodeID0", "handle1")),
             "RENEW other | unpub handle1 nodeID1 | unpub handle1 nodeID0 | FIN-",
             "F",
         ),
         row(
             "leaving too",
-            ready().here(&note("handle1", "nodeID1").deleting()),
+            ready().claimed(&claimed_at("nodeID1", "handle1").deleting()),
             detach,
             "F",
         ),
         row(
             "not claimed",
-            ready().here(&note("handle1", "nodeID1").finalizers(&["a/b"])),
+            ready().claimed(&claimed_at("nodeID1", "handle1").finalizers(&["a/b"])),
             detach,
             "F",
         ),

@@ -154,22 +154,6 @@ impl DecideModel {
         self
     }
 
-    /// With another attachment of the volume on another node.
-    pub fn elsewhere(mut self, other: &Va) -> Self {
-        let other = other.clone().named("other").set("/spec/nodeName", "node2");
-        let other = read::<VolumeAttachmentWire, Attachment>(&other.0);
-        self.neighbours.elsewhere.push(other.into());
-        self
-    }
-
-    /// With another attachment of the same volume on this node.
-    pub fn here(mut self, other: &Va) -> Self {
-        let other = other.clone().named("other");
-        let other = read::<VolumeAttachmentWire, Attachment>(&other.0);
-        self.neighbours.here.push(other.into());
-        self
-    }
-
     pub fn out_of_patience(mut self) -> Self {
         self.patience = DetachWait::Expired;
         self
@@ -395,6 +379,6 @@ pub fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
-fn read<W: serde::de::DeserializeOwned, R: From<W>>(object: &Value) -> R {
+pub fn read<W: serde::de::DeserializeOwned, R: From<W>>(object: &Value) -> R {
     serde_json::from_value::<W>(object.clone()).unwrap().into()
 }
