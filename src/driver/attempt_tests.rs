@@ -12,6 +12,7 @@ use tokio::sync::{Barrier, watch};
 mod api;
 mod lanes;
 mod lease;
+mod neighbours;
 mod release_requests;
 mod secrets;
 mod traces;

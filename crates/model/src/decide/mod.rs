@@ -53,7 +53,7 @@ pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
-pub use published_volume::{is_claimed_for, is_in_use, is_waiting};
+pub use published_volume::{is_claimed_for, is_in_use};
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
 pub use release_request::{

@@ -95,15 +95,12 @@ pub(super) fn is_in_use_at(observed: &Observed<'_>, place: VolumeOnNode<'_>) -> 
 /// operator that has died, whose record of it is still on its way.
 pub(super) fn claims_to_renew<'a>(observed: &Observed<'a>, places: &[VolumeOnNode<'_>]) -> Vec<&'a Arc<Attachment>> {
     let others = observed.neighbours.claimed.iter();
-    let claimed = others.filter(|other| is_waiting(other, &observed.driver.finalizer));
+    let finalizer = &observed.driver.finalizer;
+    let claimed =
+        others.filter(|other| other.deleting.is_none() && !other.attached && other.finalizers.contains(finalizer));
     claimed
         .filter(|other| places.iter().any(|place| is_claimed_for(other, *place)))
         .collect()
-}
-
-/// Whether an attachment is claimed, wanted and not attached. `finalizer` is that of its driver.
-pub fn is_waiting(attachment: &Attachment, finalizer: &str) -> bool {
-    attachment.deleting.is_none() && !attachment.attached && attachment.finalizers.contains(finalizer)
 }
 
 /// Whether the claim of an attachment names a place.
