@@ -94,6 +94,17 @@ impl AttemptFixture {
         Self::with(api, name, |_| {}).await
     }
 
+    /// A driver that is called again at once after a failure, and node n0.
+    async fn retrying_fast() -> Self {
+        let fixture = Self::with(Api::default(), DRIVER, |spec| {
+            spec.backoff.initial = "50ms".parse().unwrap();
+            spec.backoff.max = "200ms".parse().unwrap();
+        })
+        .await;
+        fixture.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        fixture
+    }
+
     /// With a driver of this name and other settings than those of a bare AttacherConfig.
     async fn with(api: Api, name: &'static str, edit: impl FnOnce(&mut AttacherConfigSpec)) -> Self {
         Self::in_term(None, Arc::new(api), name, Tracer::disabled(), edit).await

@@ -6,12 +6,7 @@ const DELETED: &str = "2026-01-01T00:00:00Z";
 
 /// va1 is claimed for the node ID of va0 and cannot be attached: its node has no CSINode. va0 is attached, and deleted by the end.
 async fn stage() -> AttemptFixture {
-    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
-        spec.backoff.initial = "50ms".parse().unwrap();
-        spec.backoff.max = "200ms".parse().unwrap();
-    })
-    .await;
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va1", "n1", &claimed("id0", &json!({"handle": "h"})));
     stage.driver.drift_attach("h", "id0");

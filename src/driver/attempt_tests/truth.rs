@@ -12,16 +12,6 @@ use crate::mock::{CallRecord, Rule};
 const DELETED: &str = "2026-01-01T00:00:00Z";
 const PAGE: &str = "404 page not found\n";
 
-async fn stage() -> AttemptFixture {
-    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| {
-        spec.backoff.initial = "50ms".parse().unwrap();
-        spec.backoff.max = "200ms".parse().unwrap();
-    })
-    .await;
-    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
-    stage
-}
-
 fn claimed(deleted: bool) -> Value {
     let annotations = json!({"csi.alpha.kubernetes.io/node-id": "id0"});
     let mut held = json!({"finalizers": [FINALIZER], "annotations": annotations});
@@ -33,7 +23,7 @@ fn claimed(deleted: bool) -> Value {
 
 #[tokio::test]
 async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 404, PAGE);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
@@ -55,7 +45,7 @@ async fn an_untrue_404_to_the_record_of_an_attach_takes_nothing_back() {
 
 #[tokio::test]
 async fn an_untrue_404_that_stays_for_a_while_takes_nothing_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 404, PAGE);
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     stage.attachment("va0", "n0", &json!({}));
@@ -65,7 +55,7 @@ async fn an_untrue_404_that_stays_for_a_while_takes_nothing_back() {
 
 #[tokio::test]
 async fn an_untrue_404_to_the_end_of_a_detach_is_not_the_end() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
     stage.driver.drift_attach("h", "id0");
     stage.volume(&json!({"finalizers": [FINALIZER]}));
@@ -79,7 +69,7 @@ async fn an_untrue_404_to_the_end_of_a_detach_is_not_the_end() {
 
 #[tokio::test]
 async fn untrue_404s_on_the_way_to_the_call_do_not_hide_the_objects() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.api.answer_untruly(Method::PATCH, "/pv1", 1, 404, PAGE);
     stage.api.answer_untruly(Method::PATCH, "/va0", 1, 404, PAGE);
     stage.volume(&json!({}));
@@ -94,7 +84,7 @@ async fn untrue_404s_on_the_way_to_the_call_do_not_hide_the_objects() {
 
 #[tokio::test]
 async fn an_untrue_404_to_the_release_of_a_volume_is_not_the_end() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.api.answer_untruly(Method::PATCH, "/pv1", 1, 404, PAGE);
     stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
     stage.api.until(|api| api.objects.lock().is_empty()).await;
@@ -104,7 +94,7 @@ async fn an_untrue_404_to_the_release_of_a_volume_is_not_the_end() {
 #[tokio::test]
 async fn an_answer_that_does_not_show_the_write_is_none() {
     for what in ["another", "older", "recreated"] {
-        let stage = stage().await;
+        let stage = AttemptFixture::retrying_fast().await;
         stage.volume(&json!({"finalizers": [FINALIZER]}));
         let mut object = json!({
             "metadata": {"name": "va0", "uid": "va0-uid", "resourceVersion": "1"},
@@ -151,7 +141,7 @@ fn reads_of_attachment(api: &Api) -> usize {
 
 #[tokio::test]
 async fn what_vanished_is_taken_back_after_a_live_read_has_confirmed_it() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
     gone(&stage);
@@ -228,7 +218,7 @@ async fn a_volume_for_one_node_does_not_wait_for_ever_until_it_was_taken_back() 
 
 #[tokio::test]
 async fn what_another_object_has_the_name_of_is_taken_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     gone(&stage);
     let object = json!({
@@ -245,7 +235,7 @@ async fn what_another_object_has_the_name_of_is_taken_back() {
 /// The cache still believes in it, and no answer to the writes says anything.
 #[tokio::test]
 async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 9, 410, PAGE);
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
@@ -258,7 +248,7 @@ async fn what_vanished_before_its_attach_was_recorded_is_taken_back() {
 /// Whether the write that got no answer was taken in, nobody can tell: a pod may use the volume.
 #[tokio::test]
 async fn what_may_be_recorded_as_attached_is_not_taken_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.api.answer_untruly(Method::PATCH, "/va0/status", 1, 504, "");
     stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
@@ -272,7 +262,7 @@ async fn what_may_be_recorded_as_attached_is_not_taken_back() {
 /// That a later call is refused says nothing of the write before it that got no answer.
 #[tokio::test]
 async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     stage.volume(&json!({"finalizers": [FINALIZER]}));
     let publish = || Rule::on(Call::ControllerPublishVolume);
     stage.driver.script(publish().times(1).delay(Duration::ZERO));
@@ -297,7 +287,7 @@ async fn a_refusal_does_not_tell_whether_an_attach_is_on_record() {
 /// The API server went back to a state in which the attachment was not claimed: the next claim may be for another place.
 #[tokio::test]
 async fn what_is_not_claimed_any_more_is_taken_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     stage.attachment("va0", "n0", &json!({}));
     let taken_back = stage
@@ -310,7 +300,7 @@ async fn what_is_not_claimed_any_more_is_taken_back() {
 
 #[tokio::test]
 async fn what_a_live_read_shows_is_not_taken_back() {
-    let stage = stage().await;
+    let stage = AttemptFixture::retrying_fast().await;
     vanish(&stage).await;
     gone(&stage);
     stage.api.until(|api| reads_of_attachment(api) == 1).await;
