@@ -195,17 +195,16 @@ async fn several_former_leases_that_are_gone_are_waited_for_at_the_same_time() {
 }
 
 /// The Lease of `a` is deleted while `a` cannot read the AttacherConfig and so does not work yet. `b` was not started.
-async fn deleted_before_it_works(offset: u64) -> (ApiServer, Replica, Replica) {
-    let server = ApiServer::default();
+async fn deleted_before_it_works(server: &ApiServer, offset: u64) -> (Replica, Replica) {
     server.configure(&spec(X));
-    let (mut a, b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    let (mut a, b) = (Replica::new(server, "a"), Replica::new(server, "b"));
     server.0.lock().config_unread_after = Some(Duration::from_millis(700));
     a.start(X);
     sleep(seconds(20) + Duration::from_millis(offset * 100)).await;
     assert_eq!(server.holder_in("x").as_deref(), Some("a"));
     server.0.lock().leases.remove("x");
     server.0.lock().config_unread_after = None;
-    (server, a, b)
+    (a, b)
 }
 
 /// The model checker found it. What a replica reads in the AttacherConfig says who may have worked before its Lease, and nothing
@@ -213,7 +212,7 @@ async fn deleted_before_it_works(offset: u64) -> (ApiServer, Replica, Replica) {
 #[tokio::test(start_paused = true)]
 async fn who_looked_at_the_attacherconfig_late_holds_the_lease_still_when_it_works() {
     for offset in 0..30 {
-        let (server, mut a, mut b) = deleted_before_it_works(offset).await;
+        let (mut a, mut b) = deleted_before_it_works(&ApiServer::default(), offset).await;
         b.start(X);
         for _ in 0..1_000 {
             sleep(Duration::from_millis(10)).await;
@@ -268,7 +267,8 @@ async fn who_makes_a_lease_that_was_deleted_several_times_waits_for_who_made_it_
 async fn who_did_not_work_yet_and_finds_its_lease_gone_waits_for_who_made_it_meanwhile() {
     let mut deleted_twice = 0;
     for offset in 0..30 {
-        let (server, a, mut b) = deleted_before_it_works(offset).await;
+        let server = ApiServer::default();
+        let (a, mut b) = deleted_before_it_works(&server, offset).await;
         server.0.lock().deleted_after_conflict = true;
         b.start(X);
         for _ in 0..3_000 {
