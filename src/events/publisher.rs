@@ -50,7 +50,7 @@ impl EventWriter {
         }
     }
 
-    async fn take_in(&mut self, occurrence: &NewEvent) {
+    pub(super) async fn take_in(&mut self, occurrence: &NewEvent) {
         for subject in &occurrence.subjects {
             match self.series.observe(occurrence, subject, Instant::now()) {
                 Ok(Some(write)) => self.write(&write).await,
@@ -72,10 +72,12 @@ impl EventWriter {
             return self.metrics.event(&write.driver, write.reason.as_str(), "written");
         };
         self.metrics.event(&write.driver, write.reason.as_str(), "failed");
-        match (&write.change, error.kind) {
-            // Events live for an hour; the next occurrence makes a new one.
-            (Some(name), ApiErrorKind::NotFound) => self.series.forget(name),
-            (_, ApiErrorKind::Forbidden) if !self.told => {
+        // Events live for an hour, and one that could not be made is not there either; the next occurrence makes a new one.
+        if write.change.is_none() || error.kind == ApiErrorKind::NotFound {
+            self.series.forget(write.name());
+        }
+        match error.kind {
+            ApiErrorKind::Forbidden if !self.told => {
                 self.told = true;
                 warn!(
                     namespace = &*write.namespace, %error,

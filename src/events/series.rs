@@ -33,6 +33,14 @@ pub(super) struct EventWrite {
     pub body: Value,
 }
 
+impl EventWrite {
+    /// Name of the event.
+    pub fn name(&self) -> &str {
+        let created = self.body["metadata"]["name"].as_str();
+        self.change.as_deref().or(created).unwrap_or_default()
+    }
+}
+
 /// What a driver may write: good news must not use up what bad news needs.
 #[derive(Debug)]
 struct EventBudgets {

@@ -5,8 +5,11 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
+use super::publisher::EventWriter;
 use super::series::{EventWrite, ObjectKindSeries};
 use super::{EventReason, InvolvedObject, NewEvent};
+use crate::apiserver::Requests;
+use crate::telemetry::Metrics;
 
 fn subject(kind: &'static str, namespace: &str) -> InvolvedObject {
     InvolvedObject {
@@ -137,6 +140,31 @@ fn an_event_that_expired_is_made_anew() {
     series.forget(created.body["metadata"]["name"].as_str().unwrap());
     let again = written(&mut series, &occurrence(EventReason::Attached, "two"), start).unwrap();
     assert!(again.change.is_none());
+}
+
+/// The namespace of a claim may be gone: what was never made cannot be changed.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_could_not_be_made_is_not_changed() {
+    let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let answer = move |request: http::Request<kube::client::Body>| {
+        asked.send(request.method().clone()).unwrap();
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "no namespace"});
+        let response = http::Response::builder().status(404);
+        let response = response.body(kube::client::Body::from(status.to_string().into_bytes()));
+        std::future::ready(response.map_err(|error| error.to_string()))
+    };
+    let client = kube::Client::new(tower::service_fn(answer), "default");
+    let metrics = Metrics::default();
+    let requests_of_events = Requests::new(client, "model", Duration::from_secs(1), metrics.clone());
+    let mut writer = EventWriter::new(requests_of_events, metrics, "pod-1".to_owned());
+    let mut failed = occurrence(EventReason::AttachFailed, "no room");
+    failed.subjects.push(subject("PersistentVolumeClaim", "gone"));
+    for _ in 0..2 {
+        writer.take_in(&failed).await;
+        assert_eq!(requests.try_recv(), Ok(http::Method::POST));
+        assert!(requests.try_recv().is_err());
+        tokio::time::advance(Duration::from_secs(31)).await;
+    }
 }
 
 #[test]

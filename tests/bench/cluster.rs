@@ -48,6 +48,9 @@ impl Bench {
             client,
             cluster,
         };
+        // That of the claims, where the events about them are written.
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": requests::CLAIMS}});
+        bench.cluster.apply_yaml(&namespace.to_string()).await?;
         let nodes = volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE + 1;
         bench.create_nodes("node", nodes, drivers).await?;
         bench.wait_watched().await?;

@@ -20,6 +20,8 @@ use super::support::{Error, Result};
 /// Requests in flight: what the default settings allow the operator (`concurrency.attach`).
 pub const IN_FLIGHT: usize = 100;
 
+/// The namespace of all claims.
+pub const CLAIMS: &str = "bench";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
@@ -72,7 +74,7 @@ impl Prepared {
         let csi = json!({
             "driver": driver, "volumeHandle": format!("vol-{name}"), "fsType": "ext4", "volumeAttributes": attributes,
         });
-        let claim = json!({"namespace": "bench", "name": format!("claim-{name}"), "uid": format!("uid-{name}")});
+        let claim = json!({"namespace": CLAIMS, "name": format!("claim-{name}"), "uid": format!("uid-{name}")});
         let spec = json!({
             "capacity": {"storage": "1Gi"}, "accessModes": [mode], "volumeMode": "Filesystem",
             "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "bench", "claimRef": claim, "csi": csi,
