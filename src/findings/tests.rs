@@ -178,8 +178,9 @@ async fn what_is_around_an_attachment_is_seen() {
     });
     scene.attachment("else", |it| it["spec"]["nodeName"] = json!("gone"));
     scene.attachment("other", |it| it["spec"]["attacher"] = json!("other.csi.test"));
-    for now in [1000, 2000] {
-        assert!(!scene.pass(now).await);
+    // What has been told stays as it is while the objects do.
+    for (now, lasts) in [(1000, false), (2000, true)] {
+        assert_eq!(scene.pass(now).await, lasts, "at {now}");
     }
     // "one" and "else" have the same volume.
     for (kind, count) in [
@@ -247,8 +248,8 @@ async fn a_csidriver_is_read_now_and_then() {
     scene.volume("pv", |_| {});
     scene.attachment("va", |_| {});
     scene.drivers.lock().clear();
-    for now in [0, 1000] {
-        assert!(!scene.pass(now).await);
+    for (now, lasts) in [(0, false), (1000, true)] {
+        assert_eq!(scene.pass(now).await, lasts, "at {now}");
     }
     assert_eq!(
         (

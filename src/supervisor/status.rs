@@ -1,6 +1,6 @@
 //! From what a driver is at to the status that people see. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
@@ -41,6 +41,10 @@ pub(super) struct StatusInput<'a> {
     /// The attachment that has been stuck longest, if one still is.
     pub stuck: Option<&'a StuckAttachment>,
 }
+
+/// A comparison that found the same as the last one is shown after this time at the latest: with one comparison a minute, each
+/// driver would else cost the API server a write a minute for nothing but a time.
+pub(super) const SAME_RECONCILE_SYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// Handles and node IDs are shown up to this length, in bytes; the CSI spec allows 128 and 256.
 const LONGEST_SHOWN: usize = 256;
@@ -135,13 +139,24 @@ fn last_reconcile_sync(last: &ReconcileSyncResult, known: Option<&LastReconcileS
             examples: found.examples.iter().map(listed_volume).collect(),
         }),
     };
-    LastReconcileSync {
+    let found = LastReconcileSync {
         completion_time: truncate_to_seconds(last.finished_at),
         volumes: count(last.volumes),
         mismatches: count(last.mismatches),
         without_attachment,
         error: last.error.as_deref().map(condition::shorten_message),
-    }
+    };
+    let is_same = |known: &&LastReconcileSync| {
+        let since = found.completion_time.0.duration_since(known.completion_time.0);
+        // A clock that was put back must not keep a time of the future.
+        (SignedDuration::ZERO..SAME_RECONCILE_SYNC).contains(&since)
+            && found
+                == LastReconcileSync {
+                    completion_time: found.completion_time.clone(),
+                    ..(*known).clone()
+                }
+    };
+    known.filter(is_same).cloned().unwrap_or(found)
 }
 
 fn listed_volume(listed: &Unclaimed) -> ListedVolume {

@@ -258,14 +258,16 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
             format!("attach rate, {volumes} first attaches, objects there"),
             |turn| turn.attach_rate,
             |of| of.attach,
-        ),
+        )
+        .headline(),
         rate(
             &all,
             around,
             format!("detach rate of {volumes}"),
             |turn| turn.detach_rate,
             |of| of.detach,
-        ),
+        )
+        .headline(),
         burst(&all, around),
     ];
     rows.extend(writes(&all));
@@ -276,6 +278,7 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
         |turn| ms(turn.cpu),
     );
     let sidecar = cpu.sidecar;
+    let cpu = cpu.headline();
     rows.push(match sidecar {
         Some(sidecar) => cpu.against("Go sidecar", sidecar).ratio_at_most(0.33),
         None => cpu,
@@ -287,6 +290,7 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
     let attached = all.row(Topic::Memory, format!("RSS, {volumes} attached"), "MiB", |turn| {
         mib(turn.attached)
     });
+    let attached = attached.headline();
     rows.push(if volumes <= 5000 {
         attached.at_most(28.0)
     } else {

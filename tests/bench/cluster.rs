@@ -51,6 +51,14 @@ impl Bench {
         // That of the claims, where the events about them are written.
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": requests::CLAIMS}});
         bench.cluster.apply_yaml(&namespace.to_string()).await?;
+        // Each driver comes with one; a missing one is a finding, which the operator reports.
+        for driver in drivers {
+            let csi_driver = json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": driver},
+                "spec": {"attachRequired": true},
+            });
+            bench.cluster.apply_yaml(&csi_driver.to_string()).await?;
+        }
         let nodes = volumes.max(SMALL_BURST) / VOLUMES_ON_A_NODE + 1;
         bench.create_nodes("node", nodes, drivers).await?;
         bench.wait_watched().await?;

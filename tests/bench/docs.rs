@@ -1,5 +1,5 @@
 //! Writes the results into the documents, between their marks: `<!-- bench:begin topics -->` and `<!-- bench:end -->`. Without
-//! topics all rows are written.
+//! topics all rows are written; `headline` in their place stands for the few rows that the README shows, beside the Go sidecar.
 
 use std::fs;
 
@@ -7,7 +7,10 @@ use super::results::{Results, SceneResult};
 use super::support::{Error, Result, of_repository};
 use super::table::{HEAD, Row, Topic, used};
 
-const DOCUMENTS: [&str; 2] = ["docs/operate/PERFORMANCE.md", "docs/operate/SIZING.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/operate/PERFORMANCE.md", "docs/operate/SIZING.md"];
+const HEADLINE: &str = "headline";
+/// The columns of the rows that the README shows.
+const HEADLINE_COLUMNS: [&str; 4] = ["what", "measured", "Go sidecar", "reference"];
 const BEGIN: &str = "<!-- bench:begin";
 const END: &str = "<!-- bench:end -->";
 
@@ -38,11 +41,23 @@ fn filled(text: &str, results: &Results) -> Result<String> {
         let unclosed = || Error::Other(format!("{BEGIN} without {END}"));
         let (mark, block) = block.split_once("-->").ok_or_else(unclosed)?;
         let (_, after) = block.split_once(END).ok_or_else(unclosed)?;
-        let topics = topics(mark.trim_start_matches(BEGIN))?;
+        let words = mark.trim_start_matches(BEGIN).trim();
+        let rows = results.rows();
+        let block = if words == HEADLINE {
+            let rows: Vec<_> = rows.filter(|row| row.headline).map(Row::cells).collect();
+            let shown = |column: &usize| HEADLINE_COLUMNS.contains(&HEAD[*column]);
+            let columns: Vec<_> = used(&rows).into_iter().filter(shown).collect();
+            table(results, &rows, &columns)
+        } else {
+            let topics = topics(words)?;
+            let asked = |row: &&Row| topics.is_empty() || topics.contains(&row.topic);
+            let rows: Vec<_> = rows.filter(asked).map(Row::cells).collect();
+            table(results, &rows, &used(&rows))
+        };
         out.push_str(before);
         out.push_str(mark);
         out.push_str("-->\n");
-        out.push_str(&block_of(results, &topics));
+        out.push_str(&block);
         out.push_str(END);
         rest = after;
     }
@@ -56,10 +71,7 @@ fn topics(words: &str) -> Result<Vec<Topic>> {
         .collect()
 }
 
-fn block_of(results: &Results, topics: &[Topic]) -> String {
-    let asked = |row: &&Row| topics.is_empty() || topics.contains(&row.topic);
-    let rows: Vec<Vec<String>> = results.rows().filter(asked).map(Row::cells).collect();
-    let columns = used(&rows);
+fn table(results: &Results, rows: &[Vec<String>], columns: &[usize]) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let only = |cells: &[String]| {
         columns
@@ -70,7 +82,7 @@ fn block_of(results: &Results, topics: &[Topic]) -> String {
     let mut text = format!("\n{}\n\n", origin(results));
     text.push_str(&line(only(&HEAD.map(str::to_owned))));
     text.push_str(&line(columns.iter().map(|_| "---".to_owned()).collect()));
-    for cells in &rows {
+    for cells in rows {
         text.push_str(&line(only(cells)));
     }
     text.push('\n');

@@ -41,6 +41,7 @@ pub async fn quiet() -> Result<Vec<Row>> {
         None => vec![5_000, 50_000],
     };
     let mut rows = Vec::new();
+    let mut memory = Vec::new();
     for volumes in sizes {
         let each = volumes.div_ceil(DRIVERS);
         let fleet = Fleet::start(Plan::new("quiet", DRIVERS, each)).await?;
@@ -62,6 +63,12 @@ pub async fn quiet() -> Result<Vec<Row>> {
             "MiB",
         ));
         rows.extend(traffic(&what, &rest));
+        memory.push((each * DRIVERS, mib(rest.memory.now)));
+    }
+    if let [(few, small), (many, large)] = memory[..] {
+        let each = (large - small) / (many - few) as f64 * 1000.0;
+        let what = format!("memory of 1,000 attachments more, from {few} to {many}");
+        rows.push(Row::new(Topic::Memory, what, each, "MiB"));
     }
     Ok(rows)
 }

@@ -233,7 +233,9 @@ fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start], others: &
             "/s",
         ),
         memory,
-        row(Topic::Memory, "RSS afterwards", steady, "MiB").beside(others, |of| of.memory),
+        row(Topic::Memory, "RSS afterwards", steady, "MiB")
+            .beside(others, |of| of.memory)
+            .headline(),
         row(Topic::Memory, "RSS peak", middle(|start| mib(start.memory.peak)), "MiB")
             .against("RSS afterwards", steady)
             .ratio_at_most(1.3),
@@ -252,6 +254,7 @@ fn rows(volumes: usize, rate: f64, attached: Memory, starts: &[Start], others: &
         take_over
             .against("bare list", listed)
             .at_most(listed + 1.0)
-            .beside(others, |of| of.first_call),
+            .beside(others, |of| of.first_call)
+            .headline(),
     ]
 }

@@ -74,6 +74,9 @@ pub struct Row {
     /// The same of the attacher of `ATTACHER_CMD`.
     pub other: Option<f64>,
     pub note: Option<String>,
+    /// Whether the README shows it.
+    #[serde(default)]
+    pub headline: bool,
 }
 
 impl Row {
@@ -91,7 +94,15 @@ impl Row {
             sidecar: None,
             other: None,
             note: None,
+            headline: false,
         }
+    }
+
+    /// A row that the README shows.
+    #[must_use]
+    pub fn headline(mut self) -> Self {
+        self.headline = true;
+        self
     }
 
     /// With what it is compared.

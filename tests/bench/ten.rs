@@ -240,10 +240,11 @@ fn rows(volumes: usize, [single, one, ten, sidecars]: &[Option<Column>; 4]) -> V
     });
     let attached = row(Topic::Memory, "RSS, all attached", "MiB", |column| {
         mib(column.loaded.now)
-    });
+    })
+    .headline();
     vec![
         watches.at_most(WATCHES).note(format!("{:?}", one.usage.watches)),
-        row(Topic::Memory, "RSS idle", "MiB", |column| mib(column.idle.now)),
+        row(Topic::Memory, "RSS idle", "MiB", |column| mib(column.idle.now)).headline(),
         match value(single, |column| mib(column.loaded.now)) {
             Some(single) => attached
                 .against(&format!("one driver with {}", volumes * DRIVERS), single)

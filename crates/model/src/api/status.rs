@@ -176,7 +176,7 @@ impl AttachmentsStatus {
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastReconcileSync {
-    /// When it ended.
+    /// When it ended. While comparisons find the same, this is written once in ten minutes; metrics have each of them.
     pub completion_time: Time,
 
     /// Volumes that the driver listed.

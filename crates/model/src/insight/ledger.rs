@@ -73,11 +73,6 @@ impl FindingHistory {
             self.seen.shrink_to_fit();
         }
     }
-
-    /// Whether nothing was found in the last pass, not even what may pass by itself.
-    pub fn is_empty(&self) -> bool {
-        self.seen.is_empty()
-    }
 }
 
 fn hash(kind: FindingKind, uid: &str) -> u64 {

@@ -71,6 +71,7 @@ pub struct FindingsPass<'l> {
     now: Timestamp,
     summary: FindingsSummary,
     news: Vec<NewFinding>,
+    /// Whether a later pass over the same objects may find something else, or has something left to tell.
     pending: bool,
 }
 
@@ -118,6 +119,7 @@ impl<'l> FindingsPass<'l> {
     fn found(&mut self, kind: FindingKind, uid: &str, attachment: Option<&Arc<str>>, text: impl Fn() -> String) {
         let standing = self.ledger.observe(kind, uid, self.now, kind.min_age(&self.rules));
         if standing == FindingState::Pending {
+            self.pending = true;
             return;
         }
         self.summary.counts[kind as usize] += 1;
@@ -125,7 +127,9 @@ impl<'l> FindingsPass<'l> {
         if example.is_none() {
             *example = Some(text().into());
         }
-        if standing == FindingState::New && self.news.len() < MOST_NEWS {
+        if standing == FindingState::New && self.news.len() >= MOST_NEWS {
+            self.pending = true;
+        } else if standing == FindingState::New {
             self.ledger.mark_reported(kind, uid);
             self.news.push(NewFinding {
                 kind,
@@ -165,7 +169,6 @@ impl<'l> FindingsPass<'l> {
     /// Ends the pass. The last answer is whether another one over the same objects would find the same, later too.
     pub fn end(self) -> (FindingsSummary, Vec<NewFinding>, bool) {
         self.ledger.end();
-        let lasting = !self.pending && self.ledger.is_empty();
-        (self.summary, self.news, lasting)
+        (self.summary, self.news, !self.pending)
     }
 }

@@ -16,8 +16,12 @@ fn what_may_pass_by_itself_counts_after_a_while_and_is_told_once() {
     );
     let (summary, news, _) = pass(&mut ledger, &gone, 1299);
     assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (0, 0));
-    let (summary, news, _) = pass(&mut ledger, &gone, 1300);
-    assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (1, 1));
+    let (summary, news, lasting) = pass(&mut ledger, &gone, 1300);
+    // What was told stays as it is while the objects do, and needs no further pass.
+    assert_eq!(
+        (summary.count(FindingKind::NodeGone), news.len(), lasting),
+        (1, 1, true)
+    );
     assert_eq!(news[0].attachment.as_deref(), Some("va"));
     let (summary, news, _) = pass(&mut ledger, &gone, 1400);
     assert_eq!((summary.count(FindingKind::NodeGone), news.len()), (1, 0));
@@ -51,6 +55,21 @@ fn a_flood_is_counted_in_full_and_told_in_parts() {
     assert_eq!((oldest.len(), oldest[0], oldest[15]), (16, "va-049", "va-034"));
     let told: usize = (0..3).map(|_| pass(&mut ledger, &many, 3600).1.len()).sum();
     assert_eq!(told, 30, "each is told once");
+}
+
+#[test]
+fn a_pass_that_could_not_tell_everything_is_followed_by_another() {
+    let mut ledger = FindingHistory::default();
+    let case = |number: i64| Case {
+        name: format!("va-{number:03}"),
+        node: Entry::Missing,
+        ..well()
+    };
+    let many: Vec<Case> = (0..50).map(case).collect();
+    pass(&mut ledger, &many, 1000);
+    let passes = (0..4).map(|_| pass(&mut ledger, &many, 1300));
+    let seen: Vec<(usize, bool)> = passes.map(|(_, news, lasting)| (news.len(), lasting)).collect();
+    assert_eq!(seen, [(20, false), (20, false), (10, true), (0, true)]);
 }
 
 #[test]
