@@ -119,7 +119,7 @@ replay: need-rust ## Replay PATHS=1000 random paths of the model with the engine
 bench: need-rust controlplane sidecar ## Print the table of performance, every row with target and pass or miss; hours. ONLY=words of scenes, ONLY=--list, SIDECAR=0, ATTACHER_CMD=, BENCH_JSON=
 	$(CARGO) bench --bench cluster
 
-bench-docs: need-rust ## Write the results of make bench into docs/operate/PERFORMANCE.md and SIZING.md
+bench-docs: need-rust ## Write the results of make bench into README.md, docs/operate/PERFORMANCE.md and SIZING.md
 	$(CARGO) bench --bench cluster -- docs
 
 failover: need-rust controlplane ## Hand a driver over and kill its replica, HANDOVERS=200 times, and look whether anything is lost

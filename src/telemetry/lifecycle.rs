@@ -53,13 +53,36 @@ impl TraceIdentity {
     }
 }
 
-/// The epoch that an annotation of ours tells of; none when somebody else wrote it.
-pub fn epoch_of(annotation: &str, operation: &str, uid: &str) -> Option<u32> {
-    let told = w3c::parse(annotation, None).ok()?.context;
-    (0..EPOCHS).find(|epoch| {
-        let own = TraceIdentity::derive(operation, uid, *epoch);
-        told.span_id() == own.root_id && told.trace_id() == own.trace_id
+/// The epoch of `operation` that an annotation of ours tells of; none when it is about the `other` operation, or somebody else
+/// wrote it.
+pub fn epoch_of(annotation: &str, operation: &str, other: &str, uid: &str) -> Option<u32> {
+    find_epoch(annotation, operation, other, |operation, epoch| {
+        TraceIdentity::derive(operation, uid, epoch)
     })
+}
+
+/// Each id costs a digest. A detach finds what the attach has left, almost always of its first epoch: that it is so is found
+/// out beside the search, and ends it.
+fn find_epoch(
+    annotation: &str,
+    operation: &str,
+    other: &str,
+    mut derive: impl FnMut(&str, u32) -> TraceIdentity,
+) -> Option<u32> {
+    let told = w3c::parse(annotation, None).ok()?.context;
+    let mut is_told = |operation, epoch| {
+        let own = derive(operation, epoch);
+        told.span_id() == own.root_id && told.trace_id() == own.trace_id
+    };
+    for epoch in 0..EPOCHS {
+        if is_told(operation, epoch) {
+            return Some(epoch);
+        }
+        if is_told(other, epoch) {
+            return None;
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -105,14 +128,32 @@ mod tests {
     fn only_our_own_annotation_tells_an_epoch() {
         for epoch in [0, 1, 49, EPOCHS - 1] {
             let text = w3c::traceparent(&TraceIdentity::derive("attach", UID, epoch).context(epoch % 2 == 0));
-            assert_eq!(epoch_of(&text, "attach", UID), Some(epoch));
-            assert_eq!(epoch_of(&text, "detach", UID), None);
-            assert_eq!(epoch_of(&text, "attach", "another"), None);
+            assert_eq!(epoch_of(&text, "attach", "detach", UID), Some(epoch));
+            assert_eq!(epoch_of(&text, "detach", "attach", UID), None);
+            assert_eq!(epoch_of(&text, "attach", "detach", "another"), None);
         }
         let beyond = w3c::traceparent(&TraceIdentity::derive("attach", UID, EPOCHS).context(true));
         let stranger = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         for text in ["", "garbage", stranger, &beyond] {
-            assert_eq!(epoch_of(text, "attach", UID), None, "{text}");
+            assert_eq!(epoch_of(text, "attach", "detach", UID), None, "{text}");
+        }
+    }
+
+    /// Every detach of a traced attachment searches in what its attach has left.
+    #[test]
+    fn an_annotation_of_the_other_operation_costs_two_digests() {
+        for (left, wanted, other, digests) in [
+            ("attach", "attach", "detach", 1),
+            ("attach", "detach", "attach", 2),
+            ("detach", "attach", "detach", 2),
+        ] {
+            let text = w3c::traceparent(&TraceIdentity::derive(left, UID, 0).context(true));
+            let mut made = 0;
+            let found = find_epoch(&text, wanted, other, |operation, epoch| {
+                made += 1;
+                TraceIdentity::derive(operation, UID, epoch)
+            });
+            assert_eq!((found, made), ((left == wanted).then_some(0), digests), "{wanted}");
         }
     }
 

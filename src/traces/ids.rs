@@ -13,7 +13,11 @@ const MOST_LEAVING: usize = 4;
 /// The epoch that our own annotation tells of; the first one without.
 pub(super) fn known_epoch(attachment: &Attachment, operation: Operation) -> u32 {
     let noted = attachment.trace_context.get(names::TRACEPARENT_ANNOTATION);
-    let epoch = noted.and_then(|noted| epoch_of(noted, operation.as_str(), &attachment.uid));
+    let other = match operation {
+        Operation::Attach => Operation::Detach,
+        Operation::Detach => Operation::Attach,
+    };
+    let epoch = noted.and_then(|noted| epoch_of(noted, operation.as_str(), other.as_str(), &attachment.uid));
     epoch.unwrap_or_default()
 }
 

@@ -29,6 +29,8 @@ use crate::{progress, setting};
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     attach_rate: f64,
+    /// CPU time of etcd and kube-apiserver for each of these attaches, with what a start lists.
+    control_plane: Duration,
     detach_rate: f64,
     /// 99th percentile of the small burst.
     small: Duration,
@@ -142,9 +144,10 @@ impl Scene {
             refused: (&released - &before).refused(),
         };
         process.stop().await?;
-        let attach_rate = self.present(kind, group).await?;
+        let (attach_rate, control_plane) = self.present(kind, group).await?;
         Ok(Turn {
             attach_rate,
+            control_plane,
             detach_rate,
             small: small.0,
             writes,
@@ -207,19 +210,21 @@ impl Scene {
         Ok((latency, writes as f64 / count as f64))
     }
 
-    /// Attaches a second when all objects are there before the attacher starts.
-    async fn present(&self, kind: Kind, group: &str) -> Result<f64> {
+    /// Attaches a second when all objects are there before the attacher starts, and the CPU time of the control plane for each.
+    async fn present(&self, kind: Kind, group: &str) -> Result<(f64, Duration)> {
         let (bench, count) = (&self.bench, self.volumes);
         let group = format!("present{group}");
         bench.create_volumes(&group, DRIVER, count).await?;
         send_all(&bench.client, Bench::attachments(&group, DRIVER, count)).await?;
         bench.recorder.wait(&group, Stage::Created, count, PHASE_LIMIT).await?;
+        let cpu = bench.control_plane_cpu()?;
         let attacher = Attacher::start(bench, kind, &self.socket).await?;
         bench.recorder.wait(&group, Stage::Attached, count, PHASE_LIMIT).await?;
+        let cpu = bench.control_plane_cpu()?.saturating_sub(cpu);
         let rate = bench.recorder.attach_rate(&group);
         self.remove(&group, count).await?;
         attacher.stop().await?;
-        Ok(rate)
+        Ok((rate, cpu / u32::try_from(count).unwrap_or(u32::MAX)))
     }
 }
 
@@ -269,6 +274,7 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
         )
         .headline(),
         burst(&all, around),
+        control_plane(&all, around),
     ];
     rows.extend(writes(&all));
     let cpu = all.row(
@@ -319,6 +325,18 @@ fn rate(
         .with_ratio(ratio)
         .ratio_at_least(0.95)
         .note(format!("ceilings {least:.0} to {most:.0}"))
+}
+
+/// What the watches of an attacher cost besides its writes: with shared cores it is lost for the rate.
+fn control_plane(all: &Medians<'_>, around: &[Around]) -> Row {
+    let alone = median(around.iter().map(|around| around.of(|of| ms(of.attach_cpu))));
+    all.row(
+        Topic::Cpu,
+        "CPU of etcd and API server for a first attach".to_owned(),
+        "ms",
+        |turn| ms(turn.control_plane),
+    )
+    .against("API server's ceiling", alone)
 }
 
 /// Under 2 s, or where the API server itself takes longer than that, 1.1 times what it takes.

@@ -25,6 +25,8 @@ use super::support::{Error, Result};
 pub struct Ceiling {
     /// Attaches a second: three patches for each; the objects are there already.
     pub attach: f64,
+    /// CPU time of etcd and kube-apiserver for each of these attaches.
+    pub attach_cpu: Duration,
     /// Detaches a second: the deletion, and the patch with which the object goes.
     pub detach: f64,
 }
@@ -32,10 +34,14 @@ pub struct Ceiling {
 /// Measures both, and removes what it made.
 pub async fn measure(bench: &Bench, group: &str, count: usize) -> Result<Ceiling> {
     let facts = Arc::new(DriverFacts::new(NOBODYS_DRIVER, Capabilities::default()));
-    let attach = attach(bench, group, count, &facts).await?;
+    let (attach, attach_cpu) = attach(bench, group, count, &facts).await?;
     let detach = detach_all(bench, group, count, &facts).await?;
     remove_volumes(bench, group, count).await?;
-    Ok(Ceiling { attach, detach })
+    Ok(Ceiling {
+        attach,
+        attach_cpu,
+        detach,
+    })
 }
 
 /// Time for a burst: the creation of each VolumeAttachment and the three patches, until all are seen attached.
@@ -80,7 +86,8 @@ impl Writes {
     }
 }
 
-async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<f64> {
+/// Attaches a second, and the CPU time of the control plane for each.
+async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<(f64, Duration)> {
     let client = bench.client.clone();
     let volumes = volumes(bench, group, count).await?;
     let attachments = Bench::attachments(group, NOBODYS_DRIVER, count);
@@ -99,14 +106,18 @@ async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFact
         .zip(&attachments)
         .map(|(volume, attachment)| Writes::new(volume, attachment, facts))
         .collect();
-    let client = bench.client.clone();
-    each(prepared?, move |writes: Writes| {
+    let (client, prepared, cpu) = (bench.client.clone(), prepared?, bench.control_plane_cpu()?);
+    each(prepared, move |writes: Writes| {
         let client = client.clone();
         async move { writes.send(&client).await }
     })
     .await?;
     bench.recorder.wait(group, Stage::Attached, count, PHASE_LIMIT).await?;
-    Ok(bench.recorder.attach_rate(group))
+    let cpu = bench.control_plane_cpu()?.saturating_sub(cpu);
+    Ok((
+        bench.recorder.attach_rate(group),
+        cpu / u32::try_from(count).unwrap_or(u32::MAX),
+    ))
 }
 
 async fn attach_as_they_come(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<Duration> {

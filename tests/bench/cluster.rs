@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use csi_attacher_operator::apiserver::connect;
 
 use super::attacher::PHASE_LIMIT;
+use super::process::group_cpu;
 use super::recorder::Recorder;
 use super::requests::{self, Prepared};
 use super::support::{ControlPlane, Error, Options, Result, operator};
@@ -148,6 +149,11 @@ impl Bench {
             [apiserver, etcd] => Ok([etcd, apiserver]),
             ref other => Err(Error::Other(format!("{} components instead of two", other.len()))),
         }
+    }
+
+    /// CPU time of etcd and kube-apiserver so far.
+    pub fn control_plane_cpu(&self) -> Result<Duration> {
+        self.component_groups()?.into_iter().map(group_cpu).sum()
     }
 
     /// What the API server counted so far.

@@ -103,5 +103,16 @@ fn origin(results: &Results) -> String {
     } else {
         format!("{first} to {last}")
     };
-    format!("Measured {days}, revision {}: {}.", results.revision, results.machine)
+    let revisions = results.revisions();
+    let revisions = match revisions.keys().collect::<Vec<_>>()[..] {
+        [only] => format!("revision {only}"),
+        _ => {
+            let of = |(revision, scenes): (&&str, &Vec<&str>)| format!("{revision} ({})", scenes.join(", "));
+            format!(
+                "revisions {}",
+                revisions.iter().map(of).collect::<Vec<_>>().join(" and ")
+            )
+        }
+    };
+    format!("Measured {days}, {revisions}: {}.", results.machine)
 }

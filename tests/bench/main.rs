@@ -212,7 +212,7 @@ async fn measure_scenes() -> Result<()> {
         rows.extend(result.rows.clone());
         results.add(result)?;
     }
-    println!("{}; {}", results.machine, results.revision);
+    println!("{}", results.machine);
     if wanted.len() > 1 {
         println!("{}", Table(&rows));
     }

@@ -1,5 +1,6 @@
 //! The results of all scenes as JSON: written after each scene, so that a run that is ended half way leaves what it has.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -15,6 +16,8 @@ use super::table::Row;
 pub struct SceneResult {
     pub scene: String,
     pub about: String,
+    /// The commit that was measured.
+    pub revision: String,
     /// When it ended, how long it took, and the load average before it and after it.
     pub ended: String,
     pub seconds: u64,
@@ -28,7 +31,6 @@ pub struct SceneResult {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub machine: Machine,
-    pub revision: String,
     /// Whether the benchmark, and with it the operator unless `OPERATOR_BINARY` names another, was built for release.
     pub release: bool,
     pub scenes: Vec<SceneResult>,
@@ -40,19 +42,17 @@ pub fn path() -> PathBuf {
 }
 
 impl Results {
-    /// Those of an earlier run of the same revision on the same machine, so that a scene can be run again alone; else
-    /// none.
+    /// Those of an earlier run on the same machine, so that a scene can be run again alone, such as after a change that concerns
+    /// no other one; else none.
     pub async fn begin() -> Result<Self> {
         let fresh = Self {
             machine: Machine::read().await?,
-            revision: revision(),
             release: !cfg!(debug_assertions),
             scenes: Vec::new(),
         };
         let earlier = Self::read().ok();
         Ok(earlier
-            .filter(|earlier| (&earlier.machine, &earlier.revision) == (&fresh.machine, &fresh.revision))
-            .filter(|earlier| earlier.release == fresh.release)
+            .filter(|earlier| (&earlier.machine, earlier.release) == (&fresh.machine, fresh.release))
             .unwrap_or(fresh))
     }
 
@@ -77,6 +77,15 @@ impl Results {
         fs::write(&path, serde_json::to_string_pretty(self)? + "\n").map_err(failed)
     }
 
+    /// The scenes of each revision.
+    pub fn revisions(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut revisions = BTreeMap::<_, Vec<_>>::new();
+        for scene in &self.scenes {
+            revisions.entry(&*scene.revision).or_default().push(&*scene.scene);
+        }
+        revisions
+    }
+
     /// All rows, in the order of the scenes.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.scenes.iter().flat_map(|scene| &scene.rows)
@@ -88,6 +97,7 @@ impl SceneResult {
         Self {
             scene: scene.to_owned(),
             about: about.to_owned(),
+            revision: revision(),
             ended: String::new(),
             seconds: 0,
             load: [machine::load(), String::new()],
