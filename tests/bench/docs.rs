@@ -103,16 +103,14 @@ fn origin(results: &Results) -> String {
     } else {
         format!("{first} to {last}")
     };
-    let revisions = results.revisions();
-    let revisions = match revisions.keys().collect::<Vec<_>>()[..] {
-        [only] => format!("revision {only}"),
-        _ => {
-            let of = |(revision, scenes): (&&str, &Vec<&str>)| format!("{revision} ({})", scenes.join(", "));
-            format!(
-                "revisions {}",
-                revisions.iter().map(of).collect::<Vec<_>>().join(" and ")
-            )
-        }
+    let of_several = |(revision, scenes): (&str, Vec<&str>)| format!("{revision} ({})", scenes.join(", "));
+    let revisions: Vec<String> = match results.revisions() {
+        one if one.len() == 1 => one.into_keys().map(str::to_owned).collect(),
+        several => several.into_iter().map(of_several).collect(),
     };
-    format!("Measured {days}, {revisions}: {}.", results.machine)
+    format!(
+        "Measured {days}, revision {}: {}.",
+        revisions.join(" and "),
+        results.machine
+    )
 }
