@@ -5,6 +5,7 @@ mod drivers;
 mod fields;
 mod findings;
 mod kstatus;
+mod last_reconcile_sync;
 mod leaving;
 mod plan;
 mod saturation;

@@ -1,0 +1,40 @@
+//! When the last comparison with ListVolumes is shown.
+
+use super::status::{at, driver, facts};
+use crate::api::AttacherConfigStatus;
+use crate::driver::{DriverPhase, ReconcileSyncResult};
+use crate::supervisor::status::status;
+
+#[test]
+fn a_comparison_that_finds_the_same_is_shown_after_ten_minutes() {
+    let shown = |known: &AttacherConfigStatus, second: i64, volumes: usize, error: Option<&str>| {
+        let mut driver = driver(DriverPhase::Running);
+        driver.last_reconcile = Some(ReconcileSyncResult {
+            finished_at: at(second),
+            volumes,
+            mismatches: 0,
+            without_attachment: None,
+            error: error.map(ToOwned::to_owned),
+        });
+        status(&facts(Some(&driver)), known, at(second))
+    };
+    let time = |status: &AttacherConfigStatus| {
+        let last = status.last_reconcile_sync.as_ref();
+        last.map(|last| last.completion_time.0)
+    };
+    let first = shown(&AttacherConfigStatus::default(), 100, 7, None);
+    assert_eq!(time(&first), Some(at(100)));
+    for (second, volumes, error, expected) in [
+        (160, 7, None, 100),
+        (699, 7, None, 100),
+        (700, 7, None, 700),
+        (160, 8, None, 160),
+        (160, 0, Some("no answer"), 160),
+        // The clock was put back.
+        (99, 7, None, 99),
+    ] {
+        let next = shown(&first, second, volumes, error);
+        assert_eq!(time(&next), Some(at(expected)), "{second}: {volumes}, {error:?}");
+        assert_eq!(next == first, expected == 100, "{second}: {volumes}, {error:?}");
+    }
+}
