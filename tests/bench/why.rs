@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -114,8 +114,6 @@ where
 async fn fill(client: &Client, pods: usize, volumes: usize) -> Result<()> {
     let node = |number: usize| format!("node-{}", number / ON_A_NODE);
     progress("making nodes, volumes and claims");
-    let driver = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": true}});
-    create::<CSIDriver>(Api::all(client.clone()), std::iter::once(driver)).await?;
     let nodes = (0..=pods / ON_A_NODE).map(|number| json!({"metadata": {"name": format!("node-{number}")}}));
     create::<Node>(Api::all(client.clone()), nodes).await?;
     let claims = (0..volumes).map(|number| {
