@@ -103,8 +103,7 @@ impl DriverTask {
                     let (given_up, mended) = (held.engine_must_stop(), access.changed(&unreached));
                     self.wait_for_driver(&publisher, &unreached, given_up, mended).await;
                 }
-                // Boxed, as it is most of the task's future: a driver that is not there does without it.
-                Ok(reached) => Box::pin(self.serve_connection(&publisher, reached, &access, &mut held)).await,
+                Ok(reached) => self.serve_connection(&publisher, reached, &access, &mut held).await,
             }
         }
         let lives = held.engine.as_ref().map(Engine::lives);

@@ -19,7 +19,7 @@ use crate::ceiling::{self, Ceiling};
 use crate::cluster::{Bench, Counts, DRIVER, NOBODYS_DRIVER, SMALL_BURST, VOLUMES_ON_A_NODE, name, no_volumes};
 use crate::recorder::Stage;
 use crate::requests::{Prepared, send_all};
-use crate::stats::{median, mib, ms, percentile};
+use crate::stats::{each_of, median, mib, ms, percentile};
 use crate::support::operator::apply_config;
 use crate::support::{Error, Result};
 use crate::table::{Row, Topic};
@@ -151,7 +151,7 @@ impl Scene {
             detach_rate,
             small: small.0,
             writes,
-            cpu: cpu / u32::try_from(count).unwrap_or(u32::MAX),
+            cpu: each_of(cpu, count),
             idle,
             attached: resident,
         })
@@ -224,7 +224,7 @@ impl Scene {
         let rate = bench.recorder.attach_rate(&group);
         self.remove(&group, count).await?;
         attacher.stop().await?;
-        Ok((rate, cpu / u32::try_from(count).unwrap_or(u32::MAX)))
+        Ok((rate, each_of(cpu, count)))
     }
 }
 
@@ -277,14 +277,15 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
         control_plane(&all, around),
     ];
     rows.extend(writes(&all));
-    let cpu = all.row(
-        Topic::Cpu,
-        "CPU for an attach, detach and release".to_owned(),
-        "ms",
-        |turn| ms(turn.cpu),
-    );
+    let cpu = all
+        .row(
+            Topic::Cpu,
+            "CPU for an attach, detach and release".to_owned(),
+            "ms",
+            |turn| ms(turn.cpu),
+        )
+        .headline();
     let sidecar = cpu.sidecar;
-    let cpu = cpu.headline();
     rows.push(match sidecar {
         Some(sidecar) => cpu.against("Go sidecar", sidecar).ratio_at_most(0.33),
         None => cpu,
@@ -293,10 +294,11 @@ fn rows(volumes: usize, turns: &[(Kind, Turn)], around: &[Around]) -> Vec<Row> {
         mib(turn.idle)
     });
     rows.push(idle.at_most(14.0));
-    let attached = all.row(Topic::Memory, format!("RSS, {volumes} attached"), "MiB", |turn| {
-        mib(turn.attached)
-    });
-    let attached = attached.headline();
+    let attached = all
+        .row(Topic::Memory, format!("RSS, {volumes} attached"), "MiB", |turn| {
+            mib(turn.attached)
+        })
+        .headline();
     rows.push(if volumes <= 5000 {
         attached.at_most(28.0)
     } else {

@@ -18,6 +18,7 @@ use super::cluster::{Bench, NOBODYS_DRIVER, name};
 
 use super::recorder::Stage;
 use super::requests::{Prepared, each};
+use super::stats::each_of;
 use super::support::{Error, Result};
 
 /// What it takes for each kind of work.
@@ -114,10 +115,7 @@ async fn attach(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFact
     .await?;
     bench.recorder.wait(group, Stage::Attached, count, PHASE_LIMIT).await?;
     let cpu = bench.control_plane_cpu()?.saturating_sub(cpu);
-    Ok((
-        bench.recorder.attach_rate(group),
-        cpu / u32::try_from(count).unwrap_or(u32::MAX),
-    ))
+    Ok((bench.recorder.attach_rate(group), each_of(cpu, count)))
 }
 
 async fn attach_as_they_come(bench: &Bench, group: &str, count: usize, facts: &Arc<DriverFacts>) -> Result<Duration> {

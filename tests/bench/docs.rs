@@ -41,19 +41,7 @@ fn filled(text: &str, results: &Results) -> Result<String> {
         let unclosed = || Error::Other(format!("{BEGIN} without {END}"));
         let (mark, block) = block.split_once("-->").ok_or_else(unclosed)?;
         let (_, after) = block.split_once(END).ok_or_else(unclosed)?;
-        let words = mark.trim_start_matches(BEGIN).trim();
-        let rows = results.rows();
-        let block = if words == HEADLINE {
-            let rows: Vec<_> = rows.filter(|row| row.headline).map(Row::cells).collect();
-            let shown = |column: &usize| HEADLINE_COLUMNS.contains(&HEAD[*column]);
-            let columns: Vec<_> = used(&rows).into_iter().filter(shown).collect();
-            table(results, &rows, &columns)
-        } else {
-            let topics = topics(words)?;
-            let asked = |row: &&Row| topics.is_empty() || topics.contains(&row.topic);
-            let rows: Vec<_> = rows.filter(asked).map(Row::cells).collect();
-            table(results, &rows, &used(&rows))
-        };
+        let block = block_of(results, mark.trim_start_matches(BEGIN).trim())?;
         out.push_str(before);
         out.push_str(mark);
         out.push_str("-->\n");
@@ -71,7 +59,19 @@ fn topics(words: &str) -> Result<Vec<Topic>> {
         .collect()
 }
 
-fn table(results: &Results, rows: &[Vec<String>], columns: &[usize]) -> String {
+fn block_of(results: &Results, words: &str) -> Result<String> {
+    let is_headline = words == HEADLINE;
+    let topics = if is_headline { Vec::new() } else { topics(words)? };
+    let asked = |row: &&Row| {
+        if is_headline {
+            row.headline
+        } else {
+            topics.is_empty() || topics.contains(&row.topic)
+        }
+    };
+    let rows: Vec<Vec<String>> = results.rows().filter(asked).map(Row::cells).collect();
+    let mut columns = used(&rows);
+    columns.retain(|column| !is_headline || HEADLINE_COLUMNS.contains(&HEAD[*column]));
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let only = |cells: &[String]| {
         columns
@@ -82,11 +82,11 @@ fn table(results: &Results, rows: &[Vec<String>], columns: &[usize]) -> String {
     let mut text = format!("\n{}\n\n", origin(results));
     text.push_str(&line(only(&HEAD.map(str::to_owned))));
     text.push_str(&line(columns.iter().map(|_| "---".to_owned()).collect()));
-    for cells in rows {
+    for cells in &rows {
         text.push_str(&line(only(cells)));
     }
     text.push('\n');
-    text
+    Ok(text)
 }
 
 /// Where and when, as a figure is of no use without that.

@@ -11,7 +11,7 @@ use crate::fleet::{Fleet, Plan};
 use crate::load::{self, Load, Sides};
 use crate::recorder::Stage;
 use crate::requests::{Prepared, send_all};
-use crate::stats::{median, ms};
+use crate::stats::{each_of, median, ms};
 use crate::support::Result;
 use crate::table::{Row, Topic};
 use crate::{cluster, progress, setting};
@@ -113,6 +113,6 @@ impl Scene {
         self.fleet.serve(WIDE, true).await?;
         self.fleet.wait(group, stage, self.nodes).await?;
         let cpu = self.fleet.cpu()?.saturating_sub(cpu);
-        Ok(cpu / u32::try_from(self.nodes).unwrap_or(u32::MAX))
+        Ok(each_of(cpu, self.nodes))
     }
 }

@@ -21,6 +21,11 @@ pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
+/// The part of a time that each of so many had.
+pub fn each_of(time: Duration, count: usize) -> Duration {
+    time / u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 pub fn mib(kibibytes: u64) -> f64 {
     kibibytes as f64 / 1024.0
 }

@@ -75,7 +75,6 @@ pub struct Row {
     pub other: Option<f64>,
     pub note: Option<String>,
     /// Whether the README shows it.
-    #[serde(default)]
     pub headline: bool,
 }
 

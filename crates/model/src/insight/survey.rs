@@ -127,15 +127,18 @@ impl<'l> FindingsPass<'l> {
         if example.is_none() {
             *example = Some(text().into());
         }
-        if standing == FindingState::New && self.news.len() >= MOST_NEWS {
-            self.pending = true;
-        } else if standing == FindingState::New {
+        if standing != FindingState::New {
+            return;
+        }
+        if self.news.len() < MOST_NEWS {
             self.ledger.mark_reported(kind, uid);
             self.news.push(NewFinding {
                 kind,
                 attachment: attachment.cloned(),
                 words: text(),
             });
+        } else {
+            self.pending = true;
         }
     }
 
