@@ -6,10 +6,12 @@
 # `make image` makes the same without Docker: it compiles with the same scripts, and reads the last stages of this file. It knows
 # the instructions that are used here, and refuses others.
 
-FROM rust:1.95-slim-bookworm AS build
+# The slim one has no make, which the allocator's sources need.
+FROM rust:1.95-bookworm AS build
 WORKDIR /src
 # rust-toolchain.toml is left out: it would fetch rustfmt and clippy, which are not needed here.
 COPY Cargo.toml Cargo.lock build.rs ./
+COPY .cargo .cargo
 COPY image/compile image/authorities image/
 COPY proto proto
 COPY crates crates

@@ -11,6 +11,11 @@ use std::io::Write;
 use std::num::NonZero;
 use std::process::ExitCode;
 
+/// See Cargo.toml, which says why and where.
+#[cfg(target_arch = "x86_64")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Threads that run tasks, at most. The API server and the drivers are the limit long before that many are busy, and each one more
 /// costs memory and wake-ups; a machine with 64 cores would have 64.
 const MOST_WORKERS: usize = 4;
