@@ -1,5 +1,5 @@
-//! Processes that the benchmark starts of itself: a collector whose CPU time can be told from that of the benchmark, and a
-//! load that takes a share of a core.
+//! Processes that the benchmark starts of itself: a collector whose CPU time can be told from that of the benchmark, a
+//! load that takes a share of a core, and spans in a process of their own, whose memory is theirs.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -11,12 +11,14 @@ use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest
 use tonic::codec::CompressionEncoding;
 
 use super::process;
+use super::spans::{self, Micro};
 use super::support::controlplane::watchdog::{Output, Watched};
 use super::support::{Error, Result};
 
 /// Words by which this program is started as a helper.
 pub const COLLECTOR: &str = "--collector";
 pub const BURN: &str = "--burn";
+pub const SPANS: &str = "--spans";
 /// How long a load takes turns between work and rest.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -56,6 +58,13 @@ impl Helper {
         Self::start(&[BURN.to_owned(), share.to_string()])
     }
 
+    /// What spans cost without an operator around them.
+    pub fn spans() -> Result<Micro> {
+        let helper = Self::start(&[SPANS.to_owned()])?;
+        let said = &helper.said;
+        serde_json::from_str(said).map_err(|error| Error::Other(format!("the helper for spans said {said:?}: {error}")))
+    }
+
     /// CPU time so far.
     pub fn cpu(&self) -> Result<Duration> {
         process::group_cpu(self.process.process_group())
@@ -88,6 +97,12 @@ pub async fn collect() -> Result<()> {
         .serve_with_incoming(incoming)
         .await
         .map_err(|error| failed(error.to_string()))
+}
+
+/// Measures spans, and says what came out.
+pub async fn spans() -> Result<()> {
+    let micro = spans::measure().await?;
+    say(&serde_json::to_string(&micro).map_err(|error| Error::Other(error.to_string()))?)
 }
 
 /// Is the load, until it is ended.

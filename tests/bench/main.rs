@@ -163,6 +163,9 @@ async fn run(arguments: &[String]) -> Result<()> {
     if arguments.first().is_some_and(|word| word == helper::COLLECTOR) {
         return helper::collect().await;
     }
+    if arguments.first().is_some_and(|word| word == helper::SPANS) {
+        return helper::spans().await;
+    }
     // Cargo adds `--bench`.
     let word = arguments.iter().find(|argument| !argument.starts_with('-'));
     match word.map(String::as_str) {

@@ -1,5 +1,5 @@
 //! Spans without an operator around them: what one costs when tracing is off and on, and what 100,000 that nobody takes
-//! leave in memory.
+//! leave in memory. Runs in a process of its own ([`crate::helper`]).
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use csi_attacher_operator::telemetry::logs::LogOptions;
 use csi_attacher_operator::telemetry::names::{attr, span};
 use csi_attacher_operator::telemetry::{SpanKind, SpanOptions, Telemetry, TelemetryOptions, Tracer};
+use serde::{Deserialize, Serialize};
 
 use crate::process;
 use crate::support::otlp::OtlpReceiver;
@@ -20,7 +21,7 @@ const ENABLED: u32 = 20_000;
 const CHILDREN: u32 = 4;
 
 /// What came out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Micro {
     /// One attempt, its root and its children, with tracing off.
     pub disabled: Duration,

@@ -27,7 +27,6 @@ use crate::helper::Helper;
 use crate::process::{self, Memory};
 use crate::recorder::Stage;
 use crate::requests::send_all;
-use crate::spans;
 use crate::stats::sum_of;
 use crate::support::operator::{IDENTITY, apply_config, wait_condition};
 use crate::support::otlp::OtlpReceiver;
@@ -101,7 +100,7 @@ pub async fn measure() -> Result<Vec<Row>> {
         volumes: setting("VOLUMES", 3000)?,
     };
     progress("traces: spans alone");
-    let micro = spans::measure().await?;
+    let micro = Helper::spans()?;
     let bench = Bench::start_for(sizes.volumes.max(sizes.count), &[DRIVER]).await?;
     let folder = tempfile::tempdir().map_err(|error| Error::Other(error.to_string()))?;
     let socket = folder.path().join("csi.sock");
