@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::index::{CacheChange, Index};
@@ -34,6 +34,9 @@ pub(crate) const RECOVERED: Duration = Duration::from_mins(1);
 
 /// How often the version that the API server is at is compared with what is known.
 pub(crate) const COMPARED_EVERY: Duration = Duration::from_secs(20);
+
+/// Drivers whose Leases are taken within this time share a fresh list.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 /// A kind that the cache holds.
 pub(crate) trait WatchedKind:
@@ -134,7 +137,7 @@ pub(crate) async fn reflect<K: WatchedKind>(client: Client, store: Store, check:
 /// then a watch that did not break would tell nothing until the versions come to where they were.
 async fn compare_versions<K: WatchedKind>(api: &Api<K>, store: &Store) -> Infallible {
     loop {
-        tokio::time::sleep(COMPARED_EVERY.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
+        sleep(COMPARED_EVERY.mul_f64(1.0 + fastrand::f64() / 4.0)).await;
         let known = store.newest::<K>();
         let one = ListParams::default().limit(1);
         if let Ok(list) = api.list(&one).await {
@@ -143,8 +146,9 @@ async fn compare_versions<K: WatchedKind>(api: &Api<K>, store: &Store) -> Infall
     }
 }
 
-/// Follows what `watch` starts, and starts it again whenever a fresh list is asked for ([`Store::listed_anew`]). A list that
-/// is coming in is let end before: many drivers that are taken over at the same time would start it again and again.
+/// Follows what `watch` starts, and starts it again [`TOGETHER`] after a fresh list is asked for ([`Store::relist`]). A list that
+/// is coming in is let end before: many drivers that are taken over at the same time would start it again and again. Only the list
+/// of the start, for which nobody asked, is cut off: whoever takes a Lease meanwhile would wait for two lists.
 pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::Result<watcher::Event<K>>>>(
     mut watch: impl FnMut() -> S,
     store: Store,
@@ -158,7 +162,10 @@ pub(crate) async fn follow_from_list<K: WatchedKind, S: Stream<Item = watcher::R
         let wanted_anew = async {
             // The senders live in the store, and here.
             let _more = rounds.changed().await;
-            let _done = listed.wait_for(|listing| !listing).await;
+            sleep(TOGETHER).await;
+            if round > 0 {
+                let _done = listed.wait_for(|listing| !listing).await;
+            }
         };
         tokio::select! {
             biased;
@@ -179,6 +186,7 @@ pub(super) async fn follow<K: WatchedKind>(
     let mut seen = HashSet::new();
     let mut broken = false;
     let mut listing = false;
+    let mut answered = false;
     loop {
         store.work_off_backlog().await;
         let patience = if broken { RECOVERED } else { Duration::MAX };
@@ -204,6 +212,11 @@ pub(super) async fn follow<K: WatchedKind>(
             Some(watcher::Event::Init) => listing = true,
             Some(watcher::Event::InitDone) => listing = false,
             _ => {}
+        }
+        let is_of_a_list = matches!(event, Some(watcher::Event::InitApply(_) | watcher::Event::InitDone));
+        if is_of_a_list && !std::mem::replace(&mut answered, true) {
+            store.inner.synced.write().answered(K::SLOT);
+            store.inner.listed.notify_waiters();
         }
         // That a list begins is told before it is asked for: nothing is mended before it is complete.
         if !listing && std::mem::take(&mut broken) {

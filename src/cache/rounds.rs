@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::store::Store;
+use super::synced::Synced;
 
 /// At most one doubt within this time leads to fresh lists.
 const DOUBTS: Duration = Duration::from_secs(10);
@@ -13,6 +14,11 @@ impl Store {
     /// Resolves when all three kinds were listed. Before that a missing object means nothing.
     pub async fn wait_synced(&self) {
         self.listed_since(0).await;
+    }
+
+    /// Resolves when the first parts of all three lists came in: the API server is there, and permits them.
+    pub async fn wait_answered(&self) {
+        self.lists_are(Synced::all_answered).await;
     }
 
     /// Lists everything anew; resolves when that is done.
@@ -81,10 +87,14 @@ impl Store {
     }
 
     async fn listed_since(&self, round: u64) {
+        self.lists_are(|synced| synced.since(round)).await;
+    }
+
+    async fn lists_are(&self, as_wanted: impl Fn(Synced) -> bool) {
         loop {
             let mut news = std::pin::pin!(self.inner.listed.notified());
             news.as_mut().enable();
-            if self.inner.synced.read().since(round) {
+            if as_wanted(*self.inner.synced.read()) {
                 return;
             }
             news.await;

@@ -32,7 +32,7 @@ pub(super) struct StoreInner {
     pub(super) index: RwLock<Index>,
     pub(super) routes: RwLock<Routes>,
     pub(super) synced: RwLock<Synced>,
-    /// Told of each list. It wakes in the order in which others came, so that a simulation can be repeated.
+    /// Told of the first part and the end of each list. It wakes in the order in which others came, so that a simulation can be repeated.
     pub(super) listed: Notify,
     /// How often everything was asked to be listed anew.
     pub(super) relist_rounds: watch::Sender<u64>,

@@ -17,6 +17,8 @@ pub(crate) struct Synced {
 pub(crate) struct Listed {
     /// In which round it was last listed completely; none before the first time.
     pub(super) round: Option<u64>,
+    /// Whether a list of it was ever answered, be it in part.
+    answered: bool,
     /// When the list began that comes in or came in last.
     coming_in: u64,
     /// When the last complete list began.
@@ -38,6 +40,18 @@ impl Synced {
         [self.attachments, self.volumes, self.nodes]
             .iter()
             .all(|listed| listed.round >= Some(round))
+    }
+
+    /// Whether the API server has answered lists of all kinds, be it in part.
+    pub(super) fn all_answered(self) -> bool {
+        [self.attachments, self.volumes, self.nodes]
+            .iter()
+            .all(|listed| listed.answered)
+    }
+
+    /// The first part of a list came in.
+    pub(super) fn answered(&mut self, kind: Slot) {
+        kind(self).answered = true;
     }
 
     fn next(&mut self) -> u64 {

@@ -163,13 +163,8 @@ impl DriverTask {
         let facts = reached.facts();
         let mut reached = reached;
         self.set_plugin(publisher, &reached.handshake);
-        if !self.context.store.is_synced() {
-            publisher.phase(DriverPhase::Syncing);
-            tokio::select! {
-                biased;
-                () = self.context.store.wait_synced() => {}
-                () = self.stop.cancelled() => return,
-            }
+        if !self.wait_for_lists(publisher, &facts).await {
+            return;
         }
         loop {
             let client = &reached.client;

@@ -3,6 +3,8 @@
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// So long something that must not happen is waited for.
 const MOMENT: Duration = Duration::from_millis(300);
 
+/// What is answered of lists of the objects.
+#[derive(Clone, Copy, PartialEq)]
+enum Lists {
+    Nothing,
+    FirstPart,
+    Everything,
+}
+
 /// A driver's task with what it needs, and the Lease.
 struct Stage {
     leases: ApiServer,
@@ -46,8 +56,7 @@ struct Stage {
     reached: ConnectedDriver,
     held: Leadership,
     status: watch::Receiver<DriverState>,
-    /// Whether lists of the objects are answered.
-    lists: watch::Sender<bool>,
+    lists: watch::Sender<Lists>,
     _watches: AbortOnDropHandle<()>,
     _settings: watch::Sender<Arc<DriverConfig>>,
     _driver: MockHandle,
@@ -121,7 +130,7 @@ impl Stage {
         let candidate = LeaderElectionHandle::observe(campaign, lease_name(NAME), metrics);
         let mut held = Leadership::default();
         held.candidate = Some(candidate);
-        let (lists, answered) = watch::channel(false);
+        let (lists, answered) = watch::channel(Lists::Nothing);
         let watches = AbortOnDropHandle::new(tokio::spawn(watches(context.store.clone(), answered)));
         Self {
             leases,
@@ -137,6 +146,14 @@ impl Stage {
             _driver: driver,
             _folder: folder,
         }
+    }
+
+    /// Waits until enough was listed to compete for the driver.
+    async fn listed(&self, limit: Duration) -> Option<bool> {
+        let facts = self.reached.facts();
+        timeout(limit, self.task.wait_for_lists(&self.publisher, &facts))
+            .await
+            .ok()
     }
 
     /// Waits for the Lease; none when it is not had within a moment.
@@ -157,9 +174,9 @@ impl Stage {
     /// Leads and has an engine, as after the objects were listed.
     async fn works(&mut self) {
         assert_eq!(self.lead(LIMIT).await, Some(true));
-        self.lists.send_replace(true);
+        self.lists.send_replace(Lists::Everything);
         assert_eq!(self.resume_or_start(LIMIT).await, Some(true));
-        self.lists.send_replace(false);
+        self.lists.send_replace(Lists::Nothing);
         assert!(self.held.engine.is_some());
     }
 
@@ -180,22 +197,33 @@ impl Stage {
     }
 }
 
-/// Lists in which nothing is, each as soon as lists are answered, and no news.
-async fn watches(store: Store, answered: watch::Receiver<bool>) {
-    fn list<K: 'static>(mut answered: watch::Receiver<bool>) -> impl Stream<Item = watcher::Result<Event<K>>> {
-        let begins = stream::once(async move {
-            let _allowed = answered.wait_for(|answered| *answered).await;
-            Ok(Event::Init)
-        });
-        let ends = stream::iter([Ok(Event::InitDone)]).chain(stream::pending());
-        begins.chain(ends)
+/// Lists of one object, each as soon as lists are answered, and no news.
+async fn watches(store: Store, answered: watch::Receiver<Lists>) {
+    fn list<K: DeserializeOwned>(
+        answered: &watch::Receiver<Lists>,
+    ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K> {
+        let (mut first, mut rest) = (answered.clone(), answered.clone());
+        let first = async move {
+            let _allowed = first.wait_for(|lists| *lists != Lists::Nothing).await;
+            let object = json!({"metadata": {"name": "other", "uid": "u", "resourceVersion": "1"},
+                "spec": {"attacher": "other.test", "nodeName": "n", "source": {}, "drivers": []}});
+            Ok(Event::InitApply(serde_json::from_value(object).unwrap()))
+        };
+        let rest = async move {
+            let _allowed = rest.wait_for(|lists| *lists == Lists::Everything).await;
+            Ok(Event::InitDone)
+        };
+        stream::iter([Ok(Event::Init)])
+            .chain(stream::once(first))
+            .chain(stream::once(rest))
+            .chain(stream::pending())
     }
     let health = Health::new();
     let check = |name: &str| health.check(name);
     futures::join!(
-        follow_from_list::<VolumeAttachmentWire, _>(|| list(answered.clone()), store.clone(), check("a")),
-        follow_from_list::<PersistentVolumeWire, _>(|| list(answered.clone()), store.clone(), check("v")),
-        follow_from_list::<CsiNodeWire, _>(|| list(answered.clone()), store.clone(), check("n")),
+        follow_from_list::<VolumeAttachmentWire, _>(|| list(&answered), store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(|| list(&answered), store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(|| list(&answered), store.clone(), check("n")),
     );
 }
 
@@ -258,4 +286,38 @@ async fn an_engine_goes_on_in_its_term() {
     let term = stage.held.term.clone();
     assert!(stage.held.engine.as_ref().is_some_and(|engine| engine.term() == term));
     assert_eq!(stage.resume_or_start(LIMIT).await, Some(true));
+}
+
+/// Whatever the lists of the start show, those that follow the Lease show it better.
+#[tokio::test]
+async fn a_driver_that_publishes_is_competed_for_as_soon_as_lists_come_in() {
+    let mut stage = Stage::new().await;
+    assert_eq!(stage.listed(MOMENT).await, None, "nothing shows that it may list");
+    assert_eq!(stage.phase(), DriverPhase::Syncing);
+    stage.lists.send_replace(Lists::FirstPart);
+    assert_eq!(stage.listed(LIMIT).await, Some(true));
+    assert_eq!(stage.lead(LIMIT).await, Some(true));
+    assert_eq!(
+        stage.resume_or_start(MOMENT).await,
+        None,
+        "not before everything was listed"
+    );
+    stage.works().await;
+}
+
+/// Nothing shows yet whether it published earlier, and nobody else lists everything anew.
+#[tokio::test]
+async fn a_driver_that_does_not_publish_and_one_without_an_election_wait_for_the_whole_list() {
+    for is_elected in [true, false] {
+        let mut stage = Stage::new().await;
+        if is_elected {
+            stage.reached.handshake.capabilities.bits.publish_unpublish = false;
+        } else {
+            stage.task.campaign = None;
+        }
+        stage.lists.send_replace(Lists::FirstPart);
+        assert_eq!(stage.listed(MOMENT).await, None, "elected: {is_elected}");
+        stage.lists.send_replace(Lists::Everything);
+        assert_eq!(stage.listed(LIMIT).await, Some(true), "elected: {is_elected}");
+    }
 }

@@ -7,6 +7,7 @@ mod index;
 mod marks;
 mod model;
 mod neighbours;
+mod rounds;
 mod routing;
 mod sharing;
 mod table;

@@ -13,6 +13,7 @@ use super::Leadership;
 use crate::api::condition::ConditionReason;
 use crate::api::names::lease_name;
 use crate::csi::CsiClient;
+use crate::decide::DriverFacts;
 use crate::lease::{LeaderElectionHandle, LeaderState};
 
 impl DriverTask {
@@ -205,6 +206,31 @@ impl DriverTask {
                 true
             }
             _ => client.connection().is_lost(),
+        }
+    }
+
+    /// Waits until as much was listed as is needed before the driver is competed for. False when told to stop.
+    ///
+    /// A driver that publishes is competed for as soon as lists come in, as with its Lease everything is listed anew. Not before:
+    /// a replica that may not list could do nothing with the Lease. Of a driver that does not publish, the objects must show first
+    /// whether it ever did.
+    pub(in crate::driver) async fn wait_for_lists(&self, publisher: &DriverStateSender, facts: &DriverFacts) -> bool {
+        let store = &self.context.store;
+        if store.is_synced() {
+            return true;
+        }
+        publisher.phase(DriverPhase::Syncing);
+        let listed = async {
+            if self.campaign.is_some() && facts.capabilities.publish_unpublish {
+                store.wait_answered().await;
+            } else {
+                store.wait_synced().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = listed => true,
+            () = self.stop.cancelled() => false,
         }
     }
 

@@ -205,7 +205,7 @@ fn of_processes() -> Vec<Regression> {
     let stopped = |event: Event| Scenario {
         faultless: false,
         lease: Some(short),
-        ..of(5, &[(0, Attach(0, 0)), (60, event), (9_000, Attach(0, 0))])
+        ..of(5, &[(0, Attach(0, 0)), (250, event), (9_000, Attach(0, 0))])
     };
     vec![
         regression(

@@ -5,7 +5,9 @@ use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
-use tokio::task::{JoinHandle, yield_now};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::drivers::{config, drivers_over};
 use crate::api::{AttacherConfigObject, DriverConfig};
@@ -78,7 +80,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     );
     let list = entry.last_list.clone().expect("a list");
     while !list.is_finished() {
-        yield_now().await;
+        sleep(Duration::from_millis(10)).await;
     }
     assert!(
         !waits_for_nothing(&drivers, "one", &mut entry),
@@ -91,7 +93,7 @@ async fn it_goes_when_a_list_that_began_after_the_last_claim_shows_nothing() {
     assert!(!waits_for_nothing(&drivers, "one", &mut entry));
     let list = entry.last_list.clone().expect("another list");
     while !list.is_finished() {
-        yield_now().await;
+        sleep(Duration::from_millis(10)).await;
     }
     assert!(waits_for_nothing(&drivers, "one", &mut entry));
 }

@@ -1,0 +1,145 @@
+//! Which lists begin when somebody asks for fresh ones, and who waits for which.
+
+use futures::FutureExt as _;
+use futures::stream::{self, Stream, StreamExt as _};
+use kube::runtime::watcher::{self, Event};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::follow::{broken, listed, told};
+use super::{attachment_wire, volume_wire};
+use crate::cache::Store;
+use crate::cache::reflector::{WatchedKind, follow_from_list};
+use crate::health::Health;
+use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
+
+/// What was listed before somebody asked does not count, whatever is told of it later.
+#[tokio::test(start_paused = true)]
+async fn everything_is_listed_anew_for_who_takes_over() {
+    fn lists<K: WatchedKind>(store: &Store, health: &Health) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let (counter, store, check) = (count.clone(), store.clone(), health.check(K::PLURAL));
+        let watch = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            stream::iter([Ok(Event::<K>::Init), Ok(Event::InitDone)]).chain(stream::pending())
+        };
+        (tokio::spawn(follow_from_list(watch, store, check)), count)
+    }
+    let (store, health) = (Store::default(), Health::new());
+    let tasks = [
+        lists::<VolumeAttachmentWire>(&store, &health),
+        lists::<PersistentVolumeWire>(&store, &health),
+        lists::<CsiNodeWire>(&store, &health),
+    ];
+    store.wait_synced().await;
+    for round in 1..=3 {
+        for (_, count) in &tasks {
+            assert_eq!(count.load(Ordering::Relaxed), round);
+        }
+        store.relist().await;
+    }
+    for (task, _) in tasks {
+        task.abort();
+    }
+}
+
+/// A list of nothing, and no news.
+fn quick<K: 'static>() -> impl Stream<Item = watcher::Result<Event<K>>> {
+    stream::iter([Ok(Event::Init), Ok(Event::InitDone)]).chain(stream::pending())
+}
+
+/// Follows VolumeAttachments, of which each list takes a second, and the other kinds, whose lists take no time; tells how many
+/// lists of VolumeAttachments began.
+fn slowly_listed(store: &Store) -> (AbortOnDropHandle<()>, Arc<AtomicUsize>) {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let begun = lists.clone();
+    let slow = move || {
+        begun.fetch_add(1, Ordering::Relaxed);
+        let done = stream::once(async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(Event::<VolumeAttachmentWire>::InitDone)
+        });
+        let first = attachment_wire("a", "a-uid", 1);
+        stream::iter([Ok(Event::Init), Ok(Event::InitApply(first))])
+            .chain(done)
+            .chain(stream::pending())
+            .boxed()
+    };
+    let (health, store) = (Health::new(), store.clone());
+    let check = |name: &str| health.check(name);
+    let follow = futures::future::join3(
+        follow_from_list::<VolumeAttachmentWire, _>(slow, store.clone(), check("a")),
+        follow_from_list::<PersistentVolumeWire, _>(quick, store.clone(), check("v")),
+        follow_from_list::<CsiNodeWire, _>(quick, store.clone(), check("n")),
+    );
+    let task = tokio::spawn(async move {
+        follow.await;
+    });
+    (AbortOnDropHandle::new(task), lists)
+}
+
+/// Asks for fresh lists after so many milliseconds each; tells when each was had, and how many lists began.
+async fn asked_after(milliseconds: &[u64], store: &Store, lists: &AtomicUsize) -> (Vec<u64>, usize) {
+    let begun = Instant::now();
+    let had = milliseconds.iter().map(|pause| async move {
+        tokio::time::sleep(Duration::from_millis(*pause)).await;
+        store.relist().await;
+        u64::try_from(begun.elapsed().as_millis()).unwrap()
+    });
+    let had = futures::future::join_all(had).await;
+    (had, lists.load(Ordering::Relaxed))
+}
+
+/// Whoever asks while a list comes in waits for a list that begins afterwards.
+#[tokio::test(start_paused = true)]
+async fn many_that_take_over_at_once_share_a_list() {
+    for (milliseconds, expected, lists_begun) in [
+        (&[0][..], &[1_100][..], 2),
+        (&[0, 50, 99], &[1_100, 1_100, 1_100], 2),
+        (&[0, 50, 200, 800], &[1_100, 1_100, 2_100, 2_100], 3),
+    ] {
+        let store = Store::default();
+        let (_follow, lists) = slowly_listed(&store);
+        store.wait_synced().await;
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+        let seen = asked_after(milliseconds, &store, &lists).await;
+        assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
+    }
+}
+
+/// Nobody asked for the list of the start; once somebody asks, it is cut off, once.
+#[tokio::test(start_paused = true)]
+async fn the_list_of_the_start_is_cut_off_for_who_takes_a_lease() {
+    for (milliseconds, expected, lists_begun) in [
+        (&[0][..], &[1_100][..], 2),
+        (&[300], &[1_400], 2),
+        (&[300, 350], &[1_400, 1_400], 2),
+        (&[300, 500, 600], &[1_400, 2_400, 2_400], 3),
+    ] {
+        let store = Store::default();
+        let (_follow, lists) = slowly_listed(&store);
+        store.wait_answered().await;
+        assert!(!store.is_synced());
+        let seen = asked_after(milliseconds, &store, &lists).await;
+        assert_eq!(seen, (expected.to_vec(), lists_begun), "{milliseconds:?}");
+    }
+}
+
+/// What may not be listed is not answered.
+#[tokio::test(start_paused = true)]
+async fn lists_are_answered_when_the_first_parts_of_all_three_kinds_came_in() {
+    let (store, health) = (Store::default(), Health::new());
+    let is_answered = || store.wait_answered().now_or_never().is_some();
+    told(&store, &health, listed(&["a"], 1)).await;
+    told::<CsiNodeWire>(&store, &health, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
+    told::<PersistentVolumeWire>(&store, &health, vec![Ok(Event::Init), broken()]).await;
+    assert!(!is_answered());
+    let first = json!({"name": "pv1", "uid": "u", "resourceVersion": "1"});
+    let part = vec![Ok(Event::Init), Ok(Event::InitApply(volume_wire(&first)))];
+    told(&store, &health, part).await;
+    assert!(is_answered() && !store.is_synced());
+}
