@@ -23,10 +23,10 @@ def errors:
   [.[] | of_attachments | (.requestObject | objects | .status | (.attachError, .detachError)?) as $error | select($error)
     | {name: .objectRef.name, at: (.stageTimestamp | seconds), message: $error.message}];
 
-# When the pods of these names were told to end, and when they had ended.
-def endings($names):
-  [.[] | select(.objectRef.resource == "pods" and .verb == "delete" and .responseStatus.code < 300)
-    | select(.objectRef.name as $name | $names | index($name))]
+# The pods of a namespace that were told to end since a time: the name of each, when it was told, and when it had ended.
+def endings($namespace; $from):
+  [.[] | select(.objectRef.resource == "pods" and .objectRef.namespace == $namespace and .verb == "delete" and .responseStatus.code < 300)
+    | select((.requestReceivedTimestamp | seconds) >= $from)]
   | group_by(.objectRef.name)
   | map({name: .[0].objectRef.name, told: (map(.requestReceivedTimestamp | seconds) | min), gone: (map(.stageTimestamp | seconds) | max)});
 
