@@ -153,12 +153,13 @@ struct Observability {
 
 /// Runs the operator until a signal; the exit code is 0 when everything that ran was finished.
 pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartError> {
+    // First of all: the kernel drops a SIGTERM that the first process of a container has no handler for.
+    let mut signals = Signals::new().map_err(StartError::Signals)?;
     let (telemetry, guard) = Telemetry::init(&telemetry::TelemetryOptions {
         log: options.log.clone(),
         environment: telemetry::otel_env::process_environment(),
     })?;
     open_files::raise_limit();
-    let mut signals = Signals::new().map_err(StartError::Signals)?;
     let health = Health::new();
     let stopped = CancellationToken::new();
     let leases = LeaseHealth::default();

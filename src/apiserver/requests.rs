@@ -149,8 +149,8 @@ impl Requests {
         self.limits.driver().map(|driver| &**driver)
     }
 
-    /// Sends a patch; the object that the API server made of it comes back.
-    pub async fn patch(&self, write: &Write, parent: &Span) -> Result<Returned, ApiError> {
+    /// Sends a patch, for work for this node if it is for one; the object that the API server made of it comes back.
+    pub async fn patch(&self, write: &Write, node: Option<&Arc<str>>, parent: &Span) -> Result<Returned, ApiError> {
         let (resource, name) = match &write.target {
             WriteTarget::Volume(name) => (VOLUMES, name),
             WriteTarget::Attachment(name) => (ATTACHMENTS, name),
@@ -167,11 +167,11 @@ impl Requests {
             .body(Body::from(write.body.to_string().into_bytes()));
         match &write.target {
             WriteTarget::Volume(_) => self
-                .send::<PersistentVolumeWire>(request, resource, parent)
+                .send_for_node::<PersistentVolumeWire>(request, resource, node, parent)
                 .await
                 .map(volume),
             WriteTarget::Attachment(_) | WriteTarget::AttachmentStatus(_) => self
-                .send::<VolumeAttachmentWire>(request, resource, parent)
+                .send_for_node::<VolumeAttachmentWire>(request, resource, node, parent)
                 .await
                 .map(attachment),
         }
@@ -230,6 +230,16 @@ impl Requests {
         resource: Resource,
         parent: &Span,
     ) -> Result<T, ApiError> {
+        self.send_for_node(request, resource, None, parent).await
+    }
+
+    async fn send_for_node<T: DeserializeOwned>(
+        &self,
+        request: http::Result<Request<Body>>,
+        resource: Resource,
+        node: Option<&Arc<str>>,
+        parent: &Span,
+    ) -> Result<T, ApiError> {
         let mut request =
             request.map_err(|error| ApiError::without_answer(ApiErrorKind::Refused, error.to_string()))?;
         let method = request.method().clone();
@@ -248,7 +258,7 @@ impl Requests {
         // Requests that are for no driver, such as events, come one after another.
         let _place = match (&self.places, self.limits.driver()) {
             (Some(places), Some(_)) if self.rank != Rank::Work => Some(places.acquire_for_failure().await),
-            (Some(places), Some(driver)) => Some(places.acquire(driver).await),
+            (Some(places), Some(driver)) => Some(places.acquire(driver, node).await),
             _ => None,
         };
         span.inject(request.headers_mut());

@@ -111,7 +111,7 @@ async fn send(
     let name = &*volume.name;
     let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
     let mut span = open_span(work, run, volume);
-    let outcome = work.context.requests.patch(write, &span).await;
+    let outcome = work.context.requests.patch(write, None, &span).await;
     let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
     match apply_response(
         &work.context.store,

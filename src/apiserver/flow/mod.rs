@@ -1,6 +1,7 @@
 //! How fast requests may go: slots that are shared by the drivers, the limit of a driver, and the pause that the API server asks
 //! for.
 
+mod node_lines;
 pub(super) mod retry_after;
 pub(super) mod slots;
 pub(super) mod throttle;

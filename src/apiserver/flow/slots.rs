@@ -2,15 +2,19 @@
 //!
 //! All requests go over one HTTP/2 connection, on which those that exceed its streams wait in line, and to the API server
 //! they are all of one user, whose requests wait in line too. So the line is made here, one for each driver: a place that
-//! gets free goes to the driver that has the fewest requests in flight. And since an API server divides its time among all
-//! that it was given, there are fewer places as soon as several drivers want some.
+//! gets free goes to the driver that has the fewest requests in flight, and within the driver to one node after the other, as
+//! the work queue does: while a node is drained, an attach to another one does not wait for each of its requests behind those
+//! of all detaches that run. And since an API server divides its time among all that it was given, there are fewer places as
+//! soon as several drivers want some.
 
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use super::node_lines::NodeLines;
 
 /// How long two drivers count as several after both of them had a request. Between the writes of one attach there is a call
 /// to its driver, and the crowd of another driver must not take all places meanwhile.
@@ -43,11 +47,12 @@ pub struct SlotLimits {
 }
 
 impl Default for SlotLimits {
-    /// An API server with its etcd on two cores took hardly more writes a second from 64 than from 16. Beside 1,000 attaches of
-    /// one driver, which took as long with 6 as with 16, each write of another driver took two thirds of the time with 6; with
-    /// 3 the 1,000 took longer (`make bench ONLY=one-volume`).
+    /// An API server with its etcd on two cores took no more writes a second from 64 than from 16, and answered each of them
+    /// later; one that needs 10 ms for a write takes 1,600 a second from 16. Beside 1,000 attaches of one driver, which took as
+    /// long with 6 as with 16, each write of another driver took two thirds of the time with 6; with 3 the 1,000 took longer
+    /// (`make bench ONLY=one-volume`).
     fn default() -> Self {
-        Self { alone: 64, crowded: 6 }
+        Self { alone: 16, crowded: 6 }
     }
 }
 
@@ -55,7 +60,7 @@ impl Default for SlotLimits {
 #[derive(Debug, Default)]
 struct Flow {
     running: usize,
-    waiting: VecDeque<(u64, oneshot::Sender<RequestSlot>)>,
+    waiting: NodeLines<(u64, oneshot::Sender<RequestSlot>)>,
 }
 
 /// The right to have a request in flight, until it is dropped.
@@ -78,15 +83,15 @@ impl RequestSlots {
         })))
     }
 
-    /// Waits for a place for a request of this driver.
-    pub(in crate::apiserver) async fn acquire(&self, driver: &Arc<str>) -> RequestSlot {
+    /// Waits for a place for a request of this driver, about work for this node if it is for one.
+    pub(in crate::apiserver) async fn acquire(&self, driver: &Arc<str>, node: Option<&Arc<str>>) -> RequestSlot {
         let receiver = {
             let mut state = self.0.lock();
             state.asked_by(driver);
             let (sender, receiver) = oneshot::channel();
             let number = state.next;
             state.next += 1;
-            state.flow(driver).waiting.push_back((number, sender));
+            state.flow(driver).waiting.push(node, (number, sender));
             self.grant_next(&mut state);
             receiver
         };
@@ -101,7 +106,7 @@ impl RequestSlots {
     /// many drivers that fail leave as much to one that works as a single one does.
     pub(in crate::apiserver) async fn acquire_for_failure(&self) -> RequestSlot {
         // No driver's name is empty.
-        self.acquire(&Arc::from("")).await
+        self.acquire(&Arc::from(""), None).await
     }
 
     fn place(&self, driver: Arc<str>) -> RequestSlot {
@@ -168,14 +173,14 @@ impl RequestSlotsState {
         }
     }
 
-    /// The first in line of the driver that has the fewest requests in flight; of several, who waits longest.
+    /// The next of the driver that has the fewest requests in flight; of several drivers, that whose next one waits longest.
     fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<RequestSlot>)> {
         let waiting = self
             .flows
             .iter_mut()
-            .filter_map(|(driver, flow)| Some(((flow.running, flow.waiting.front()?.0), driver, flow)));
+            .filter_map(|(driver, flow)| Some(((flow.running, flow.waiting.first()?.0), driver, flow)));
         let (_, driver, flow) = waiting.min_by_key(|(order, ..)| *order)?;
-        let (_, sender) = flow.waiting.pop_front()?;
+        let (_, sender) = flow.waiting.pop()?;
         Some((driver.clone(), sender))
     }
 }
@@ -203,7 +208,7 @@ mod tests {
 
     /// A request that waits in line.
     fn wait<'a>(places: &'a RequestSlots, driver: &'a Arc<str>) -> Waiting<'a> {
-        let mut waiting: Waiting<'a> = Box::pin(places.acquire(driver));
+        let mut waiting: Waiting<'a> = Box::pin(places.acquire(driver, None));
         assert!(waiting.as_mut().now_or_never().is_none());
         waiting
     }
@@ -224,7 +229,7 @@ mod tests {
         let (places, driver) = (places(3), name("a"));
         let mut held: Vec<RequestSlot> = Vec::new();
         for _ in 0..3 {
-            held.push(places.acquire(&driver).await);
+            held.push(places.acquire(&driver, None).await);
         }
         let mut fourth = wait(&places, &driver);
         held.pop();
@@ -234,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn the_next_place_is_for_the_driver_with_the_fewest() {
         let (places, crowd, other) = (places(2), name("crowd"), name("other"));
-        let (first, second) = (places.acquire(&crowd).await, places.acquire(&crowd).await);
+        let (first, second) = (places.acquire(&crowd, None).await, places.acquire(&crowd, None).await);
         let mut crowd_waits: Vec<_> = (0..5).map(|_| wait(&places, &crowd)).collect();
         let mut other_waits = wait(&places, &other);
         drop(first);
@@ -248,6 +253,55 @@ mod tests {
         assert!(got(&mut crowd_waits[1]).is_none());
         drop(others);
         assert!(got(&mut crowd_waits[1]).is_some());
+    }
+
+    /// The detaches of a node that is drained do not keep an attach to another node waiting.
+    #[tokio::test]
+    async fn within_a_driver_the_nodes_take_turns() {
+        let (places, driver) = (places(1), name("driver"));
+        let (drained, other) = (name("drained"), name("other"));
+        let held = places.acquire(&driver, Some(&drained)).await;
+        let wait = |node| {
+            let mut waiting: Waiting<'_> = Box::pin(places.acquire(&driver, Some(node)));
+            assert!(waiting.as_mut().now_or_never().is_none());
+            waiting
+        };
+        let mut crowd: Vec<_> = (0..5).map(|_| wait(&drained)).collect();
+        let mut others: Vec<_> = (0..2).map(|_| wait(&other)).collect();
+        let mut place = held;
+        for (from_crowd, index) in [
+            (true, 0),
+            (false, 0),
+            (true, 1),
+            (false, 1),
+            (true, 2),
+            (true, 3),
+            (true, 4),
+        ] {
+            drop(place);
+            let line = if from_crowd { &mut crowd } else { &mut others };
+            place = got(&mut line[index]).unwrap();
+        }
+        drop(place);
+        assert!(places.0.lock().flows.is_empty());
+    }
+
+    /// What is about no node is in no line behind others of its kind.
+    #[tokio::test]
+    async fn requests_about_no_node_have_a_turn_each() {
+        let (places, driver, node) = (places(1), name("driver"), name("node"));
+        let held = places.acquire(&driver, Some(&node)).await;
+        let wait = |node| {
+            let mut waiting: Waiting<'_> = Box::pin(places.acquire(&driver, node));
+            assert!(waiting.as_mut().now_or_never().is_none());
+            waiting
+        };
+        let mut line: Vec<_> = [Some(&node), Some(&node), None, None].map(wait).into();
+        let mut place = held;
+        for next in [0, 2, 3, 1] {
+            drop(place);
+            place = got(&mut line[next]).unwrap();
+        }
     }
 
     #[tokio::test]
@@ -271,21 +325,21 @@ mod tests {
     async fn two_drivers_are_a_crowd_for_a_while() {
         let places = RequestSlots::new(SlotLimits { alone: 4, crowded: 1 });
         let (crowd, other) = (name("crowd"), name("other"));
-        drop(places.acquire(&other).await);
-        let first = places.acquire(&crowd).await;
+        drop(places.acquire(&other, None).await);
+        let first = places.acquire(&crowd, None).await;
         let mut second = wait(&places, &crowd);
         drop(first);
         let second = got(&mut second);
         assert!(second.is_some());
         tokio::time::advance(CROWDED_FOR).await;
-        let third = places.acquire(&crowd).await;
+        let third = places.acquire(&crowd, None).await;
         drop((second, third));
     }
 
     #[tokio::test]
     async fn who_gives_up_waiting_keeps_no_place() {
         let (places, driver) = (places(1), name("a"));
-        let held = places.acquire(&driver).await;
+        let held = places.acquire(&driver, None).await;
         let given_up = wait(&places, &driver);
         let mut last = wait(&places, &driver);
         drop(given_up);
@@ -300,7 +354,7 @@ mod tests {
         drop(got(&mut next).unwrap());
         assert_eq!(places.0.lock().running, 0);
         assert!(places.0.lock().flows.is_empty());
-        let again = pin!(places.acquire(&driver));
+        let again = pin!(places.acquire(&driver, None));
         assert!(again.now_or_never().is_some());
     }
 
@@ -310,7 +364,7 @@ mod tests {
         let (crowd, other) = (name("crowd"), name("other"));
         let mut held: Vec<RequestSlot> = Vec::new();
         for _ in 0..4 {
-            held.push(places.acquire(&crowd).await);
+            held.push(places.acquire(&crowd, None).await);
         }
         let mut others = wait(&places, &other);
         for _ in 0..2 {

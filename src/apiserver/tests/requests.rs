@@ -89,7 +89,7 @@ impl Server {
         let body = json!({"sent": true});
         let write = Write { target, form, body };
         let quiet = Span::disabled();
-        tokio::time::timeout(LIMIT, self.requests.patch(&write, &quiet))
+        tokio::time::timeout(LIMIT, self.requests.patch(&write, None, &quiet))
             .await
             .expect("in time")
     }

@@ -254,7 +254,7 @@ impl Attempt<'_> {
         snapshot: &Snapshot,
         write: &Write,
     ) -> Result<bool, ApiError> {
-        let outcome = requests.patch(write, &self.span).await;
+        let outcome = requests.patch(write, self.run.group(), &self.span).await;
         let outcome = outcome.and_then(|returned| of_write(returned, snapshot.uid(&write.target)));
         let (uid, version) = (snapshot.uid(&write.target), snapshot.version(&write.target));
         apply_response(&self.work.context.store, &write.target, uid, version, outcome)
