@@ -42,7 +42,7 @@ struct RequestSlotsState {
 pub struct SlotLimits {
     /// When they are all of one driver.
     pub alone: usize,
-    /// When several drivers have requests in flight or in line, or had some lately.
+    /// When several drivers have requests in flight or in line, or had some lately. The last place is for a driver without any.
     pub crowded: usize,
 }
 
@@ -123,9 +123,7 @@ impl RequestSlots {
     }
 
     fn grant_next(&self, state: &mut RequestSlotsState) {
-        while state.has_room()
-            && let Some((next, sender)) = state.next()
-        {
+        while let Some((next, sender)) = state.next() {
             state.running += 1;
             state.flow(&next).running += 1;
             if let Err(mut unused) = sender.send(self.place(next.clone())) {
@@ -152,14 +150,16 @@ impl RequestSlotsState {
         }
     }
 
-    fn has_room(&self) -> bool {
+    /// How many may be in flight, the next one included, if that is for a driver with so many in flight.
+    fn limit(&self, of_driver: usize) -> usize {
         let crowded = self.flows.len() > 1 || self.crowded_until.is_some_and(|until| Instant::now() < until);
-        let limit = if crowded {
-            self.limits.crowded
-        } else {
-            self.limits.alone
+        let limit = match crowded {
+            false => self.limits.alone,
+            // The last place is for a driver that has none, so that it need not wait until one of a crowd gets free.
+            true if of_driver > 0 => self.limits.crowded.saturating_sub(1),
+            true => self.limits.crowded,
         };
-        self.running < limit.max(1)
+        limit.max(1)
     }
 
     /// One request less; a driver without any is forgotten.
@@ -173,15 +173,20 @@ impl RequestSlotsState {
         }
     }
 
-    /// The next of the driver that has the fewest requests in flight; of several drivers, that whose next one waits longest.
+    /// The next of the driver that has the fewest requests in flight; of several drivers, that whose next one waits longest. Nobody
+    /// while there is no place for it: none of the others would get one either.
     fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<RequestSlot>)> {
         let waiting = self
             .flows
-            .iter_mut()
+            .iter()
             .filter_map(|(driver, flow)| Some(((flow.running, flow.waiting.first()?.0), driver, flow)));
-        let (_, driver, flow) = waiting.min_by_key(|(order, ..)| *order)?;
-        let (_, sender) = flow.waiting.pop()?;
-        Some((driver.clone(), sender))
+        let ((of_driver, _), driver, _) = waiting.min_by_key(|(order, ..)| *order)?;
+        if self.running >= self.limit(of_driver) {
+            return None;
+        }
+        let driver = driver.clone();
+        let (_, sender) = self.flows.get_mut(&driver)?.waiting.pop()?;
+        Some((driver, sender))
     }
 }
 
@@ -252,6 +257,11 @@ mod tests {
         assert!(third.is_some());
         assert!(got(&mut crowd_waits[1]).is_none());
         drop(others);
+        assert!(
+            got(&mut crowd_waits[1]).is_none(),
+            "the last is for a driver without any"
+        );
+        drop(third);
         assert!(got(&mut crowd_waits[1]).is_some());
     }
 
@@ -360,10 +370,10 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_fewer_places_when_several_drivers_want_some() {
-        let places = RequestSlots::new(SlotLimits { alone: 4, crowded: 2 });
+        let places = RequestSlots::new(SlotLimits { alone: 5, crowded: 3 });
         let (crowd, other) = (name("crowd"), name("other"));
         let mut held: Vec<RequestSlot> = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..5 {
             held.push(places.acquire(&crowd, None).await);
         }
         let mut others = wait(&places, &other);
@@ -375,7 +385,12 @@ mod tests {
         let other_place = got(&mut others).unwrap();
         let mut crowd_waits = wait(&places, &crowd);
         drop(other_place);
-        // One of the two places is free.
+        // One of the three places is free, and waits for another driver.
+        assert!(got(&mut crowd_waits).is_none());
+        let other_place = places.acquire(&other, None).now_or_never();
+        assert!(other_place.is_some());
+        drop(other_place);
+        held.pop();
         assert!(got(&mut crowd_waits).is_some());
     }
 }
