@@ -153,11 +153,13 @@ impl RequestSlotsState {
     /// How many may be in flight, the next one included, if that is for a driver with so many in flight.
     fn limit(&self, of_driver: usize) -> usize {
         let crowded = self.flows.len() > 1 || self.crowded_until.is_some_and(|until| Instant::now() < until);
-        let limit = match crowded {
-            false => self.limits.alone,
+        let limit = if !crowded {
+            self.limits.alone
+        } else if of_driver > 0 {
             // The last place is for a driver that has none, so that it need not wait until one of a crowd gets free.
-            true if of_driver > 0 => self.limits.crowded.saturating_sub(1),
-            true => self.limits.crowded,
+            self.limits.crowded.saturating_sub(1)
+        } else {
+            self.limits.crowded
         };
         limit.max(1)
     }
@@ -213,9 +215,22 @@ mod tests {
 
     /// A request that waits in line.
     fn wait<'a>(places: &'a RequestSlots, driver: &'a Arc<str>) -> Waiting<'a> {
-        let mut waiting: Waiting<'a> = Box::pin(places.acquire(driver, None));
+        wait_about(places, driver, None)
+    }
+
+    /// One about work for a node, if it is for one.
+    fn wait_about<'a>(places: &'a RequestSlots, driver: &'a Arc<str>, node: Option<&'a Arc<str>>) -> Waiting<'a> {
+        let mut waiting: Waiting<'a> = Box::pin(places.acquire(driver, node));
         assert!(waiting.as_mut().now_or_never().is_none());
         waiting
+    }
+
+    /// Hands the only place on, and checks that those in line get it in this order.
+    fn passes_on(mut place: RequestSlot, line: &mut [Waiting<'_>], order: &[usize]) {
+        for &next in order {
+            drop(place);
+            place = got(&mut line[next]).unwrap();
+        }
     }
 
     fn got(waiting: &mut Waiting<'_>) -> Option<RequestSlot> {
@@ -271,28 +286,9 @@ mod tests {
         let (places, driver) = (places(1), name("driver"));
         let (drained, other) = (name("drained"), name("other"));
         let held = places.acquire(&driver, Some(&drained)).await;
-        let wait = |node| {
-            let mut waiting: Waiting<'_> = Box::pin(places.acquire(&driver, Some(node)));
-            assert!(waiting.as_mut().now_or_never().is_none());
-            waiting
-        };
-        let mut crowd: Vec<_> = (0..5).map(|_| wait(&drained)).collect();
-        let mut others: Vec<_> = (0..2).map(|_| wait(&other)).collect();
-        let mut place = held;
-        for (from_crowd, index) in [
-            (true, 0),
-            (false, 0),
-            (true, 1),
-            (false, 1),
-            (true, 2),
-            (true, 3),
-            (true, 4),
-        ] {
-            drop(place);
-            let line = if from_crowd { &mut crowd } else { &mut others };
-            place = got(&mut line[index]).unwrap();
-        }
-        drop(place);
+        let nodes = [&drained, &drained, &drained, &drained, &drained, &other, &other];
+        let mut line = nodes.map(|node| wait_about(&places, &driver, Some(node)));
+        passes_on(held, &mut line, &[0, 5, 1, 6, 2, 3, 4]);
         assert!(places.0.lock().flows.is_empty());
     }
 
@@ -301,17 +297,8 @@ mod tests {
     async fn requests_about_no_node_have_a_turn_each() {
         let (places, driver, node) = (places(1), name("driver"), name("node"));
         let held = places.acquire(&driver, Some(&node)).await;
-        let wait = |node| {
-            let mut waiting: Waiting<'_> = Box::pin(places.acquire(&driver, node));
-            assert!(waiting.as_mut().now_or_never().is_none());
-            waiting
-        };
-        let mut line: Vec<_> = [Some(&node), Some(&node), None, None].map(wait).into();
-        let mut place = held;
-        for next in [0, 2, 3, 1] {
-            drop(place);
-            place = got(&mut line[next]).unwrap();
-        }
+        let mut line = [Some(&node), Some(&node), None, None].map(|node| wait_about(&places, &driver, node));
+        passes_on(held, &mut line, &[0, 2, 3, 1]);
     }
 
     #[tokio::test]
