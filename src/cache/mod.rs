@@ -43,6 +43,7 @@ pub use routing::{
     ATTACH, AttacherKey, DETACH, NoAttemptReason, Route, RouteConflict, SettledCallback, VOLUME, lane_of,
 };
 pub use store::Store;
+pub use synced::Watched;
 pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
 pub(crate) use watch_backoff::patient;

@@ -126,8 +126,7 @@ impl Index {
         let others = names.into_iter().filter_map(|name| self.attachments.get(name));
         let claimed = others.filter(|other| {
             other.attacher == *driver
-                && other.deleting.is_none()
-                && other.finalizers.contains(finalizer)
+                && decide::holds_its_place(other, finalizer)
                 && match &other.volume_note {
                     Some(noted) => is_ours(&noted.handle),
                     None => other.volume_name().is_some() && other.volume_name() == attachment.volume_name(),
@@ -171,8 +170,8 @@ impl Index {
         self.by_volume.get(attachment.volume_name()?)?.shared()
     }
 
-    /// Whether another attachment on the same node or of the same volume is claimed for a place, so that the volume is not
-    /// to be taken from there.
+    /// Whether another attachment on the same node or of the same volume stands for a volume at a place, so that the volume is not
+    /// to be taken from there ([`decide::is_claimed_for`]).
     pub fn is_claimed(&self, attachment: &Attachment, driver: &DriverFacts, place: VolumeOnNode<'_>) -> bool {
         let of_volume = self.shared(attachment);
         let of_volume = of_volume.map(|shared| shared.claimed_at.at(&driver.name, place.node_id));
@@ -183,10 +182,11 @@ impl Index {
             .chain(on_node)
             .filter_map(|name| self.attachments.get(name));
         records.any(|other| {
-            decide::is_claimed_for(other, place)
-                && other.uid != attachment.uid
-                && other.deleting.is_none()
-                && other.finalizers.contains(&driver.finalizer)
+            let volume = other.volume_name().and_then(|name| self.volumes.get(name));
+            other.uid != attachment.uid
+                && other.attacher == driver.name
+                && decide::holds_its_place(other, &driver.finalizer)
+                && decide::is_claimed_for(other, volume.map(|volume| &**volume), place, attachment)
         })
     }
 
@@ -199,12 +199,13 @@ impl Index {
         handle.is_some_and(|handle| self.handles.count(&attachment.attacher, handle) > itself)
     }
 
-    /// The handle of an attachment's volume: that of its PersistentVolume or, when that was removed by force, what was noted. What is
-    /// detached is what was noted, also when the PersistentVolume has another handle by now.
+    /// The handle of an attachment's volume: of what is attached or being detached, the one that it stands for
+    /// ([`decide::published_volume`]); of what is to be attached, that of its PersistentVolume or, when that was removed by force, what
+    /// was noted.
     fn handle_of<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a str> {
         let described = self.source_of(attachment).map(|source| &*source.handle);
         let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
-        if attachment.deleting.is_some() {
+        if attachment.deleting.is_some() || attachment.attached {
             noted.or(described)
         } else {
             described.or(noted)

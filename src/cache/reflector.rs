@@ -194,6 +194,7 @@ pub(super) async fn follow<K: WatchedKind>(
             Ok(None) => return,
             Ok(Some(Err(error))) => {
                 coming_in.send_replace(false);
+                store.watches::<K>(false);
                 if breaks(&error) {
                     store.inner.synced.write().broke(K::SLOT);
                 }
@@ -221,6 +222,7 @@ pub(super) async fn follow<K: WatchedKind>(
         // That a list begins is told before it is asked for: nothing is mended before it is complete.
         if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
+            store.watches::<K>(true);
             check.set_ready(store.is_listed::<K>());
         }
         if let Some(event) = event {
@@ -253,6 +255,7 @@ pub(super) fn take_in<K: WatchedKind>(
             }
             *seen = HashSet::new();
             store.inner.synced.write().finish(K::SLOT, round);
+            store.watches::<K>(true);
             store.inner.listed.notify_waiters();
             check.set_ready(true);
         }
@@ -284,6 +287,11 @@ impl Store {
         if version.is_some_and(|version| version < known) && self.newest::<K>() >= known {
             self.doubt("the API server is at an older version than it had reported before");
         }
+    }
+
+    /// Takes in whether the watch of a kind is at work.
+    pub(crate) fn watches<K: WatchedKind>(&self, at_work: bool) {
+        self.inner.synced.write().watches(K::SLOT, at_work);
     }
 
     fn is_listed<K: WatchedKind>(&self) -> bool {

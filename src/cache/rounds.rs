@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::store::Store;
-use super::synced::Synced;
+use super::synced::{Synced, Watched};
 
 /// At most one doubt within this time leads to fresh lists.
 const DOUBTS: Duration = Duration::from_secs(10);
@@ -84,6 +84,11 @@ impl Store {
     /// again too, and is not known before attachments are listed as well.
     pub fn knows_who_names_volumes(&self) -> bool {
         self.inner.synced.read().attachments_are_as_new()
+    }
+
+    /// Of which kinds the watch is at work.
+    pub fn watched(&self) -> Watched {
+        self.inner.synced.read().watched()
     }
 
     async fn listed_since(&self, round: u64) {

@@ -17,12 +17,17 @@ use crate::queue::{Item, Lane, Queue};
 pub const ATTACH: Lane = Lane::new(0);
 /// Lane of attachments that are being deleted: a burst of one kind never starves the other.
 pub const DETACH: Lane = Lane::new(1);
-/// Lane of PersistentVolumes that may be released.
+/// Lane of what needs no call: PersistentVolumes that may be released, and what is attached and still to be noted or protected. After
+/// a sidecar there may be tens of thousands of the latter, which no attach is to wait for.
 pub const VOLUME: Lane = Lane::new(2);
 
-/// The lane that an attachment belongs to as it is now.
-pub fn lane_of(attachment: &Attachment) -> Lane {
-    if attachment.deleting.is_some() { DETACH } else { ATTACH }
+/// The lane that an attachment belongs to as it is now. `forced` says that it is worked on though it looks settled.
+pub fn lane_of(attachment: &Attachment, forced: bool) -> Lane {
+    match attachment.deleting {
+        Some(_) => DETACH,
+        None if attachment.attached && !forced => VOLUME,
+        None => ATTACH,
+    }
 }
 
 /// What a driver works on.
@@ -66,14 +71,16 @@ impl Route {
         let attachment = &snapshot.attachment;
         let key = AttacherKey::Attachment(attachment.name.clone());
         let volume = snapshot.volume.as_deref();
-        if !decide::needs_work(attachment, volume, &self.facts) && !self.forced.contains(attachment) {
+        let forced = self.forced.contains(attachment);
+        if !decide::needs_work(attachment, volume, &self.facts) && !forced {
             self.queue.forget(&key);
             (self.settled)(attachment, NoAttemptReason::Settled);
             return;
         }
         let policy = Policy::default();
         let observed = observe(snapshot, &self.facts, &policy, SecretState::NotLoaded);
-        let item = Item::new(key, lane_of(attachment), decide::attachment_fingerprint(&observed));
+        let lane = lane_of(attachment, forced);
+        let item = Item::new(key, lane, decide::attachment_fingerprint(&observed));
         self.queue
             .add(item.in_group(attachment.node.clone()).because(cause.into()));
     }

@@ -118,7 +118,7 @@ pub(super) struct Shared {
     /// Attached and wanted ([`decide::is_in_use`]); by node, and by node ID.
     pub in_use: Places,
     pub in_use_at: Places,
-    /// Wanted and carrying the driver's finalizer; by node ID.
+    /// Wanted, and attached or carrying the driver's finalizer ([`decide::holds_its_place`]); by node ID.
     pub claimed_at: Places,
     /// Wanted and not attached yet; by node.
     pub waiting: Places,
@@ -155,7 +155,7 @@ impl Shared {
                 act(&mut self.in_use_at, record, id);
             }
         }
-        if let Some(id) = id.filter(|_| record.deleting.is_none() && record.finalizers.contains(finalizer)) {
+        if let Some(id) = id.filter(|_| decide::holds_its_place(record, finalizer)) {
             act(&mut self.claimed_at, record, id);
         }
     }

@@ -187,6 +187,12 @@ impl Store {
         self.dispatch_change(&change);
     }
 
+    /// As [`Store::mark_deleted`], of a CSINode.
+    pub fn mark_node_deleted(&self, name: &str, uid: &str) {
+        let change = self.inner.index.write().remove_node(name, uid);
+        self.dispatch_change(&change);
+    }
+
     /// Version of the known copy of the object that a write goes to.
     pub fn version(&self, target: &WriteTarget) -> Option<ResourceVersion> {
         self.inner.index.read().version(target)

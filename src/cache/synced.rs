@@ -19,6 +19,8 @@ pub(crate) struct Listed {
     pub(super) round: Option<u64>,
     /// Whether a list of it was ever answered, be it in part.
     answered: bool,
+    /// Whether an error came in the place of what its watch tells, and nothing since.
+    unwatched: bool,
     /// When the list began that comes in or came in last.
     coming_in: u64,
     /// When the last complete list began.
@@ -29,6 +31,22 @@ pub(crate) struct Listed {
     /// that followed a watch that broke; from when the round was asked for, in which it was listed with the others; and greater than
     /// all numbers before a list that follows a break is complete.
     known_from: u64,
+}
+
+/// Of which kinds the cache is only as old as their watch is slow. A copy of another kind may be of any age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// PersistentVolumes.
+    pub volumes: bool,
+    /// CSINodes.
+    pub nodes: bool,
+}
+
+impl Watched {
+    /// Whether that is so for all of them.
+    pub fn all(self) -> bool {
+        self.volumes && self.nodes
+    }
 }
 
 /// Picks one kind.
@@ -86,6 +104,19 @@ impl Synced {
         let listed = kind(self);
         (listed.round, listed.complete) = (Some(round), listed.coming_in);
         listed.known_from = listed.known_from.min(now);
+    }
+
+    /// The watch of a kind is at work, or an error came in the place of what it tells.
+    pub(super) fn watches(&mut self, kind: Slot, at_work: bool) {
+        kind(self).unwatched = !at_work;
+    }
+
+    /// Whether the watches of PersistentVolumes and of CSINodes are at work.
+    pub(super) fn watched(self) -> Watched {
+        Watched {
+            volumes: !self.volumes.unwatched,
+            nodes: !self.nodes.unwatched,
+        }
     }
 
     /// Whether VolumeAttachments were listed since the watch of PersistentVolumes broke last.

@@ -47,9 +47,7 @@ impl<'a> AttachmentView<'a> {
     pub fn node(&self) -> NodeEntry<'a> {
         match self.index.nodes.get(&self.attachment.node) {
             None => NodeEntry::Missing,
-            Some(node) => node
-                .node_id(&self.attachment.attacher)
-                .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
+            Some(node) => NodeEntry::of(node, &self.attachment.attacher),
         }
     }
 

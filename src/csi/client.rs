@@ -225,8 +225,8 @@ impl CsiClient {
         };
         let request = convert::publish(plan, exposed(secrets));
         let describe = |span: &mut Span| {
-            span.set(attr::CSI_VOLUME_ID, plan.volume_id);
-            span.set(attr::CSI_NODE_ID, plan.node_id);
+            span.set(attr::CSI_VOLUME_ID, plan.place.volume_id);
+            span.set(attr::CSI_NODE_ID, plan.place.node_id);
             span.set(attr::READ_ONLY, plan.read_only);
             span.set(attr::ACCESS_MODE, convert::mode_name(plan.capability.mode));
             if let decide::VolumeAccessType::Mount { fs_type, .. } = plan.capability.access {

@@ -66,8 +66,7 @@ impl ClientFixture {
         let context = StringMap::from(BTreeMap::from([("size".to_owned(), "1".to_owned())]));
         let flags = ["noatime".into()];
         let plan = PublishRequest {
-            volume_id: "v",
-            node_id: "n",
+            place: VolumeOnNode::new("v", "n").unwrap(),
             capability: Capability {
                 access: VolumeAccessType::Mount {
                     fs_type: "xfs",
@@ -83,10 +82,7 @@ impl ClientFixture {
     }
 
     pub async fn unpublish(&self, secrets: Option<&SecretData>) -> Result<(), CallError> {
-        let place = VolumeOnNode {
-            volume_id: "v",
-            node_id: "n",
-        };
+        let place = VolumeOnNode::new("v", "n").unwrap();
         within(self.client.unpublish(place, secrets, LONG, &Span::disabled())).await
     }
 }

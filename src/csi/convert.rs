@@ -13,8 +13,8 @@ pub(super) fn publish(
     secrets: BTreeMap<String, String>,
 ) -> v1::ControllerPublishVolumeRequest {
     v1::ControllerPublishVolumeRequest {
-        volume_id: plan.volume_id.to_owned(),
-        node_id: plan.node_id.to_owned(),
+        volume_id: plan.place.volume_id.to_owned(),
+        node_id: plan.place.node_id.to_owned(),
         volume_capability: Some(capability(&plan.capability)),
         readonly: plan.read_only,
         secrets,

@@ -98,8 +98,7 @@ fn only_call(stage: &ClientFixture, method: Method) -> CallRecord {
 async fn published(stage: &ClientFixture, row: &Publish) -> Result<StringMap, CallError> {
     let attributes = StringMap::from(map(row.attributes));
     let plan = PublishRequest {
-        volume_id: "v",
-        node_id: "n",
+        place: VolumeOnNode::new("v", "n").unwrap(),
         capability: Capability {
             access: VolumeAccessType::Mount {
                 fs_type: "",
@@ -160,10 +159,7 @@ async fn unpublishing() {
                 .driver
                 .script(Rule::on(Method::ControllerUnpublishVolume).fail(code, "no"));
         }
-        let place = VolumeOnNode {
-            volume_id: "v",
-            node_id: "n",
-        };
+        let place = VolumeOnNode::new("v", "n").unwrap();
         let data = secrets.map(|secrets| SecretData::new(map(secrets)));
         let found = within(stage.client.unpublish(place, data.as_ref(), LONG, &Span::disabled())).await;
         assert_eq!(found.map_err(|error| error.code), answer, "{name}");

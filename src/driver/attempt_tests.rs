@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 
 mod api;
+mod copies;
 mod lanes;
 mod lease;
 mod neighbours;

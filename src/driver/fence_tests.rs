@@ -20,10 +20,10 @@ use crate::telemetry::Span;
 
 const NOT_STARTED: CallFailure = CallFailure::Lease(LeaseLost::NotStarted);
 const CANCELLED: CallFailure = CallFailure::Lease(LeaseLost::Cancelled);
-const PLACE: VolumeOnNode<'static> = VolumeOnNode {
-    volume_id: "v",
-    node_id: "n",
-};
+fn place() -> VolumeOnNode<'static> {
+    VolumeOnNode::new("v", "n").unwrap()
+}
+
 const DEADLINE: Duration = Duration::from_mins(10);
 
 const fn seconds(seconds: u64) -> Duration {
@@ -159,8 +159,7 @@ impl Fenced {
 async fn each_call(client: &FencedClient) -> Vec<Result<(), CallFailure>> {
     let span = Span::disabled();
     let plan = PublishRequest {
-        volume_id: "v",
-        node_id: "n",
+        place: place(),
         capability: Capability {
             access: VolumeAccessType::Block,
             mode: AccessMode::SingleNodeWriter,
@@ -171,14 +170,14 @@ async fn each_call(client: &FencedClient) -> Vec<Result<(), CallFailure>> {
     };
     let (publish, unpublish, list) = tokio::join!(
         client.publish(&plan, None, DEADLINE, &span),
-        client.unpublish(PLACE, None, DEADLINE, &span),
+        client.unpublish(place(), None, DEADLINE, &span),
         client.list_volumes(0, "", DEADLINE),
     );
     vec![publish.map(drop), unpublish, list.map(drop)]
 }
 
 async fn unpublish(client: &FencedClient) -> Result<(), CallFailure> {
-    client.unpublish(PLACE, None, DEADLINE, &Span::disabled()).await
+    client.unpublish(place(), None, DEADLINE, &Span::disabled()).await
 }
 
 /// When a call of each kind is made at these times after the last renewal, of which the driver hears only the first.

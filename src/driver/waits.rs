@@ -74,20 +74,19 @@ mod tests {
     use crate::driver::attempt::in_flight::InFlightCalls;
     use crate::queue::Backoff;
 
-    const HERE: VolumeOnNode<'_> = VolumeOnNode {
-        volume_id: "volume",
-        node_id: "node",
-    };
+    fn here() -> VolumeOnNode<'static> {
+        VolumeOnNode::new("volume", "node").unwrap()
+    }
 
     #[tokio::test]
     async fn an_attachment_waits_for_one_call_and_no_longer_than_it_is_there() {
         let (flights, waits) = (InFlightCalls::default(), CallWaits::default());
         let queue = Queue::new(Backoff::default());
-        let _call = flights.acquire(HERE).ok().unwrap();
+        let _call = flights.acquire(here()).ok().unwrap();
         let name: Arc<str> = "va".into();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         for _ in 0..10 {
-            waits.wait(&name, flights.acquire(HERE).err().unwrap(), queue.clone());
+            waits.wait(&name, flights.acquire(here()).err().unwrap(), queue.clone());
             tokio::task::yield_now().await;
         }
         assert_eq!((waits.0.lock().len(), tasks()), (1, 1));

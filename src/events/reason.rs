@@ -56,6 +56,10 @@ reasons! {
     DetachStuck Warning,
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice Warning,
+    /// The PersistentVolume of what is attached was created again, and is another volume.
+    VolumeReplaced Warning,
+    /// A volume is attached at another node ID than the CSINode names now.
+    NodeIdChanged Warning,
     /// Another attacher writes the status of the driver's attachments.
     OtherAttacher Warning,
     /// The PersistentVolume of an attachment is gone.

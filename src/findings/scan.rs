@@ -249,6 +249,8 @@ fn later<'a>(inline: &InlineVolume, all: &'a [InlineVolume]) -> Option<&'a str> 
 const fn reason(kind: FindingKind) -> EventReason {
     match kind {
         FindingKind::AttachedTwice => EventReason::AttachedTwice,
+        FindingKind::VolumeReplaced => EventReason::VolumeReplaced,
+        FindingKind::NodeIdChanged => EventReason::NodeIdChanged,
         FindingKind::OtherAttacher => EventReason::OtherAttacher,
         FindingKind::AttachStuck => EventReason::AttachStuck,
         FindingKind::DetachStuck => EventReason::DetachStuck,

@@ -58,6 +58,8 @@ pub(super) fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
     };
     let reason = match worst {
         FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
+        FindingKind::VolumeReplaced => ConditionReason::VolumeReplaced,
+        FindingKind::NodeIdChanged => ConditionReason::NodeIdChanged,
         FindingKind::OtherAttacher => ConditionReason::OtherAttacher,
         FindingKind::AttachStuck | FindingKind::DetachStuck => ConditionReason::AttachmentsStuck,
         FindingKind::VolumeGone => ConditionReason::VolumeGone,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{DRIVER, FINALIZER, attachment, served, volume, woken};
 use crate::cache::{AttacherKey, Store};
-use crate::objects::{Attachment, Finalizers, ResourceVersion, Volume};
+use crate::objects::{Attachment, Finalizers, ResourceVersion, Volume, VolumeAnnotation};
 
 fn lookups(store: &Store) -> u64 {
     let index = store.inner.index.read();
@@ -25,6 +25,12 @@ fn attached(number: u64) -> Attachment {
     let mut record = attachment(&format!("va{number}"), number + 10);
     record.node = format!("n{number}").into();
     record.node_id = Some(format!("id{number}").into());
+    record.volume_note = Some(Box::new(VolumeAnnotation {
+        handle: "h".into(),
+        secret: None,
+        former: Vec::new(),
+        renewed: 0,
+    }));
     record.finalizers = Finalizers::new([FINALIZER]);
     record.attached = true;
     record

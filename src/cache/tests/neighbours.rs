@@ -3,6 +3,7 @@
 use super::{DRIVER, FINALIZER, attachment, detaching, fail_next, removed, served, volume, woken};
 use crate::cache::index::Index;
 use crate::cache::{AttacherKey, Store};
+use crate::decide::VolumeOnNode;
 use crate::objects::{Attachment, Finalizers, FormerVolumeOnNode, VolumeAnnotation, VolumeSource};
 use crate::queue::Queue;
 
@@ -225,4 +226,58 @@ async fn a_detach_is_woken_when_nobody_wants_the_volume_there() {
     store.apply_attachment(wanted);
     assert_eq!(woken(&queue), ["leaving", "wanted"]);
     assert_eq!(store.counts(DRIVER).detaching, 2);
+}
+
+/// The sidecar notes no volume. What it attached keeps its place all the same, and so does what it claimed, whoever asks.
+#[test]
+fn what_a_sidecar_claimed_keeps_its_place() {
+    let place = VolumeOnNode::new("h", "id").unwrap();
+    let gone = noted(with_id(attachment("a", 1), "id"), "h", &[]);
+    let claims = |edit: fn(&mut Attachment)| {
+        let mut index = Index::default();
+        index.apply_volume(with_handle("pv1", "h"));
+        let mut made_again = with_id(attached("a"), "id");
+        made_again.uid = "second".into();
+        made_again.finalizers = Finalizers::new([FINALIZER]);
+        edit(&mut made_again);
+        index.apply_attachment(made_again);
+        index.is_claimed(&gone, &super::facts(DRIVER), place)
+    };
+    assert!(claims(|_| {}), "attached, with the finalizer");
+    assert!(claims(|one| one.attached = false), "claimed");
+    assert!(
+        claims(|one| one.finalizers = Finalizers::default()),
+        "attached, and somebody took the finalizer off"
+    );
+    assert!(
+        claims(|one| one.node_id = None),
+        "attached, and somebody took the node ID off"
+    );
+    assert!(
+        !claims(|one| {
+            one.attached = false;
+            one.finalizers = Finalizers::default();
+        }),
+        "neither attached nor claimed"
+    );
+    assert!(!claims(|one| one.node_id = Some("other".into())), "at another node");
+    assert!(
+        !claims(|one| one.deleting = Some(jiff::Timestamp::UNIX_EPOCH)),
+        "to be detached"
+    );
+}
+
+/// A machine was node n, and is node o now; the failed attachment for n still carries its ID.
+#[test]
+fn what_a_sidecar_attached_at_a_machine_that_has_another_name_keeps_it() {
+    let mut index = Index::default();
+    index.apply_volume(with_handle("pv1", "h"));
+    let mut failed = with_id(attachment("for-n", 1), "id-o");
+    failed.finalizers = Finalizers::new([FINALIZER]);
+    let mut in_use = on_node(with_id(attached("for-o"), "id-o"), "o");
+    in_use.finalizers = Finalizers::new([FINALIZER]);
+    index.apply_attachment(failed.clone());
+    index.apply_attachment(in_use);
+    let place = VolumeOnNode::new("h", "id-o").unwrap();
+    assert!(index.is_claimed(&failed, &super::facts(DRIVER), place));
 }

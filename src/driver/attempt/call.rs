@@ -40,10 +40,7 @@ impl Attempt<'_> {
             // That took a while; the attachment may be one to be detached by now.
             return StepResult::Continue;
         }
-        let place = VolumeOnNode {
-            volume_id: plan.volume_id,
-            node_id: plan.node_id,
-        };
+        let place = plan.place;
         // Kept until the answer is on record, and what vanished meanwhile is taken back: whoever calls for this place next has
         // to know of it, and so has who attaches a volume that can be on one node only at another one.
         let alone = plan.capability.mode.is_for_one_node() && observed.patience == DetachWait::Allowed;

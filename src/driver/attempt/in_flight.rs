@@ -73,11 +73,9 @@ impl InFlightCalls {
         let first: CallKey = (place.volume_id.into(), Box::default());
         let of_volume = running.range(first..).take_while(|(other, _)| other.0 == key.0);
         let mut in_the_way = of_volume.filter(|((volume_id, node_id), call)| {
-            let other = CallAt {
-                place: VolumeOnNode { volume_id, node_id },
-                publishes: call.publish_of.is_some(),
-            };
-            is_in_the_way(other, place, alone)
+            let publishes = call.publish_of.is_some();
+            let other = VolumeOnNode::new(volume_id, node_id);
+            other.is_some_and(|at| is_in_the_way(CallAt { place: at, publishes }, place, alone))
         });
         if let Some((_, other)) = in_the_way.next() {
             return Err(other.occupies(other.publish_of.clone()));
@@ -119,23 +117,26 @@ impl Drop for InFlightGuard {
 mod tests {
     use super::*;
 
-    const HERE: VolumeOnNode<'_> = VolumeOnNode {
-        volume_id: "volume",
-        node_id: "node",
-    };
+    fn at(volume_id: &'static str, node_id: &'static str) -> VolumeOnNode<'static> {
+        VolumeOnNode::new(volume_id, node_id).unwrap()
+    }
+
+    fn here() -> VolumeOnNode<'static> {
+        at("volume", "node")
+    }
 
     #[tokio::test]
     async fn a_second_call_waits_for_the_first() {
         let flights = InFlightCalls::default();
-        let first = flights.acquire(HERE).ok().unwrap();
-        let second = flights.acquire(HERE).err().unwrap();
-        let third = flights.acquire(HERE).err().unwrap();
+        let first = flights.acquire(here()).ok().unwrap();
+        let second = flights.acquire(here()).err().unwrap();
+        let third = flights.acquire(here()).err().unwrap();
         let waiting = tokio::spawn(async move { tokio::join!(second.wait_finished(), third.wait_finished()) });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
         waiting.await.unwrap();
-        assert!(flights.acquire(HERE).is_ok());
+        assert!(flights.acquire(here()).is_ok());
         assert!(flights.0.lock().is_empty(), "nothing stays behind");
     }
 
@@ -143,20 +144,16 @@ mod tests {
     async fn a_volume_for_one_node_waits_for_its_publish_at_another() {
         let flights = InFlightCalls::default();
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        let elsewhere = VolumeOnNode {
-            node_id: "elsewhere",
-            ..HERE
-        };
-        let at = |volume_id, node_id| VolumeOnNode { volume_id, node_id };
+        let elsewhere = at("volume", "elsewhere");
         // Other volumes, and a detach, whose VolumeAttachment tells of it.
         let _others =
             ["volum", "volume-2"].map(|volume| flights.begin_publish(at(volume, "z"), &one, true).ok().unwrap());
         let _detach = flights.acquire(at("volume", "detached")).ok().unwrap();
-        let first = flights.begin_publish(HERE, &one, true).ok().unwrap();
+        let first = flights.begin_publish(here(), &one, true).ok().unwrap();
         let second = flights.begin_publish(elsewhere, &other, true).err().unwrap();
         assert_eq!(second.elsewhere.as_deref(), Some("one"));
         let shared = flights.begin_publish(elsewhere, &other, false).ok().unwrap();
-        let third = flights.begin_publish(HERE, &one, true).err().unwrap();
+        let third = flights.begin_publish(here(), &one, true).err().unwrap();
         assert_eq!(
             third.elsewhere, None,
             "it waits for its own place, however long that takes"
@@ -170,22 +167,8 @@ mod tests {
     #[test]
     fn other_places_are_free() {
         let flights = InFlightCalls::default();
-        let _here = flights.acquire(HERE).ok().unwrap();
-        assert!(
-            flights
-                .acquire(VolumeOnNode {
-                    node_id: "other",
-                    ..HERE
-                })
-                .is_ok()
-        );
-        assert!(
-            flights
-                .acquire(VolumeOnNode {
-                    volume_id: "other",
-                    ..HERE
-                })
-                .is_ok()
-        );
+        let _here = flights.acquire(here()).ok().unwrap();
+        assert!(flights.acquire(at("volume", "other")).is_ok());
+        assert!(flights.acquire(at("other", "node")).is_ok());
     }
 }

@@ -6,11 +6,13 @@ use super::super::permissions;
 use super::super::secret_waiters::Withheld;
 use super::cause::FailureCause;
 use super::state::{Attempt, StepResult};
-use crate::apiserver::Returned;
+use super::writes::failed_with;
+use crate::apiserver::{ApiError, ApiErrorKind, Returned};
 use crate::cache::Snapshot;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{Failure, Observed};
 use crate::objects::SecretReference;
+use crate::telemetry::names::error_type;
 
 impl Attempt<'_> {
     /// Takes in a volume that the cache does not know, if there is one. The watch of volumes may be behind that of
@@ -37,6 +39,59 @@ impl Attempt<'_> {
         if let Ok(record) = self.work.context.requests.get_csi_node(name, &self.span).await {
             reading.node(record);
         }
+    }
+
+    /// Reads the PersistentVolume and the CSINode that a call rests on, where their watches are not at work: the copies in the cache may
+    /// be of any age, and both objects can be made again under their names. No write of an attempt tests them. Answers how the attempt
+    /// goes on when they cannot be read.
+    pub(in crate::driver) async fn confirm_copies(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+    ) -> Option<StepResult> {
+        let (store, requests) = (&self.work.context.store, &self.work.context.requests);
+        let watched = store.watched();
+        if let Some(volume) = snapshot.volume.as_ref().filter(|_| !watched.volumes) {
+            let target = WriteTarget::Volume(volume.name.clone());
+            let reading = store.read_volume(&volume.name);
+            match requests.get(&target, &self.span).await {
+                Ok(Returned::Volume(record)) if !record.is_gone() => reading.volume(*record),
+                Ok(Returned::Volume(_)) => store.mark_deleted(&target, &volume.uid),
+                Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_deleted(&target, &volume.uid),
+                Ok(_) => return Some(StepResult::Finish(failed_with(observed))),
+                Err(error) => {
+                    let what = format!("PersistentVolume {:?}", volume.name);
+                    return Some(self.unconfirmed(snapshot, observed, &what, &error).await);
+                }
+            }
+        }
+        if let Some(node) = snapshot.node.as_ref().filter(|_| !watched.nodes) {
+            let reading = store.read_node(&node.name);
+            match requests.get_csi_node(&node.name, &self.span).await {
+                Ok(record) => reading.node(record),
+                Err(error) if error.kind == ApiErrorKind::NotFound => store.mark_node_deleted(&node.name, &node.uid),
+                Err(error) => {
+                    let what = format!("CSINode {:?}", node.name);
+                    return Some(self.unconfirmed(snapshot, observed, &what, &error).await);
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts off a call, because nobody knows whether what it rests on is still true.
+    async fn unconfirmed(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        what: &str,
+        error: &ApiError,
+    ) -> StepResult {
+        let failure = Failure::plain(format!(
+            "{what} can be neither watched nor read, so that it is not known whether it has changed; the driver is not called: {error}"
+        ));
+        let cause = FailureCause::Missing(error_type::UNCONFIRMED);
+        self.record_failure(snapshot, observed, failure, cause).await
     }
 
     pub(in crate::driver) async fn load_secret(

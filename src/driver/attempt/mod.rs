@@ -55,6 +55,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         denied_secret: None,
         asked_for_volume: false,
         asked_for_node: false,
+        confirmed: false,
         retracted: false,
         noted: false,
         may_be_on_record: false,
@@ -112,8 +113,8 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
             );
             return RunResult::Done;
         }
-        if lane_of(&snapshot.attachment) != run.lane() {
-            // It was deleted since it was handed out, and must not take the place of an attach: a detach has its own lane.
+        if lane_of(&snapshot.attachment, observed.forced) != run.lane() {
+            // It was deleted since it was handed out, or attached, and must not take the place of an attach: others have lanes of their own.
             work.context.store.enqueue(name, ConditionReason::Delete);
             return RunResult::Requeue;
         }
@@ -210,6 +211,17 @@ impl Attempt<'_> {
     }
 
     async fn step(&mut self, snapshot: &Snapshot, observed: &Observed<'_>, action: Action<'_>) -> StepResult {
+        let rests_on_copies = match action {
+            Action::Publish(_) => true,
+            // A detach goes by what was noted when the volume was claimed, if anything was.
+            Action::Unpublish(_) => snapshot.attachment.volume_note.is_none(),
+            _ => false,
+        };
+        if rests_on_copies && !self.confirmed && !self.work.context.store.watched().all() {
+            self.confirmed = true;
+            let put_off = self.confirm_copies(snapshot, observed).await;
+            return put_off.unwrap_or(StepResult::Continue);
+        }
         match action {
             Action::Ignore(_) | Action::AwaitDetach(_) => StepResult::Finish(RunResult::Done),
             Action::Refuse(Refusal::VolumeNotFound(name)) if !std::mem::replace(&mut self.asked_for_volume, true) => {

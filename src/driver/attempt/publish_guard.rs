@@ -29,8 +29,7 @@ impl<'w> PublishGuard<'w> {
     ) -> Self {
         let publish = UnfinishedPublish {
             snapshot: snapshot.clone(),
-            volume_id: place.volume_id.into(),
-            node_id: place.node_id.into(),
+            published_at: place.into(),
             secrets,
         };
         Self::of(work, flight, publish)
@@ -84,8 +83,8 @@ impl Drop for PublishGuard<'_> {
             tracing::error!(
                 driver = &**driver,
                 VolumeAttachment = &*self.publish.snapshot.attachment.name,
-                volumeHandle = &*self.publish.volume_id,
-                nodeID = &*self.publish.node_id,
+                volumeHandle = self.publish.place().volume_id,
+                nodeID = self.publish.place().node_id,
                 "the volume may be attached although its VolumeAttachment is gone; {next}; if another replica serves the driver, \
                  detach the volume by hand"
             );

@@ -43,6 +43,8 @@ pub(in crate::driver) struct Attempt<'w> {
     pub(super) asked_for_volume: bool,
     /// The same, for the CSINode.
     pub(super) asked_for_node: bool,
+    /// Whether the copies that a call rests on were read where they may be of any age.
+    pub(super) confirmed: bool,
     /// Whether the volume was taken back from where earlier tries may have left it.
     pub retracted: bool,
     /// Whether the last failure is written on the attachment, so that it was there.

@@ -118,6 +118,8 @@ enum LiveRead {
     /// It is gone, or back at the state before its claim.
     Gone,
     Claimed,
+    /// Another one under its name has the volume at the place.
+    Replaced,
     /// There was no answer that says so.
     Unknown,
 }
@@ -139,6 +141,23 @@ impl Undo<'_> {
 
     fn is_claimed(&self, known: &Attachment) -> bool {
         *known.uid == *self.snapshot().attachment.uid && decide::may_be_in_use(known, &self.work.facts)
+    }
+
+    /// What an object of the attachment's name says, which was read from the API server. Another one under the name may have been
+    /// attached by an attacher that led meanwhile, and the watch may be behind with it.
+    fn judge(&self, record: &Attachment) -> LiveRead {
+        let (facts, former) = (&self.work.facts, &self.snapshot().attachment);
+        let is_another = *record.uid != *former.uid && record.attacher == facts.name;
+        let keeps_place = is_another
+            && decide::holds_its_place(record, &facts.finalizer)
+            && decide::is_claimed_for(record, None, self.publish.place(), former);
+        if keeps_place {
+            LiveRead::Replaced
+        } else if self.is_claimed(record) {
+            LiveRead::Claimed
+        } else {
+            LiveRead::Gone
+        }
     }
 
     /// Whether the cache shows that the attachment is there.
@@ -164,6 +183,13 @@ impl Undo<'_> {
                  left alone; if no pod of that node uses it, detach the volume by hand",
             ),
             LiveRead::Gone => return self.take_back(place).await,
+            LiveRead::Replaced => traced!(
+                info,
+                self.span,
+                driver,
+                VolumeAttachment = name,
+                "the VolumeAttachment was created again, and its volume is attached for it"
+            ),
             // Or nothing says that it is gone.
             LiveRead::Claimed | LiveRead::Unknown if self.is_believed() => {}
             LiveRead::Claimed => {
@@ -274,10 +300,7 @@ impl Undo<'_> {
         let mut pause = FIRST_PAUSE;
         for tried in 0..TRIES {
             match context.requests.get(&target, self.span).await {
-                Ok(Returned::Attachment(record)) if record.name == *name => {
-                    let is_claimed = self.is_claimed(&record);
-                    return if is_claimed { LiveRead::Claimed } else { LiveRead::Gone };
-                }
+                Ok(Returned::Attachment(record)) if record.name == *name => return self.judge(&record),
                 Err(error) if error.kind == ApiErrorKind::NotFound => {
                     context.store.mark_deleted(&target, uid);
                     return LiveRead::Gone;

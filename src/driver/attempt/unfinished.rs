@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::apiserver::SecretData;
 use crate::cache::Snapshot;
-use crate::decide::VolumeOnNode;
+use crate::decide::{OwnedVolumeOnNode, VolumeOnNode};
 use crate::objects::Attachment;
 
 /// How many are kept for one driver. Each of them was a call under way when the Lease was lost, and these are limited by
@@ -34,18 +34,14 @@ pub struct UnfinishedPublishes {
 #[derive(Clone)]
 pub(in crate::driver) struct UnfinishedPublish {
     pub snapshot: Snapshot,
-    pub(super) volume_id: Box<str>,
-    pub(super) node_id: Box<str>,
+    pub(super) published_at: OwnedVolumeOnNode,
     pub secrets: Option<SecretData>,
 }
 
 impl UnfinishedPublish {
     /// Where the volume may be.
     pub fn place(&self) -> VolumeOnNode<'_> {
-        VolumeOnNode {
-            volume_id: &self.volume_id,
-            node_id: &self.node_id,
-        }
+        self.published_at.borrow()
     }
 }
 

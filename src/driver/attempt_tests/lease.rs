@@ -154,3 +154,56 @@ async fn no_volume_is_released_after_a_standstill() {
     tokio::time::timeout(LIMIT, rests).await.expect("in time");
     assert_eq!(stage.patches(), []);
 }
+
+/// As before, and meanwhile a sidecar led and attached the VolumeAttachment that was created again. It writes no note of the volume.
+#[tokio::test]
+async fn what_a_sidecar_attached_in_between_is_not_detached() {
+    for watch_is_behind in [false, true] {
+        let (stage, clock, term) = led().await;
+        let publish = Rule::on(Call::ControllerPublishVolume).times(1);
+        stage.driver.script(publish.delay(Duration::from_secs(1)));
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+        stage.attachment("va0", "n0", &json!({}));
+        let called = stage
+            .driver
+            .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+        tokio::time::timeout(LIMIT, called).await.expect("in time");
+        stage.api.objects.lock().remove(&format!("{ATTACHMENTS}va0"));
+        stage
+            .store
+            .mark_deleted(&WriteTarget::Attachment("va0".into()), "va0-uid");
+        clock.boot_jumps(Duration::from_secs(10));
+        assert!(term.may_run() && !term.may_start());
+        stage.engine.queue().close();
+        tokio::time::timeout(LIMIT, stage.engine.queue().drained())
+            .await
+            .unwrap();
+        let object = json!({
+            "metadata": {"name": "va0", "uid": "second", "finalizers": [FINALIZER],
+                "annotations": {"csi.alpha.kubernetes.io/node-id": "id0"}},
+            "spec": {"attacher": DRIVER, "nodeName": "n0", "source": {"persistentVolumeName": "pv1"}},
+            "status": {"attached": true},
+        });
+        let object = stage.api.put(format!("{ATTACHMENTS}va0"), object);
+        if !watch_is_behind {
+            let record = serde_json::from_value::<VolumeAttachmentWire>(object).unwrap();
+            stage.store.apply_attachment(record.into());
+        }
+        let next = Term::new(clock.clone(), LeaseTimings::default(), clock.now());
+        let stage = stage.in_another_term(Some(next)).await;
+        // The place is free as soon as it was found out that nothing is to be taken back.
+        let place = crate::decide::VolumeOnNode::new("h", "id0").unwrap();
+        let free = async {
+            while stage.engine.work().flights.acquire(place).is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, free).await.expect("in time");
+        assert_eq!(
+            stage.calls(Call::ControllerUnpublishVolume),
+            0,
+            "a volume in use was detached"
+        );
+    }
+}

@@ -297,7 +297,7 @@ impl ControllerCalls for ModelDriver {
         deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        let pair = self.pair(plan.volume_id, plan.node_id);
+        let pair = self.pair(plan.place.volume_id, plan.place.node_id);
         Box::pin(async move {
             self.examine(Call::Publish, &pair, secrets, Some(plan));
             self.call(Call::Publish, pair.clone(), deadline).await?;

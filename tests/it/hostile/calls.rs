@@ -47,8 +47,7 @@ fn scratch() -> Scratch {
 async fn publish(client: &CsiClient, deadline: Duration) -> std::result::Result<StringMap, CallError> {
     let context = StringMap::from(BTreeMap::new());
     let plan = PublishRequest {
-        volume_id: "v",
-        node_id: "n",
+        place: VolumeOnNode::new("v", "n").unwrap(),
         capability: Capability {
             access: VolumeAccessType::Block,
             mode: AccessMode::SingleNodeWriter,
@@ -206,10 +205,7 @@ async fn what_cannot_be_read_leaves_the_outcome_open() -> Result<()> {
         assert!(!is_final(error.code.into()), "{name}: the volume may be at the node");
         let info = within(name, client.plugin_info(LONG, &Span::disabled())).await?;
         assert_eq!(info.unwrap().name, "unreadable", "{name}: the connection stands");
-        let place = VolumeOnNode {
-            volume_id: "v",
-            node_id: "n",
-        };
+        let place = VolumeOnNode::new("v", "n").unwrap();
         let quiet = Span::disabled();
         within(name, client.unpublish(place, None, LONG, &quiet))
             .await?

@@ -53,7 +53,7 @@ fn ask(snapshot: &Snapshot, facts: &DriverFacts, policy: &Policy, credentials: S
         Action::AwaitDetach(other) => NextStep::AwaitDetach(other),
         Action::Publish(plan) => NextStep::Call(format!(
             "ControllerPublishVolume for volume {} at node ID {}",
-            plan.volume_id, plan.node_id
+            plan.place.volume_id, plan.place.node_id
         )),
         Action::Unpublish(plan) => {
             let ids: Vec<&str> = plan.places.iter().map(|place| place.node_id).collect();

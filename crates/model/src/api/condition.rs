@@ -183,6 +183,10 @@ reasons! {
     Consistent,
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice,
+    /// The PersistentVolume of what is attached was created again, and is another volume.
+    VolumeReplaced,
+    /// A volume is attached at another node ID than the CSINode names now.
+    NodeIdChanged,
     /// Another attacher serves the driver at the same time.
     OtherAttacher,
     /// The PersistentVolume of an attachment is gone.

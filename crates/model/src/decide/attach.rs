@@ -7,18 +7,17 @@ use std::sync::Arc;
 
 use super::action::{Action, IgnoreReason};
 use super::calls::{AccessMode, PublishRequest, VolumeOnNode};
-use super::driver_facts::ReleaseWithoutCall;
+use super::driver_facts::{DriverFacts, ReleaseWithoutCall};
 use super::observed::{DetachWait, NodeEntry, Observed, SecretState};
 use super::refusal::Refusal;
-use super::{is_claimed, patch, protect, publication, volume};
-use crate::objects::{Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec};
+use super::{is_claimed, patch, protect, publication, published_volume, volume};
+use crate::objects::{
+    Attachment, AttachmentSource, CsiSource, SecretReference, Volume, VolumeSource, VolumeSpec, is_blank,
+};
 
 pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
     if observed.attachment.attached && !observed.forced {
-        let unprotected = protect::unprotected(observed.attachment, observed.volume, observed.driver);
-        return unprotected.map_or(Action::Ignore(IgnoreReason::AlreadyAttached), |volume| {
-            Action::ProtectVolume(patch::protect_volume(volume, &observed.driver.finalizer))
-        });
+        return keep_attached(observed);
     }
     if observed.policy.leaving && !observed.attachment.finalizers.contains(&observed.driver.finalizer) {
         return Action::Refuse(Refusal::Leaving(observed.driver.name.clone()));
@@ -27,6 +26,41 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
         Ok(action) => action,
         Err(refusal) => Action::Refuse(refusal),
     }
+}
+
+/// What is still to be written about an attachment that is attached: that its volume must not vanish, and which volume it is. No call
+/// to the driver comes of it.
+fn keep_attached<'a>(observed: &Observed<'a>) -> Action<'a> {
+    let (attachment, driver) = (observed.attachment, observed.driver);
+    if let Some(volume) = protect::unprotected(attachment, observed.volume, driver) {
+        return Action::ProtectVolume(patch::protect_volume(volume, &driver.finalizer));
+    }
+    match without_note(attachment, observed.volume, driver) {
+        Some((node_id, source)) if allowed(observed, source).is_ok() => {
+            Action::Claim(patch::claim(attachment, driver, node_id, source))
+        }
+        _ => Action::Ignore(IgnoreReason::AlreadyAttached),
+    }
+}
+
+/// The node ID and the volume of what the sidecar attached, which writes no note of the volume. It gets one while its PersistentVolume
+/// is there to tell: one that is made again under the same name would tell of another volume.
+pub(super) fn without_note<'a>(
+    attachment: &'a Attachment,
+    volume: Option<&'a Volume>,
+    driver: &DriverFacts,
+) -> Option<(&'a str, &'a CsiSource)> {
+    let attached = attachment.attached && attachment.deleting.is_none();
+    if !attached || attachment.volume_note.is_some() || !attachment.finalizers.contains(&driver.finalizer) {
+        return None;
+    }
+    let AttachmentSource::PersistentVolume(_) = attachment.source else {
+        return None;
+    };
+    let node_id = attachment.node_id.as_deref()?;
+    let volume = volume.filter(|volume| !published_volume::was_made_later(volume, attachment))?;
+    let source = volume.spec.csi().filter(|source| source.driver == driver.name)?;
+    (!is_blank(&source.handle)).then_some((node_id, source))
 }
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
@@ -63,12 +97,11 @@ fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
     let former = attachment.volume_note.iter().filter(|_| !attachment.attached);
     let former = former.flat_map(|note| &note.former);
     Ok(Action::Publish(PublishRequest {
-        volume_id: &source.handle,
-        node_id,
+        place: VolumeOnNode::new(&source.handle, node_id).ok_or(Refusal::BlankHandle)?,
         capability,
         read_only: source.read_only && observed.driver.capabilities.publish_readonly,
         volume_context: &source.attributes,
-        former: former.map(VolumeOnNode::from).collect(),
+        former: former.filter_map(VolumeOnNode::of_former).collect(),
     }))
 }
 
@@ -89,9 +122,34 @@ fn published<'a>(observed: &Observed<'a>) -> Result<(&'a VolumeSpec, &'a CsiSour
         AttachmentSource::Inline(spec) => spec,
         AttachmentSource::PersistentVolume(name) => &live_volume(observed, name)?.spec,
     };
-    let source = csi_source(observed, spec)?;
+    let source = csi_source(observed.attachment, spec)?;
     same_driver(observed, source)?;
+    if is_blank(&source.handle) {
+        return Err(Refusal::BlankHandle);
+    }
+    if let AttachmentSource::PersistentVolume(_) = observed.attachment.source
+        && let Some(volume) = observed.volume
+    {
+        not_replaced(observed.attachment, volume)?;
+        if observed.attachment.volume_note.is_none() {
+            // What a claim without a note was about must be known: it becomes a former place.
+            published_volume::published_volume(observed.attachment, observed.volume)?;
+        }
+    }
     Ok((spec, source))
+}
+
+/// What is attached stands for the volume that was claimed. The one that has its name now is not published in its place.
+pub(super) fn not_replaced(attachment: &Attachment, volume: &Volume) -> Result<(), Refusal> {
+    match published_volume::replaced(attachment, volume) {
+        Some((attached, now)) if attachment.attached => Err(Refusal::VolumeReplaced {
+            attachment: attachment.name.clone(),
+            volume: volume.name.clone(),
+            attached: attached.into(),
+            now: now.into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The publish secret of a volume, if the driver may be given it. Asked before anything is written or read: nobody is to
@@ -149,8 +207,8 @@ fn same_driver(observed: &Observed<'_>, source: &CsiSource) -> Result<(), Refusa
 }
 
 /// The CSI source of a volume, whoever its driver is.
-pub(super) fn csi_source<'a>(observed: &Observed<'a>, spec: &'a VolumeSpec) -> Result<&'a CsiSource, Refusal> {
-    let inline = matches!(observed.attachment.source, AttachmentSource::Inline(_));
+pub(super) fn csi_source<'a>(attachment: &Attachment, spec: &'a VolumeSpec) -> Result<&'a CsiSource, Refusal> {
+    let inline = matches!(attachment.source, AttachmentSource::Inline(_));
     match &spec.source {
         VolumeSource::Csi(source) => Ok(source),
         VolumeSource::Untranslated(error) => Err(Refusal::Untranslated((**error).clone())),
@@ -171,6 +229,10 @@ pub(super) fn node_refusal(observed: &Observed<'_>, entry: NodeEntry<'_>) -> Ref
     let node = observed.attachment.node.clone();
     match entry {
         NodeEntry::Missing => Refusal::NodeNotFound(node),
+        NodeEntry::BlankId => Refusal::BlankNodeId {
+            node,
+            driver: observed.driver.name.clone(),
+        },
         NodeEntry::WithoutDriver | NodeEntry::Registered(_) => Refusal::DriverNotOnNode {
             node,
             driver: observed.driver.name.clone(),

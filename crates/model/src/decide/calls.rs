@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::objects::{Attachment, FormerVolumeOnNode, StringMap};
+use crate::objects::{Attachment, FormerVolumeOnNode, StringMap, is_blank};
 
 /// What ControllerPublishVolume is called with, but for the secret's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishRequest<'a> {
-    /// `volume_id`.
-    pub volume_id: &'a str,
-    /// `node_id`.
-    pub node_id: &'a str,
+    /// `volume_id` and `node_id`.
+    pub place: VolumeOnNode<'a>,
     /// `volume_capability`.
     pub capability: Capability<'a>,
     /// `readonly`.
@@ -35,20 +33,60 @@ pub struct UnpublishRequest<'a> {
     pub renew: Vec<&'a Arc<Attachment>>,
 }
 
-/// A volume at a node, as the driver knows them.
+/// A volume at a node, as the driver knows them: what each call about a volume is for.
+///
+/// There is none with a blank ID. By the CSI specification ("ControllerUnpublishVolume") a request without `node_id` takes the
+/// volume from every node, and `volume_id` must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeOnNode<'a> {
     /// `volume_id`.
     pub volume_id: &'a str,
     /// `node_id`.
     pub node_id: &'a str,
+    /// Keeps others from making one that was not looked at.
+    checked: (),
 }
 
-impl<'a> From<&'a FormerVolumeOnNode> for VolumeOnNode<'a> {
-    fn from(place: &'a FormerVolumeOnNode) -> Self {
+impl<'a> VolumeOnNode<'a> {
+    /// A volume at a node; none when one of the IDs is blank.
+    pub fn new(volume_id: &'a str, node_id: &'a str) -> Option<Self> {
+        let known = !is_blank(volume_id) && !is_blank(node_id);
+        known.then_some(Self {
+            volume_id,
+            node_id,
+            checked: (),
+        })
+    }
+
+    /// The place that was noted; none when one of its IDs is blank.
+    pub fn of_former(place: &'a FormerVolumeOnNode) -> Option<Self> {
+        Self::new(&place.handle, &place.node_id)
+    }
+}
+
+/// A [`VolumeOnNode`] that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedVolumeOnNode {
+    volume_id: Box<str>,
+    node_id: Box<str>,
+}
+
+impl OwnedVolumeOnNode {
+    /// The place.
+    pub fn borrow(&self) -> VolumeOnNode<'_> {
+        VolumeOnNode {
+            volume_id: &self.volume_id,
+            node_id: &self.node_id,
+            checked: (),
+        }
+    }
+}
+
+impl From<VolumeOnNode<'_>> for OwnedVolumeOnNode {
+    fn from(place: VolumeOnNode<'_>) -> Self {
         Self {
-            volume_id: &place.handle,
-            node_id: &place.node_id,
+            volume_id: place.volume_id.into(),
+            node_id: place.node_id.into(),
         }
     }
 }

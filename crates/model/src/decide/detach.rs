@@ -23,7 +23,7 @@ pub(super) fn decide<'a>(observed: &Observed<'a>) -> Action<'a> {
 }
 
 fn steps<'a>(observed: &Observed<'a>) -> Result<Action<'a>, Refusal> {
-    let (volume_id, secret) = published_volume(observed)?;
+    let (volume_id, secret) = published_volume(observed.attachment, observed.volume)?;
     let (confirmed, mut places) = places(observed, volume_id)?;
     if let Some(other) = attachment_still_using(observed) {
         return Err(Refusal::SharedOnNode {
@@ -48,7 +48,7 @@ pub(super) fn secret<'a>(observed: &Observed<'a>) -> Result<Option<&'a SecretRef
     if !observed.attachment.finalizers.contains(&observed.driver.finalizer) && !observed.forced {
         return Ok(None);
     }
-    let (_, secret) = published_volume(observed)?;
+    let (_, secret) = published_volume(observed.attachment, observed.volume)?;
     allowed(observed, secret)
 }
 

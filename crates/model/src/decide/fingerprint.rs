@@ -51,6 +51,7 @@ pub fn attachment_fingerprint(observed: &Observed<'_>) -> u64 {
     match observed.node {
         NodeEntry::Missing => 0_u8.hash(&mut hasher),
         NodeEntry::WithoutDriver => 1_u8.hash(&mut hasher),
+        NodeEntry::BlankId => 2_u8.hash(&mut hasher),
         NodeEntry::Registered(node_id) => node_id.hash(&mut hasher),
     }
     hasher.finish()

@@ -24,7 +24,7 @@ pub(super) fn requested<'a>(observed: &Observed<'a>) -> Option<Action<'a>> {
     };
     // Only what the driver was asked for and did not do needs a person.
     attachment.detach_error.as_ref()?;
-    let known = published_volume::published_volume(observed)
+    let known = published_volume::published_volume(attachment, observed.volume)
         .and_then(|(volume_id, _)| published_volume::places(observed, volume_id));
     let places = known.map(|(confirmed, places)| confirmed.into_iter().chain(places).collect());
     Some(Action::JudgeRelease(ReleasePlan {

@@ -43,7 +43,9 @@ mod volume;
 
 pub use action::{Action, IgnoreReason};
 pub use attach::is_leaving;
-pub use calls::{AccessMode, Capability, PublishRequest, UnpublishRequest, VolumeAccessType, VolumeOnNode};
+pub use calls::{
+    AccessMode, Capability, OwnedVolumeOnNode, PublishRequest, UnpublishRequest, VolumeAccessType, VolumeOnNode,
+};
 pub use driver_facts::{Capabilities, DriverFacts, ReleaseWithoutCall};
 pub use fingerprint::{attachment_fingerprint, volume_fingerprint};
 pub use judge_release::{judge_release, release_answer};
@@ -53,7 +55,7 @@ pub use outcome::{Failure, Outcome};
 pub use patch::Write;
 pub use protect::{KeepReason, VolumeAction, may_release, volume};
 pub use publication::{Publication, is_claimed, is_final, publication};
-pub use published_volume::{is_claimed_for, is_in_use};
+pub use published_volume::{holds_its_place, is_claimed_for, is_in_use, published_volume, replaced};
 pub use record::{CallAt, is_in_the_way, is_same_work, is_settled, may_be_in_use, may_note_failure};
 pub use refusal::Refusal;
 pub use release_request::{
@@ -106,5 +108,7 @@ pub fn needs_work(attachment: &Attachment, volume: Option<&Volume>, driver: &Dri
         return attachment.finalizers.contains(&driver.finalizer);
     }
     !attachment.attached
-        || (driver.capabilities.publish_unpublish && protect::unprotected(attachment, volume, driver).is_some())
+        || (driver.capabilities.publish_unpublish
+            && (protect::unprotected(attachment, volume, driver).is_some()
+                || attach::without_note(attachment, volume, driver).is_some()))
 }

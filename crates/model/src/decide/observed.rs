@@ -6,7 +6,7 @@ use super::driver_facts::DriverFacts;
 use super::refusal::Refusal;
 pub use crate::api::OrphanPolicy;
 pub use crate::api::validated::PublishSecrets;
-use crate::objects::{Attachment, SecretReference, Volume};
+use crate::objects::{Attachment, CsiNode, SecretReference, Volume};
 
 /// Settings that change what is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,8 +30,21 @@ pub enum NodeEntry<'a> {
     Missing,
     /// There is one, without the driver.
     WithoutDriver,
+    /// There is one, with a blank node ID for the driver.
+    BlankId,
     /// The driver registered under this node ID.
     Registered(&'a str),
+}
+
+impl<'a> NodeEntry<'a> {
+    /// What a CSINode says of a driver.
+    pub fn of(node: &'a CsiNode, driver: &str) -> Self {
+        match node.node_id(driver) {
+            Some(node_id) => Self::Registered(node_id),
+            None if node.has_driver(driver) => Self::BlankId,
+            None => Self::WithoutDriver,
+        }
+    }
 }
 
 /// Whether the publish secret is at hand; its contents never enter a decision.

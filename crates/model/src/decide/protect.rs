@@ -2,6 +2,7 @@
 
 use super::driver_facts::DriverFacts;
 use super::patch::{self, Write};
+use super::published_volume::was_made_later;
 use crate::objects::{Attachment, Volume};
 
 /// The next step for a PersistentVolume.
@@ -65,5 +66,9 @@ pub(super) fn unprotected<'a>(
     let volume = volume.filter(|volume| !volume.deleting && !volume.finalizers.contains(&driver.finalizer))?;
     let source = volume.spec.csi().filter(|source| source.driver == driver.name)?;
     let note = attachment.volume_note.as_ref();
-    note.is_none_or(|note| note.handle == source.handle).then_some(volume)
+    let same = match note {
+        Some(note) => note.handle == source.handle,
+        None => !was_made_later(volume, attachment),
+    };
+    same.then_some(volume)
 }

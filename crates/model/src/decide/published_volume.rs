@@ -1,31 +1,81 @@
-//! Which volume was published, where it may be, and who else uses it there: what a detach and a release rest on.
+//! Which volume an attachment stands for, where that volume may be, and who else has it there.
+//!
+//! "Which volume, at which node ID, is this VolumeAttachment" is asked here and nowhere else, by attach, detach, comparison and
+//! release, and by what is told of them. Evidence counts in one order, and where there is none the answer is a refusal: no call is
+//! made for a guess.
 
+use jiff::SignedDuration;
 use std::sync::Arc;
 
 use super::attach::{csi_source, node_refusal};
 use super::calls::VolumeOnNode;
 use super::observed::{NodeEntry, Observed};
 use super::refusal::Refusal;
-use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource};
+use crate::api::names::finalizer_name;
+use crate::objects::{Attachment, AttachmentSource, SecretReference, Volume, VolumeSource, is_blank};
 
-/// The volume's handle and secret. A PersistentVolume that is being deleted is fine, it waits for this very detach; one
-/// that was removed by force leaves the copy that was noted on the attachment when it was claimed. A handle never
-/// changes, so a volume with another one was made later under the same name: it is not the one that was published.
-pub(super) fn published_volume<'a>(observed: &Observed<'a>) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
-    let attachment = observed.attachment;
+/// By how much the clocks of two API servers may differ.
+const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(10);
+
+/// The handle and secret of the volume that an attachment stands for: what was noted when it was claimed; else the spec that it
+/// carries; else its PersistentVolume, unless that was created after the attachment was claimed.
+///
+/// A handle never changes, so a PersistentVolume with another one than the note was made later under the same name: it is not
+/// the volume that was published. One that is being deleted is fine, it waits for this very detach; one that was removed by force
+/// leaves the note.
+pub fn published_volume<'a>(
+    attachment: &'a Attachment,
+    volume: Option<&'a Volume>,
+) -> Result<(&'a str, Option<&'a SecretReference>), Refusal> {
     let spec = match &attachment.source {
         AttachmentSource::Both(_) => return Err(Refusal::SourceTwice),
         AttachmentSource::Neither => return Err(Refusal::SourceMissing),
         AttachmentSource::Inline(spec) => spec,
-        AttachmentSource::PersistentVolume(name) => match (observed.volume, &attachment.volume_note) {
+        AttachmentSource::PersistentVolume(name) => match (volume, &attachment.volume_note) {
             (Some(volume), Some(note)) if handle(volume) == Some(&*note.handle) => &volume.spec,
             (_, Some(note)) => return Ok((&note.handle, note.secret.as_ref())),
+            (Some(volume), None) if was_made_later(volume, attachment) => {
+                return Err(Refusal::VolumeUnknown {
+                    attachment: attachment.name.clone(),
+                    node: attachment.node.clone(),
+                    volume: name.clone(),
+                    handle: handle(volume).unwrap_or_default().into(),
+                });
+            }
             (Some(volume), None) => &volume.spec,
             (None, None) => return Err(Refusal::VolumeNotFound(name.clone())),
         },
     };
-    let source = csi_source(observed, spec)?;
+    let source = csi_source(attachment, spec)?;
     Ok((&source.handle, source.publish_secret.as_ref()))
+}
+
+/// Whether the PersistentVolume that an attachment names has another handle than the attachment was claimed for: it was made
+/// again under its name. Answers both handles, that of the attachment first.
+pub fn replaced<'a>(attachment: &'a Attachment, volume: &'a Volume) -> Option<(&'a str, &'a str)> {
+    let noted = &*attachment.volume_note.as_ref()?.handle;
+    let now = handle(volume)?;
+    (attachment.volume_name() == Some(&volume.name) && noted != now).then_some((noted, now))
+}
+
+/// Whether a PersistentVolume was created after an attachment that was claimed without a note, as the sidecar claims: then it is
+/// not the volume that was claimed, and may be another one. Where our finalizer is on it, as it is before a claim, the difference of
+/// two clocks proves nothing.
+pub(super) fn was_made_later(volume: &Volume, attachment: &Attachment) -> bool {
+    let finalizer = finalizer_name(&attachment.attacher);
+    let to_claim = attachment.deleting.is_none() && !attachment.attached;
+    if to_claim && !attachment.finalizers.contains(&finalizer) {
+        return false;
+    }
+    let (Some(volume_made), Some(attachment_made)) = (volume.created, attachment.created) else {
+        return false;
+    };
+    let difference = if volume.finalizers.contains(&finalizer) {
+        CLOCK_DIFFERENCE
+    } else {
+        SignedDuration::ZERO
+    };
+    volume_made.duration_since(attachment_made) > difference
 }
 
 fn handle(volume: &Volume) -> Option<&str> {
@@ -46,13 +96,24 @@ pub(super) fn places<'a>(
     let attachment = observed.attachment;
     let registered = match observed.node {
         NodeEntry::Registered(node_id) => Some(node_id),
-        NodeEntry::Missing | NodeEntry::WithoutDriver => None,
+        NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => None,
     };
-    let ids = registered.into_iter().chain(attachment.node_id.as_deref());
-    let now = ids.map(|node_id| VolumeOnNode { volume_id, node_id });
+    if is_blank(volume_id) {
+        return Err(Refusal::BlankHandle);
+    }
+    let mut ids = registered.into_iter().chain(attachment.node_id.as_deref()).peekable();
+    if ids.peek().is_none() {
+        let missing = node_refusal(observed, observed.node);
+        return Err(if attachment.node_id_is_blank {
+            Refusal::BlankNodeAnnotation(Box::new(missing))
+        } else {
+            missing
+        });
+    }
+    let now = ids.filter_map(|node_id| VolumeOnNode::new(volume_id, node_id));
     let former = attachment.volume_note.iter().flat_map(|note| &note.former);
     let mut places: Vec<VolumeOnNode<'a>> = Vec::with_capacity(1);
-    for place in now.chain(former.map(VolumeOnNode::from)) {
+    for place in now.chain(former.filter_map(VolumeOnNode::of_former)) {
         if !places.contains(&place) {
             places.push(place);
         }
@@ -66,7 +127,9 @@ pub(super) fn places<'a>(
 
 /// Whether a person said by the annotation that the volume is not attached at a node ID.
 fn is_not_at(attachment: &Attachment, node_id: &str) -> bool {
-    let said = attachment.not_attached_at.as_deref().unwrap_or_default();
+    let Some(said) = attachment.not_attached_at.as_deref() else {
+        return false;
+    };
     // An ID may have a comma in it.
     said == node_id || said.split(',').any(|id| id.trim() == node_id)
 }
@@ -81,14 +144,7 @@ pub(super) fn attachment_still_using<'a>(observed: &Observed<'a>) -> Option<&'a 
 /// ask for the place, and a pod uses the volume there meanwhile.
 pub(super) fn is_in_use_at(observed: &Observed<'_>, place: VolumeOnNode<'_>) -> bool {
     let mut others = observed.neighbours.claimed.iter();
-    others.any(|other| {
-        let same_volume = match &other.volume_note {
-            Some(note) => *note.handle == *place.volume_id,
-            // The sidecar notes no volume.
-            None => other.volume_name().is_some() && other.volume_name() == observed.attachment.volume_name(),
-        };
-        same_volume && other.node_id.as_deref() == Some(place.node_id) && is_in_use(other)
-    })
+    others.any(|other| is_in_use(other) && is_claimed_for(other, None, place, observed.attachment))
 }
 
 /// The other attachments that are claimed for one of these places and not attached. One of them may have been published by an
@@ -99,14 +155,42 @@ pub(super) fn claims_to_renew<'a>(observed: &Observed<'a>, places: &[VolumeOnNod
     let claimed =
         others.filter(|other| other.deleting.is_none() && !other.attached && other.finalizers.contains(finalizer));
     claimed
-        .filter(|other| places.iter().any(|place| is_claimed_for(other, *place)))
+        .filter(|other| {
+            let at = |place: &VolumeOnNode<'_>| is_claimed_for(other, None, *place, observed.attachment);
+            places.iter().any(at)
+        })
         .collect()
 }
 
-/// Whether the claim of an attachment names a place.
-pub fn is_claimed_for(attachment: &Attachment, place: VolumeOnNode<'_>) -> bool {
-    let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
-    noted == Some(place.volume_id) && attachment.node_id.as_deref() == Some(place.node_id)
+/// Whether an attachment stands for the volume at a place, so that the place is not to be taken from it for the sake of `beside`.
+/// `volume` is the PersistentVolume that it names, if that is known.
+///
+/// The sidecar writes no note: then what its PersistentVolume says counts, and that it names the same one as `beside`. In doubt it
+/// keeps the place.
+pub fn is_claimed_for(
+    attachment: &Attachment,
+    volume: Option<&Volume>,
+    place: VolumeOnNode<'_>,
+    beside: &Attachment,
+) -> bool {
+    let same_volume = match (&attachment.volume_note, &attachment.source) {
+        (Some(note), _) => *note.handle == *place.volume_id,
+        (None, AttachmentSource::Inline(spec)) => spec.csi().is_some_and(|source| *source.handle == *place.volume_id),
+        (None, _) => {
+            volume.and_then(handle) == Some(place.volume_id)
+                || (attachment.volume_name().is_some() && attachment.volume_name() == beside.volume_name())
+        }
+    };
+    let same_node = match attachment.node_id.as_deref() {
+        Some(node_id) => node_id == place.node_id,
+        None => attachment.attached && attachment.node == beside.node,
+    };
+    same_volume && same_node
+}
+
+/// Whether a VolumeAttachment holds the place that it names: it is wanted, and attached or claimed by the owner of the finalizer.
+pub fn holds_its_place(attachment: &Attachment, finalizer: &str) -> bool {
+    attachment.deleting.is_none() && (attachment.attached || attachment.finalizers.contains(finalizer))
 }
 
 /// Whether an attachment is attached and wanted.

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::attach::not_replaced;
 use super::observed::{NodeEntry, Observed};
 use super::published_volume::published_volume;
 use super::refusal::Refusal;
@@ -73,12 +74,25 @@ pub fn expectation(observed: &Observed<'_>) -> Result<Option<Expectation>, NotCo
         (true, _, false) => DesiredState::Unpublished,
         (false, false, _) | (true, _, true) => return Ok(None),
     };
-    let (handle, _) = published_volume(observed)?;
+    let (handle, _) = published_volume(attachment, observed.volume)?;
+    if wanted == DesiredState::Published
+        && let Some(volume) = observed.volume
+    {
+        // A repair would have to publish the volume that is there now, which is another one.
+        not_replaced(attachment, volume)?;
+    }
     // The sidecar's order: what the node says now, else what was noted.
     let noted = attachment.node_id.as_deref();
     let node_id = match (observed.node, noted) {
         (NodeEntry::Registered(node_id), _) | (_, Some(node_id)) => node_id,
         (NodeEntry::Missing, None) => return Err(Refusal::NodeNotFound(attachment.node.clone()).into()),
+        (NodeEntry::BlankId, None) => {
+            return Err(Refusal::BlankNodeId {
+                node: attachment.node.clone(),
+                driver: driver.name.clone(),
+            }
+            .into());
+        }
         (NodeEntry::WithoutDriver, None) => {
             let (node, driver) = (attachment.node.clone(), driver.name.clone());
             return Err(Refusal::DriverNotOnNode { node, driver }.into());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use thiserror::Error;
 
+use crate::api::names::{NODE_ID_ANNOTATION, VOLUME_ANNOTATION};
 use crate::objects::{SecretReference, TranslationError};
 
 /// Why something cannot be done as things are. The texts of the first group are those that users of the Go sidecar
@@ -37,6 +38,54 @@ pub enum Refusal {
         node: Arc<str>,
         /// The driver.
         driver: Arc<str>,
+    },
+    /// The driver registered on the node with a node ID that says nothing.
+    #[error("CSINode {node} has a blank node ID for driver {driver}; restart the driver's pod on that node")]
+    BlankNodeId {
+        /// The node.
+        node: Arc<str>,
+        /// The driver.
+        driver: Arc<str>,
+    },
+    /// Somebody blanked where the volume was attached, and nothing else says it.
+    #[error(
+        "annotation {NODE_ID_ANNOTATION} of the VolumeAttachment is blank, and {0}: the node ID at which the volume is attached is \
+         unknown; set the annotation to that node ID"
+    )]
+    BlankNodeAnnotation(Box<Refusal>),
+    /// The volume has no handle that says anything.
+    #[error("the volumeHandle of the volume is blank")]
+    BlankHandle,
+    /// What is attached stands for another volume than the one that has its name now.
+    #[error(
+        "VolumeAttachment {attachment} is attached with volume {attached}, and PersistentVolume {volume} is volume {now} since it was \
+         created again; delete the VolumeAttachment once no pod on the node uses the volume"
+    )]
+    VolumeReplaced {
+        /// The attachment.
+        attachment: Arc<str>,
+        /// Name of the PersistentVolume.
+        volume: Arc<str>,
+        /// The handle that is attached.
+        attached: Box<str>,
+        /// The handle of the PersistentVolume.
+        now: Box<str>,
+    },
+    /// The PersistentVolume is younger than what is attached, and there is no note of the one before.
+    #[error(
+        "PersistentVolume {volume} was created after VolumeAttachment {attachment} was attached, and nothing says which volume \
+         was: it may be another one than {handle}; find out which one is attached to node {node}, and run kubectl annotate \
+         volumeattachment {attachment} '{VOLUME_ANNOTATION}={{\"handle\":\"ID\"}}'"
+    )]
+    VolumeUnknown {
+        /// The attachment.
+        attachment: Arc<str>,
+        /// Its node.
+        node: Arc<str>,
+        /// Name of the PersistentVolume.
+        volume: Arc<str>,
+        /// The handle of the PersistentVolume.
+        handle: Box<str>,
     },
     /// The access modes cannot be expressed in CSI.
     #[error("CSI does not support the combination of access modes of this volume: {0}")]
@@ -98,7 +147,11 @@ impl Refusal {
         match self {
             Self::VolumeNotFound(_) => "pv_not_found",
             Self::VolumeDeleting(_) => "pv_deleting",
-            Self::NodeNotFound(_) | Self::DriverNotOnNode { .. } => "csinode_missing",
+            Self::NodeNotFound(_)
+            | Self::DriverNotOnNode { .. }
+            | Self::BlankNodeId { .. }
+            | Self::BlankNodeAnnotation(_) => "csinode_missing",
+            Self::VolumeReplaced { .. } | Self::VolumeUnknown { .. } => "volume_unknown",
             Self::SharedOnNode { .. } => "volume_shared",
             Self::CapabilityLost(_) => "capability_lost",
             Self::Leaving(_) => "config_deleting",
@@ -109,6 +162,7 @@ impl Refusal {
             | Self::InlineNotCsi
             | Self::AccessModes(_)
             | Self::Untranslated(_)
+            | Self::BlankHandle
             | Self::OtherDriver { .. } => "invalid_spec",
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::driver_facts::DriverFacts;
 use super::observed::{DetachWait, Neighbours, NodeEntry, Observed, Policy, SecretState};
 use super::patch::WriteTarget;
-use crate::objects::{Attachment, AttachmentSource, CsiNode, Operation, ResourceVersion, Volume, VolumeSource};
+use super::published_volume::published_volume;
+use crate::objects::{Attachment, CsiNode, Operation, ResourceVersion, Volume};
 
 /// What is known about one attachment at one moment.
 #[derive(Clone, Debug)]
@@ -42,17 +43,14 @@ impl Snapshot {
         Operation::of(&self.attachment)
     }
 
-    /// The handle of the volume: from its spec or, when that is not known, from the note of the claim.
+    /// The handle of the volume that a call would be about: the one that the attachment stands for or, while it is to be attached,
+    /// that of its PersistentVolume.
     pub fn volume_handle(&self) -> Option<&str> {
-        let spec = match (&self.attachment.source, &self.volume) {
-            (AttachmentSource::Inline(spec), _) => Some(&**spec),
-            (_, Some(volume)) => Some(&volume.spec),
-            (_, None) => None,
-        };
-        match spec.map(|spec| &spec.source) {
-            Some(VolumeSource::Csi(source)) => Some(&source.handle),
-            _ => self.attachment.volume_note.as_ref().map(|note| &*note.handle),
-        }
+        let (attachment, volume) = (&*self.attachment, self.volume.as_deref());
+        let to_attach = attachment.deleting.is_none() && !attachment.attached;
+        let described = volume.and_then(|volume| volume.spec.csi()).filter(|_| to_attach);
+        let stands_for = || Some(published_volume(attachment, volume).ok()?.0);
+        described.map(|source| &*source.handle).or_else(stands_for)
     }
 
     /// The ID under which a driver knows the node: the one that was claimed or, before that, the one that is registered.
@@ -65,9 +63,7 @@ impl Snapshot {
     pub fn node_entry(&self, driver: &str) -> NodeEntry<'_> {
         match &self.node {
             None => NodeEntry::Missing,
-            Some(node) => node
-                .node_id(driver)
-                .map_or(NodeEntry::WithoutDriver, NodeEntry::Registered),
+            Some(node) => NodeEntry::of(node, driver),
         }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-use crate::decide::{DriverFacts, NodeEntry};
+use crate::decide::{DriverFacts, NodeEntry, replaced};
 use crate::objects::{AccessModes, Attachment, AttachmentSource, Volume};
 
 macro_rules! kinds {
@@ -31,6 +31,10 @@ macro_rules! kinds {
 kinds! {
     /// A volume that one node at a time may have is attached to two.
     AttachedTwice = "attached_twice",
+    /// The PersistentVolume of what is attached was created again with another handle: its name stands for another volume now.
+    VolumeReplaced = "volume_replaced",
+    /// The CSINode names another node ID than the one at which the volume was published: it may be another machine.
+    NodeIdChanged = "node_id_changed",
     /// Another client writes the status of VolumeAttachments while this operator leads the driver: two attachers serve it.
     OtherAttacher = "other_attacher",
     /// An attach has lasted too long: it keeps failing, or never began.
@@ -63,7 +67,12 @@ impl FindingKind {
     /// How long it must have been seen before it counts. That something is stuck says itself for how long.
     pub fn min_age(self, rules: &FindingThresholds) -> Duration {
         match self {
-            Self::AttachStuck | Self::DetachStuck | Self::AttachedTwice | Self::OtherAttacher => Duration::ZERO,
+            Self::AttachStuck
+            | Self::DetachStuck
+            | Self::AttachedTwice
+            | Self::VolumeReplaced
+            | Self::NodeIdChanged
+            | Self::OtherAttacher => Duration::ZERO,
             _ => rules.stuck_after,
         }
     }
@@ -213,14 +222,22 @@ fn of_surroundings(looked: &FindingInput<'_>, kinds: &mut FindingKinds) {
                 if attachment.attached && looked.attached_at.is_some() && is_for_one_node(volume.spec.access_modes) {
                     kinds.add(FindingKind::AttachedTwice);
                 }
+                if attachment.attached && replaced(attachment, volume).is_some() {
+                    kinds.add(FindingKind::VolumeReplaced);
+                }
             }
         },
         AttachmentSource::Neither => {}
     }
     match looked.node {
         NodeEntry::Missing => kinds.add(FindingKind::NodeGone),
-        NodeEntry::WithoutDriver => kinds.add(FindingKind::DriverNotOnNode),
-        NodeEntry::Registered(_) => {}
+        NodeEntry::WithoutDriver | NodeEntry::BlankId => kinds.add(FindingKind::DriverNotOnNode),
+        NodeEntry::Registered(node_id) => {
+            let published_at = attachment.node_id.as_deref().filter(|_| attachment.attached);
+            if published_at.is_some_and(|id| id != node_id) {
+                kinds.add(FindingKind::NodeIdChanged);
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Findings in words. No text changes while the finding stays: times are given, not ages.
 
 use super::finding::{FindingInput, FindingKind};
+use crate::decide::{NodeEntry, replaced};
 use crate::objects::Attachment;
 
 /// Says what is wrong with one VolumeAttachment.
@@ -14,6 +15,23 @@ pub fn finding_message(kind: FindingKind, looked: &FindingInput<'_>) -> String {
              mode allows one node only; data may be damaged: find out which node has it in use, and delete the other \
              VolumeAttachment",
             looked.attached_at.unwrap_or("?")
+        ),
+        FindingKind::VolumeReplaced => {
+            let handles = looked.volume.and_then(|volume| replaced(attachment, volume));
+            let (attached, now) = handles.unwrap_or_default();
+            format!(
+                "VolumeAttachment {name}: volume {attached} is attached to node {node}, and PersistentVolume {volume} is volume {now} since \
+                 it was created again; delete the VolumeAttachment once no pod on the node uses the volume"
+            )
+        }
+        FindingKind::NodeIdChanged => format!(
+            "VolumeAttachment {name}: the volume is attached to node ID {}, and CSINode {node} has node ID {} now: if node {node} is \
+             another machine, delete the VolumeAttachment once no pod on the node uses the volume",
+            attachment.node_id.as_deref().unwrap_or_default(),
+            match looked.node {
+                NodeEntry::Registered(node_id) => node_id,
+                NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => "",
+            }
         ),
         FindingKind::OtherAttacher => {
             let writer = attachment.other_writer.as_ref();

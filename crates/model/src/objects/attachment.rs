@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::csi_source::SecretReference;
-use super::meta::{Finalizers, ResourceVersion, boxed, slim_with_writer, trace_context};
+use super::meta::{Finalizers, ResourceVersion, boxed, is_blank, slim_with_writer, trace_context};
 use super::string_map::StringMap;
 use super::volume::{VolumeSpec, VolumeSpecWire};
 use crate::api::names::{
@@ -171,9 +171,12 @@ pub struct Attachment {
     pub deleting: Option<Timestamp>,
     /// `metadata.finalizers`.
     pub finalizers: Finalizers,
-    /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish.
+    /// Annotation `csi.alpha.kubernetes.io/node-id`: the node ID that was used to publish. Absent too when it is blank.
     pub node_id: Option<Box<str>>,
-    /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read, as it is only a fall-back.
+    /// Whether that annotation is there and blank: somebody took away where the volume was published.
+    pub node_id_is_blank: bool,
+    /// Annotation `attacher.csi.dev/volume`; absent too when it cannot be read or names no volume, as it is only a fall-back. What is
+    /// blank among the former places is left out.
     pub volume_note: Option<Box<VolumeAnnotation>>,
     /// Annotation `attacher.csi.dev/retry-now`: a person asks for a try at once when its value changes.
     pub retry_now: Option<Box<str>>,
@@ -240,6 +243,14 @@ fn note(wire: Option<ErrorWire>) -> Option<Box<VolumeError>> {
     })
 }
 
+/// Reads the note of a volume.
+fn volume_note(text: &str) -> Option<Box<VolumeAnnotation>> {
+    let mut note: Box<VolumeAnnotation> = serde_json::from_str(text).ok()?;
+    note.former
+        .retain(|place| !is_blank(&place.handle) && !is_blank(&place.node_id));
+    (!is_blank(&note.handle)).then_some(note)
+}
+
 fn other_writer(entries: Vec<ManagedFieldsEntry>) -> Option<Box<StatusWriter>> {
     let entry = entries.into_iter().next()?;
     Some(Box::new(StatusWriter {
@@ -254,6 +265,7 @@ impl From<VolumeAttachmentWire> for Attachment {
         let has_annotations = wire.metadata.annotations.is_some();
         let trace_context = trace_context(wire.metadata.annotations.as_ref());
         let mut annotations = wire.metadata.annotations.unwrap_or_default();
+        let noted_node = annotations.remove(NODE_ID_ANNOTATION);
         Self {
             resource_version,
             has_annotations,
@@ -263,10 +275,9 @@ impl From<VolumeAttachmentWire> for Attachment {
             created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
             finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
-            node_id: annotations.remove(NODE_ID_ANNOTATION).map(String::into_boxed_str),
-            volume_note: annotations
-                .get(VOLUME_ANNOTATION)
-                .and_then(|text| serde_json::from_str(text).ok()),
+            node_id_is_blank: noted_node.as_deref().is_some_and(is_blank),
+            node_id: noted_node.filter(|id| !is_blank(id)).map(String::into_boxed_str),
+            volume_note: annotations.get(VOLUME_ANNOTATION).and_then(|text| volume_note(text)),
             retry_now: annotations.remove(RETRY_NOW_ANNOTATION).map(String::into_boxed_str),
             not_attached_at: annotations
                 .remove(NOT_ATTACHED_AT_ANNOTATION)

@@ -225,6 +225,12 @@ pub(super) fn trace_context(annotations: Option<&BTreeMap<String, String>>) -> S
     StringMap::from(kept)
 }
 
+/// Whether a text says nothing. Where an ID, a handle or a name is expected, such a text is as good as none: an empty `node_id` takes
+/// a volume from every node (CSI specification, "ControllerUnpublishVolume"), and the API server accepts a single space.
+pub fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
 pub(super) fn boxed(text: Option<String>) -> Box<str> {
     text.unwrap_or_default().into_boxed_str()
 }

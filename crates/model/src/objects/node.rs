@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 use super::ResourceVersion;
-use super::meta::{boxed, slim};
+use super::meta::{boxed, is_blank, slim};
 
 /// A CSINode as it comes over the wire, reduced to what is read.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -62,12 +62,19 @@ impl CsiNode {
         }
     }
 
-    /// The node ID under which `driver` registered; names match exactly and the first entry wins.
+    /// The node ID under which `driver` registered, if it is not blank; names match exactly and the first entry wins.
     pub fn node_id(&self, driver: &str) -> Option<&str> {
-        self.drivers
-            .iter()
-            .find(|(name, _)| &**name == driver)
-            .map(|(_, id)| &**id)
+        self.entry(driver).filter(|id| !is_blank(id))
+    }
+
+    /// Whether `driver` registered, be it with a blank node ID.
+    pub fn has_driver(&self, driver: &str) -> bool {
+        self.entry(driver).is_some()
+    }
+
+    fn entry(&self, driver: &str) -> Option<&str> {
+        let mut drivers = self.drivers.iter();
+        drivers.find(|(name, _)| &**name == driver).map(|(_, id)| &**id)
     }
 
     /// Names of the registered drivers.

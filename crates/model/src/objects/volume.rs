@@ -1,5 +1,6 @@
 //! `v1` PersistentVolume, and the volume spec that an attachment may also carry in line.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
@@ -108,6 +109,8 @@ pub struct Volume {
     pub uid: Box<str>,
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
+    /// `metadata.creationTimestamp`, whole seconds.
+    pub created: Option<Timestamp>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `metadata.finalizers`.
@@ -231,6 +234,7 @@ impl From<PersistentVolumeWire> for Volume {
             resource_version: ResourceVersion::of(&wire.metadata),
             name: wire.metadata.name.unwrap_or_default().into(),
             uid: boxed(wire.metadata.uid),
+            created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.is_some(),
             finalizers: Finalizers::new(wire.metadata.finalizers.unwrap_or_default()),
             storage_class,

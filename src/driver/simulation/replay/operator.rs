@@ -228,11 +228,7 @@ impl ControllerCalls for GatedDriver {
         _deadline: Duration,
         _parent: &'a Span,
     ) -> BoxFuture<'a, Result<StringMap, CallError>> {
-        let at = VolumeOnNode {
-            volume_id: plan.volume_id,
-            node_id: plan.node_id,
-        };
-        Box::pin(self.call(true, at))
+        Box::pin(self.call(true, plan.place))
     }
 
     fn unpublish<'a>(

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use csi_attacher_model::decide::patch::{self, WriteTarget};
 use csi_attacher_model::decide::{
-    self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, Policy, ReleaseWithoutCall,
-    SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
+    self, Action, Capabilities, DetachWait, DriverFacts, Failure, Observed, Outcome, OwnedVolumeOnNode, Policy,
+    ReleaseWithoutCall, SecretState, Snapshot, VolumeAction, VolumeOnNode, Write,
 };
 use csi_attacher_model::objects::{ResourceVersion, StringMap};
 use csi_attacher_operator::cache::{AttacherKey, CacheContent, CacheValue};
@@ -154,7 +154,7 @@ pub struct Universe {
     snapshots: Interned<String, Rc<Snapshot>>,
     caches: Interned<CacheContent, Rc<CacheValue>>,
     failures: Interned<String, Failure>,
-    places: Vec<(String, String)>,
+    places: Vec<OwnedVolumeOnNode>,
     slots: HashMap<String, u8>,
     kinds: Vec<Kind>,
     rules: Rules,
@@ -295,14 +295,13 @@ impl Universe {
         let found = self
             .places
             .iter()
-            .position(|(handle, id)| handle == volume_id && id == node_id);
+            .position(|known| (known.borrow().volume_id, known.borrow().node_id) == (volume_id, node_id));
         found.and_then(|at| u8::try_from(at).ok())
     }
 
     /// Handle and node ID of a place.
     pub fn at(&self, place: u8) -> VolumeOnNode<'_> {
-        let (volume_id, node_id) = &self.places[usize::from(place)];
-        VolumeOnNode { volume_id, node_id }
+        self.places[usize::from(place)].borrow()
     }
 
     /// The cache of a process that knows nothing.
@@ -434,18 +433,12 @@ impl Universe {
             Action::AwaitDetach(_) => Decision::AwaitDetach,
             Action::ProtectVolume(write) | Action::Claim(write) => Decision::Prepare(self.number_of_write(write)),
             Action::LoadCredentials(_) => Decision::LoadSecret,
-            Action::Publish(plan) => {
-                let at = VolumeOnNode {
-                    volume_id: plan.volume_id,
-                    node_id: plan.node_id,
-                };
-                Decision::Publish(Publish {
-                    place: place_of(self, &at),
-                    former: plan.former.iter().map(|at| place_of(self, at)).collect(),
-                    alone: plan.capability.mode.is_for_one_node() && !view.expired,
-                    read_only: plan.read_only,
-                })
-            }
+            Action::Publish(plan) => Decision::Publish(Publish {
+                place: place_of(self, &plan.place),
+                former: plan.former.iter().map(|at| place_of(self, at)).collect(),
+                alone: plan.capability.mode.is_for_one_node() && !view.expired,
+                read_only: plan.read_only,
+            }),
             Action::Unpublish(plan) => {
                 let renewals = plan.renew.iter().filter_map(|other| patch::renew(other));
                 Decision::Unpublish(Unpublish {

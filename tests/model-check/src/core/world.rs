@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use csi_attacher_model::decide::{OrphanPolicy, Policy, PublishSecrets};
+use csi_attacher_model::decide::{OrphanPolicy, OwnedVolumeOnNode, Policy, PublishSecrets, VolumeOnNode};
 
 use super::objects::{self, Kind};
 use super::state::SLOTS;
@@ -90,7 +90,7 @@ impl Setting {
     }
 
     /// All places: each handle at each node ID. The second ID of a node is the one under which it may come back.
-    pub fn places(&self) -> Vec<(String, String)> {
+    pub fn places(&self) -> Vec<OwnedVolumeOnNode> {
         let mut handles: Vec<&str> = self.volumes.iter().map(|(handle, ..)| *handle).collect();
         handles.dedup();
         let reborn = self.users.iter().any(|(user, _)| matches!(user, User::Reborn(_)));
@@ -99,7 +99,10 @@ impl Setting {
             std::iter::once(format!("id{node}")).chain(second)
         });
         let ids: Vec<String> = ids.collect();
-        let at = |handle: &str| ids.iter().map(|id| (handle.to_owned(), id.clone())).collect::<Vec<_>>();
+        let at = |handle: &str| {
+            let places = ids.iter().filter_map(|id| VolumeOnNode::new(handle, id));
+            places.map(OwnedVolumeOnNode::from).collect::<Vec<_>>()
+        };
         handles.into_iter().flat_map(at).collect()
     }
 

@@ -113,7 +113,8 @@ fn secrets() -> Vec<Row> {
 fn refusals() -> Vec<Row> {
     let claimed = || attachment().claimed();
     vec![
-        row("attached already", ready().va(claimed().attached()), "", "F"),
+        // Here the sidecar does nothing; it leaves no note of the volume, which is written while it is known.
+        row("attached already", ready().va(claimed().attached()), "NOTE", "F"),
         row(
             "volume is being deleted",
             world().pv(volume().deleting()).node().va(claimed()),

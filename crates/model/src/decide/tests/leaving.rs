@@ -41,7 +41,7 @@ fn attaching_while_the_config_is_being_deleted() {
             refused,
             "R",
         ),
-        row("attached", ready().va(attachment().claimed().attached()), "", "F"),
+        row("attached", ready().va(attachment().claimed().attached()), "NOTE", "F"),
         row(
             "claimed before",
             ready().va(attachment().claimed().noted_volume(&json!({"handle": "handle1"}))),

@@ -10,6 +10,7 @@ mod attach;
 mod builders;
 mod capabilities;
 mod detach;
+mod identity;
 mod leaving;
 mod messages;
 mod neighbours;

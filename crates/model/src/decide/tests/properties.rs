@@ -9,7 +9,9 @@ use super::stale::kind_of;
 use super::strategies::{volumes, worlds};
 use super::world::{DecideModel, now};
 use crate::decide::patch::{Write, WriteTarget};
-use crate::decide::{self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeAction};
+use crate::decide::{
+    self, Action, IgnoreReason, NodeEntry, Outcome, ReleaseWithoutCall, SecretState, VolumeAction, VolumeOnNode,
+};
 use crate::decide::{Snapshot, observe};
 use crate::objects::AttachmentSource;
 
@@ -82,8 +84,8 @@ proptest! {
             let attachment = &snapshot.attachment;
             prop_assert!(attachment.deleting.is_none() && !attachment.attached);
             prop_assert!(attachment.finalizers.contains(FINALIZER));
-            prop_assert_eq!(attachment.node_id.as_deref(), Some(plan.node_id));
-            prop_assert_eq!(attachment.volume_note.as_ref().map(|note| &*note.handle), Some(plan.volume_id));
+            prop_assert_eq!(attachment.node_id.as_deref(), Some(plan.place.node_id));
+            prop_assert_eq!(attachment.volume_note.as_ref().map(|note| &*note.handle), Some(plan.place.volume_id));
             if let AttachmentSource::PersistentVolume(_) = attachment.source {
                 let volume = snapshot.volume.as_ref().unwrap();
                 prop_assert!(volume.finalizers.contains(FINALIZER) && !volume.deleting);
@@ -92,6 +94,45 @@ proptest! {
             prop_assert!(world.driver.capabilities.publish_unpublish);
             Ok(())
         })?;
+    }
+
+    /// Whatever is written on the objects: no call has a blank ID, and what is attached is published as the volume that was claimed or
+    /// not at all, also when the driver lists it otherwise.
+    #[test]
+    fn calls_name_what_was_claimed(world in worlds(), remade: bool, blank in 0..4_usize, forced: bool) {
+        let mut world = world;
+        world.forced = forced;
+        world.blank(blank);
+        if remade {
+            world.make_volume_again();
+        }
+        let snapshot = world.snapshot().unwrap();
+        let mut observed = observe(&snapshot, &world.driver, &world.policy, SecretState::Loaded);
+        observed.forced = forced;
+        let attachment = &snapshot.attachment;
+        let noted = attachment.volume_note.as_ref().map(|note| &*note.handle);
+        let check = |place: &VolumeOnNode<'_>| {
+            prop_assert!(!place.volume_id.trim().is_empty() && !place.node_id.trim().is_empty());
+            Ok(())
+        };
+        match decide::attachment(&observed) {
+            Action::Publish(plan) => {
+                check(&plan.place)?;
+                plan.former.iter().try_for_each(check)?;
+                prop_assert_eq!(noted, Some(plan.place.volume_id));
+            }
+            Action::Unpublish(plan) => {
+                plan.places.iter().chain(&plan.confirmed).try_for_each(check)?;
+                // Without a note, a volume that was created after the attachment is not known to be the one.
+                prop_assert!(noted.is_some() || !remade || matches!(attachment.source, AttachmentSource::Inline(_)));
+            }
+            Action::Claim(_) if attachment.attached => {
+                let now = snapshot.volume.as_ref().and_then(|volume| volume.spec.csi()).map(|source| &*source.handle);
+                prop_assert!(noted.is_none_or(|noted| Some(noted) == now));
+                prop_assert!(!remade || noted.is_some());
+            }
+            _ => {}
+        }
     }
 
     /// A call to unpublish only for what is deleted and claimed.
@@ -115,7 +156,7 @@ proptest! {
             let Action::Unpublish(plan) = action else { return Ok(()) };
             let registered = match snapshot.node_entry(&world.driver.name) {
                 NodeEntry::Registered(node_id) => Some(node_id),
-                NodeEntry::Missing | NodeEntry::WithoutDriver => None,
+                NodeEntry::Missing | NodeEntry::WithoutDriver | NodeEntry::BlankId => None,
             };
             let current = registered.or(snapshot.attachment.node_id.as_deref());
             prop_assert_eq!(plan.places.first().map(|place| place.node_id), current);

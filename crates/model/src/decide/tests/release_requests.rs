@@ -126,7 +126,10 @@ fn which_requests_count() {
 /// What is wanted is never released, whatever is written on it.
 #[test]
 fn a_live_attachment_is_never_released() {
-    let live = attachment().claimed().attached();
+    let live = attachment()
+        .claimed()
+        .noted_volume(&json!({"handle": "handle1"}))
+        .attached();
     assert_eq!(decided(&asked(live, &request().to_string())), "Ignore(AlreadyAttached)");
     let waiting = decided(&asked(attachment().claimed(), &request().to_string()));
     assert!(waiting.starts_with("Claim"), "{waiting}");

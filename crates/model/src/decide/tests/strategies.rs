@@ -229,3 +229,38 @@ pub fn contexts() -> impl Strategy<Value = BTreeMap<String, String>> {
 pub fn failures() -> impl Strategy<Value = Failure> {
     ("\\PC{0,1500}", prop::option::of(1..17_i32)).prop_map(|(message, code)| Failure { message, code })
 }
+
+impl DecideModel {
+    /// Blanks something that names a place: the annotation with the node ID, the handle in the note, the ID that the CSINode has, or
+    /// nothing.
+    pub fn blank(&mut self, what: usize) {
+        let annotations = self.attachment.as_mut().map(|va| &mut va["metadata"]["annotations"]);
+        match (what, annotations) {
+            (0, Some(annotations)) if annotations.is_object() => {
+                annotations["csi.alpha.kubernetes.io/node-id"] = json!("")
+            }
+            (1, Some(annotations)) if annotations.is_object() => {
+                annotations["attacher.csi.dev/volume"] =
+                    json!(json!({"handle": " ", "former": [{"handle": "", "nodeID": "x"}]}).to_string());
+            }
+            (2, _) => {
+                if let Some(node) = &mut self.node {
+                    node["spec"]["drivers"] = json!([{"name": DRIVER, "nodeID": " "}]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The PersistentVolume is another one than when the attachment was created.
+    pub fn make_volume_again(&mut self) {
+        if let Some(attachment) = &mut self.attachment {
+            attachment["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        if let Some(volume) = self.volume.as_mut().filter(|volume| volume["spec"]["csi"].is_object()) {
+            volume["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+            volume["metadata"]["uid"] = json!("second");
+            volume["spec"]["csi"]["volumeHandle"] = json!("handle3");
+        }
+    }
+}

@@ -176,14 +176,19 @@ fn what_is_attached_is_protected_again() {
     let with = |volume| world().pv(volume).node();
     play(
         vec![
-            row("lost", with(volume()).va(attached()), "PV+", "F"),
+            row("lost", with(volume()).va(attached()), "PV+ | NOTE", "F"),
             row(
                 "lost, its volume noted",
                 with(volume()).va(noted("handle1")),
                 "PV+",
                 "F",
             ),
-            row("lost, its node gone", world().pv(volume()).va(attached()), "PV+", "F"),
+            row(
+                "lost, its node gone",
+                world().pv(volume()).va(noted("handle1")),
+                "PV+",
+                "F",
+            ),
             row(
                 "that cannot be written, and is no attach error",
                 with(volume()).va(attached()).refuse_volume(&[1]),
@@ -200,7 +205,7 @@ fn what_is_attached_is_protected_again() {
             row(
                 "a volume that is being deleted",
                 with(volume().deleting()).va(attached()),
-                "",
+                "NOTE",
                 "F",
             ),
             row(

@@ -256,7 +256,7 @@ impl DecideModel {
         } else {
             format!(" ctx{context:?}")
         };
-        let call = format!("pub {} {} {mode}{context}", plan.volume_id, plan.node_id);
+        let call = format!("pub {} {} {mode}{context}", plan.place.volume_id, plan.place.node_id);
         match self.call(call, secrets) {
             Ok(context) => self.record(observed, &Outcome::Published(context.into())),
             Err(failure) => self.fail(observed, failure),

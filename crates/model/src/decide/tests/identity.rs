@@ -1,0 +1,232 @@
+//! Which volume, at which node ID, an attachment stands for, where what says so was changed, blanked or made again.
+
+use serde_json::json;
+
+use super::builders::{FINALIZER, NODE_ID, Pv, Va, attachment, volume};
+use super::table::{play, row};
+use super::world::{DecideModel, Requeue, world};
+use crate::api::names::NODE_ID_ANNOTATION;
+
+const OTHER: &str = "someone/else";
+/// When the attachments of these tables were created.
+const BEFORE: &str = "2026-01-01T00:00:00Z";
+/// Long after that.
+const LATER: &str = "2026-01-02T00:00:00Z";
+
+fn noted() -> serde_json::Value {
+    json!({"handle": "handle1"})
+}
+
+/// As the sidecar leaves what it attached: without a note of the volume.
+fn of_sidecar() -> Va {
+    attachment()
+        .set("/metadata/creationTimestamp", BEFORE)
+        .finalizers(&[FINALIZER, OTHER])
+        .noted_node(NODE_ID)
+        .attached()
+}
+
+fn of_operator() -> Va {
+    of_sidecar().noted_volume(&noted())
+}
+
+/// The volume of the tables, created before the attachment.
+fn former() -> Pv {
+    volume().protected().set("/metadata/creationTimestamp", BEFORE)
+}
+
+/// Another volume under the same name, created after the attachment was attached.
+fn remade() -> Pv {
+    volume()
+        .set("/metadata/creationTimestamp", LATER)
+        .set("/spec/csi/volumeHandle", "handle2")
+}
+
+fn forced(mut world: DecideModel) -> DecideModel {
+    world.forced = true;
+    world
+}
+
+#[test]
+fn a_blank_id_is_no_id() {
+    let blank = |id: &str| of_operator().annotation(NODE_ID_ANNOTATION, id).deleting();
+    let no_place = format!(
+        "DERR(annotation {NODE_ID_ANNOTATION} of the VolumeAttachment is blank, and csinode.storage.k8s.io \"node1\" not \
+         found: the node ID at which the volume is attached is unknown; set the annotation to that node ID)"
+    );
+    let no_place: &'static str = Box::leak(no_place.into_boxed_str());
+    let blank_node =
+        "AERR(CSINode node1 has a blank node ID for driver csi/test; restart the driver's pod on that node)";
+    play(
+        vec![
+            row(
+                "the annotation is empty, and the CSINode gone",
+                world().pv(former()).va(blank("")),
+                no_place,
+                "R",
+            ),
+            row("it is one space", world().pv(former()).va(blank(" ")), no_place, "R"),
+            row(
+                "the CSINode says where the node is",
+                world().pv(former()).node().va(blank("")),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the CSINode has a blank ID",
+                world().pv(former()).node_of(Some(" ")).va(attachment()),
+                blank_node,
+                "R",
+            ),
+            row(
+                "the CSINode has a blank ID, and the annotation says where it was attached",
+                world().pv(former()).node_of(Some("")).va(of_operator().deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the note names no volume",
+                world()
+                    .pv(former())
+                    .node()
+                    .va(of_sidecar().noted_volume(&json!({"handle": ""})).deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "a former place is blank",
+                world().pv(former()).node().va(of_sidecar()
+                    .noted_volume(&json!({"handle": "handle1", "former": [{"handle": "handle1", "nodeID": ""}]}))
+                    .deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the handle of the volume is one space",
+                world()
+                    .pv(former().set("/spec/csi/volumeHandle", " "))
+                    .node()
+                    .va(attachment()),
+                "AERR(the volumeHandle of the volume is blank)",
+                "R",
+            ),
+        ],
+        DecideModel::attempt,
+    );
+}
+
+#[test]
+fn what_is_attached_is_never_published_as_another_volume() {
+    let replaced = "AERR(VolumeAttachment pv1-node1 is attached with volume handle1, and PersistentVolume pv1 is volume handle2 \
+                    since it was created again; delete the VolumeAttachment once no pod on the node uses the volume)";
+    play(
+        vec![
+            row(
+                "the driver lists the former one elsewhere",
+                forced(world().pv(remade().protected()).node().va(of_operator())),
+                replaced,
+                "R",
+            ),
+            row(
+                "the same volume is published again",
+                forced(world().pv(former()).node().va(of_operator())),
+                "pub handle1 nodeID1 rw | ATT",
+                "F",
+            ),
+            row(
+                "it stands there without being compared",
+                world().pv(remade().protected()).node().va(of_operator()),
+                "",
+                "F",
+            ),
+        ],
+        DecideModel::attempt,
+    );
+}
+
+#[test]
+fn a_volume_that_was_made_later_is_not_the_one_that_was_attached() {
+    let unknown = |error: &str| -> &'static str {
+        let text = format!(
+            "{error}(PersistentVolume pv1 was created after VolumeAttachment pv1-node1 was attached, and nothing says which \
+             volume was: it may be another one than handle2; find out which one is attached to node node1, and run kubectl annotate \
+             volumeattachment pv1-node1 'attacher.csi.dev/volume={{\"handle\":\"ID\"}}')"
+        );
+        Box::leak(text.into_boxed_str())
+    };
+    play(
+        vec![
+            row(
+                "it is deleted, and no note tells its volume",
+                world().pv(remade()).node().va(of_sidecar().deleting()),
+                unknown("DERR"),
+                "R",
+            ),
+            row(
+                "the later volume carries our finalizer",
+                world().pv(remade().protected()).node().va(of_sidecar().deleting()),
+                unknown("DERR"),
+                "R",
+            ),
+            row(
+                "the note tells it",
+                world().pv(remade()).node().va(of_operator().deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "a person wrote the note",
+                world()
+                    .pv(remade())
+                    .node()
+                    .va(of_sidecar().noted_volume(&noted()).deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "it is not known when the volume was made",
+                world().pv(volume().protected()).node().va(of_sidecar().deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the clocks of two API servers differ",
+                world()
+                    .pv(former().set("/metadata/creationTimestamp", "2026-01-01T00:00:02Z"))
+                    .node()
+                    .va(of_sidecar().deleting()),
+                "unpub handle1 nodeID1 | FIN- | DET",
+                "F",
+            ),
+            row(
+                "the later volume is not protected in its place, and not noted",
+                world().pv(remade()).node().va(of_sidecar()),
+                "",
+                "F",
+            ),
+            row(
+                "a claim without a note and a later volume",
+                world()
+                    .pv(remade())
+                    .node()
+                    .va(of_sidecar().set("/status/attached", false)),
+                unknown("AERR"),
+                "R",
+            ),
+        ],
+        DecideModel::attempt,
+    );
+}
+
+#[test]
+fn what_the_sidecar_attached_gets_a_note_while_its_volume_is_known() {
+    let mut taken_over = world().pv(former()).node().va(of_sidecar());
+    assert_eq!(taken_over.attempt(), Requeue::Forget);
+    assert_eq!(taken_over.log, ["NOTE"]);
+    // The volume is made again before the attachment is deleted.
+    let mut later = taken_over.pv(remade());
+    let attachment = later.attachment.take().unwrap();
+    let mut later = later.va(Va(attachment).deleting());
+    assert_eq!(later.attempt(), Requeue::Forget);
+    assert_eq!(later.log, ["NOTE", "unpub handle1 nodeID1", "FIN-", "DET"]);
+}
