@@ -3,13 +3,17 @@
 //! Pure and synchronous. Must not know of scripts, connections or the call log: it answers as a correct driver would.
 
 mod attach;
+mod slots;
 mod snapshots;
+mod volume_table;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Status;
 
+use self::slots::NodeSlots;
+use self::volume_table::VolumeTable;
 use super::settings::{ControllerCapability, MockSettings};
 use csi_attacher_proto::v1;
 use v1::volume_capability::AccessType;
@@ -70,7 +74,9 @@ impl MockVolume {
 /// The storage.
 #[derive(Default)]
 pub(super) struct Backend {
-    volumes: BTreeMap<String, MockVolume>,
+    volumes: VolumeTable,
+    /// The devices that each node has in use; a node without any is not here.
+    slots: BTreeMap<String, NodeSlots>,
     snapshots: BTreeMap<String, v1::Snapshot>,
     /// Snapshot ids by the names they were asked for with.
     snapshot_names: BTreeMap<String, String>,
@@ -94,14 +100,18 @@ impl Backend {
 
     /// Makes a volume of that id unless there is one.
     pub fn ensure_volume(&mut self, id: &str, capacity_bytes: i64) {
-        if !self.volumes.contains_key(id) {
+        if self.volumes.get(id).is_none() {
             self.volumes.insert(id.to_owned(), MockVolume::new("", capacity_bytes));
         }
     }
 
     /// Removes a volume, attached or not; false when there is none.
     pub fn remove_volume(&mut self, id: &str) -> bool {
-        self.volumes.remove(id).is_some()
+        let Some(volume) = self.volumes.remove(id) else {
+            return false;
+        };
+        self.free_slots(volume.attachments);
+        true
     }
 
     /// Sets the health of a volume; false when there is no such volume.

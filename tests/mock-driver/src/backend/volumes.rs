@@ -107,8 +107,8 @@ impl Backend {
     pub fn free_bytes(&self, settings: &MockSettings) -> i64 {
         let used = self
             .volumes
-            .values()
-            .fold(0_i64, |sum, volume| sum.saturating_add(volume.capacity_bytes));
+            .iter()
+            .fold(0_i64, |sum, (_, volume)| sum.saturating_add(volume.capacity_bytes));
         settings.capacity_bytes.saturating_sub(used).max(0)
     }
 
