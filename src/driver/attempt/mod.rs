@@ -1,5 +1,6 @@
 //! One attempt at a VolumeAttachment: observe, decide, perform one effect, take in the answer, decide again.
 
+pub(super) mod attachment_map;
 pub(super) mod call;
 mod cause;
 pub(super) mod decision_fns;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::attachment_map::AttachmentMap;
 use crate::apiserver::SecretData;
 use crate::cache::Snapshot;
 use crate::decide::{OwnedVolumeOnNode, VolumeOnNode};
@@ -22,12 +23,21 @@ const MOST: usize = 1_000;
 const MANY: usize = 1_024;
 
 /// What one engine of a driver leaves to the next.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct UnfinishedPublishes {
     /// What is kept, by driver.
     kept: Arc<Mutex<BTreeMap<Arc<str>, Vec<UnfinishedPublish>>>>,
     /// Names and UIDs of attachments that may be recorded as attached: the write was sent, and its answer did not come.
-    unanswered: Arc<Mutex<BTreeMap<Arc<str>, Box<str>>>>,
+    unanswered: Arc<Mutex<AttachmentMap<Box<str>>>>,
+}
+
+impl Default for UnfinishedPublishes {
+    fn default() -> Self {
+        Self {
+            kept: Arc::default(),
+            unanswered: Arc::new(Mutex::new(AttachmentMap::new(MANY))),
+        }
+    }
 }
 
 /// A Publish whose outcome is not recorded.
@@ -64,11 +74,13 @@ impl UnfinishedPublishes {
     /// an attachment is known.
     pub(in crate::driver) fn begin_record(&self, attachment: &Attachment, exists: impl Fn(&str) -> bool) -> bool {
         let mut unanswered = self.unanswered.lock();
-        if unanswered.len() >= MANY && unanswered.len().is_power_of_two() {
-            unanswered.retain(|name, _| exists(name));
+        if let Some(uid) = unanswered.get(&attachment.name)
+            && *uid == attachment.uid
+        {
+            return true;
         }
-        let former = unanswered.insert(attachment.name.clone(), attachment.uid.clone());
-        former.is_some_and(|uid| uid == attachment.uid)
+        *unanswered.get_or_insert(&attachment.name, Box::default, exists) = attachment.uid.clone();
+        false
     }
 
     /// It is known whether the attachment is recorded as attached.

@@ -1,0 +1,102 @@
+//! [`AttachmentMap`]: something about attachments, without those that are gone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Values by the name of a VolumeAttachment.
+///
+/// An attachment may end without a word to whoever keeps something about it. Those that are gone are looked for when the map has
+/// doubled since the last time: so each entry costs two looks at the cache, however many there are.
+pub(in crate::driver) struct AttachmentMap<V> {
+    entries: HashMap<Arc<str>, V>,
+    least: usize,
+    /// The size at which those that are gone are looked for.
+    look_at: usize,
+}
+
+impl<V> AttachmentMap<V> {
+    /// An empty map, which looks for nothing below `least` entries.
+    pub fn new(least: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            least,
+            look_at: least,
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&V> {
+        self.entries.get(name)
+    }
+
+    /// The value under a name, which is made when there is none. `exists` tells whether an attachment is known.
+    pub fn get_or_insert(
+        &mut self,
+        name: &Arc<str>,
+        value: impl FnOnce() -> V,
+        exists: impl Fn(&str) -> bool,
+    ) -> &mut V {
+        if self.entries.len() >= self.look_at && !self.entries.contains_key(name) {
+            self.entries.retain(|name, _| exists(name));
+            self.look_at = self.least.max(self.entries.len() * 2);
+        }
+        self.entries.entry(name.clone()).or_insert_with(value)
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const LEAST: usize = 64;
+
+    /// All start to wait, and again at each retry, while all exist.
+    #[test]
+    fn an_entry_costs_two_looks_however_many_there_are() {
+        for many in [500_u32, 2000, 8192] {
+            let looks = Cell::new(0);
+            let mut map = AttachmentMap::new(LEAST);
+            for _retry in 0..3 {
+                for number in 0..many {
+                    let name: Arc<str> = number.to_string().into();
+                    map.get_or_insert(
+                        &name,
+                        || (),
+                        |_| {
+                            looks.set(looks.get() + 1);
+                            true
+                        },
+                    );
+                }
+            }
+            assert!(looks.get() <= 2 * many, "{many}: {} looks", looks.get());
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_kept() {
+        let mut map = AttachmentMap::new(LEAST);
+        for number in 0..1000 {
+            let name: Arc<str> = number.to_string().into();
+            map.get_or_insert(&name, || number, |known| known == "0");
+        }
+        assert!(map.len() <= LEAST + 1, "{}", map.len());
+        assert_eq!(map.get("0"), Some(&0));
+        // Once there were many; when they are gone, there are few again.
+        let mut map = AttachmentMap::new(LEAST);
+        for number in 0..10_000 {
+            let name: Arc<str> = number.to_string().into();
+            map.get_or_insert(&name, || number, |known| known.len() == 5 || number < 5_000);
+        }
+        assert!(map.len() <= 8_192, "{}", map.len());
+    }
+}
