@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::EnqueueCause;
 use super::counts::Counts;
-use super::links::OfDriver;
+use super::links::{OfDriver, pending_since};
 use super::neighbours::HandleCounts;
 use super::sharing::{Names, OfVolume};
 use super::table::{ObjectTable, Origin, TableChange};
@@ -100,9 +100,7 @@ impl Index {
             self.oldest_pending_of(attacher, false),
             self.oldest_pending_of(attacher, true),
         ];
-        pair.into_iter()
-            .flatten()
-            .min_by_key(|record| record.deleting.or(record.created))
+        pair.into_iter().flatten().min_by_key(|record| pending_since(record))
     }
 
     pub fn claimed(&self, attacher: &str, finalizer: &str) -> usize {
@@ -117,9 +115,8 @@ impl Index {
     }
 
     pub fn oldest_pending_of(&self, attacher: &str, detaching: bool) -> Option<Arc<Attachment>> {
-        let mine = self.attachments.values().filter(|record| &*record.attacher == attacher);
-        let pending = mine.filter(|record| !settled(record) && record.deleting.is_some() == detaching);
-        pending.min_by_key(|record| record.deleting.or(record.created)).cloned()
+        let oldest = self.drivers.get(attacher)?.oldest_pending(detaching)?;
+        self.attachments.get(oldest).cloned()
     }
 
     /// Everything of a driver that may need work: a driver that starts must find what piled up before. In the order of
@@ -334,11 +331,6 @@ impl Index {
             .remove(name, uid)
             .map_or(CacheChange::None, |record| self.node_changed(&record.name))
     }
-}
-
-/// Attached and wanted: nothing is waited for.
-fn settled(record: &Attachment) -> bool {
-    record.attached && record.deleting.is_none()
 }
 
 /// Whether two copies of an attachment are found in the same places of the index.

@@ -1,7 +1,9 @@
 //! Where an attachment is found: under its volume, its node and its driver.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::counts::Counts;
 use super::index::Index;
@@ -14,6 +16,30 @@ use crate::objects::Attachment;
 pub(super) struct OfDriver {
     pub counts: Counts,
     pub finalizer: Box<str>,
+    /// What waits to be attached and to be detached, by the time since when.
+    attaching: BTreeSet<(Option<Timestamp>, Arc<str>)>,
+    detaching: BTreeSet<(Option<Timestamp>, Arc<str>)>,
+}
+
+impl OfDriver {
+    fn pending(&mut self, record: &Attachment) -> Option<&mut BTreeSet<(Option<Timestamp>, Arc<str>)>> {
+        match (record.deleting.is_some(), record.attached) {
+            (true, _) => Some(&mut self.detaching),
+            (false, false) => Some(&mut self.attaching),
+            (false, true) => None,
+        }
+    }
+
+    /// The name of what has waited longest for one direction.
+    pub fn oldest_pending(&self, detaching: bool) -> Option<&Arc<str>> {
+        let pending = if detaching { &self.detaching } else { &self.attaching };
+        pending.first().map(|(_, name)| name)
+    }
+}
+
+/// Since when an attachment waits.
+pub(super) fn pending_since(record: &Attachment) -> Option<Timestamp> {
+    record.deleting.or(record.created)
 }
 
 impl Index {
@@ -81,14 +107,22 @@ impl Index {
         let driver = self.drivers.entry(record.attacher.clone()).or_insert_with(|| OfDriver {
             counts: Counts::default(),
             finalizer: finalizer_name(&record.attacher).into(),
+            attaching: BTreeSet::new(),
+            detaching: BTreeSet::new(),
         });
         *driver.counts.of(record) += 1;
+        if let Some(pending) = driver.pending(record) {
+            pending.insert((pending_since(record), record.name.clone()));
+        }
     }
 
     pub(super) fn uncount(&mut self, record: &Attachment) {
         if let Some(driver) = self.drivers.get_mut(&record.attacher) {
             let count = driver.counts.of(record);
             *count = count.saturating_sub(1);
+            if let Some(pending) = driver.pending(record) {
+                pending.remove(&(pending_since(record), record.name.clone()));
+            }
         }
     }
 }

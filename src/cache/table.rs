@@ -122,7 +122,12 @@ impl<R: CacheRecord + PartialEq> ObjectTable<R> {
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.records.values().map(|held| &held.record)
+        let all = self.records.values().map(|held| &held.record);
+        #[cfg(test)]
+        let all = all.inspect(|_| {
+            self.lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        all
     }
 
     /// The greatest version that was seen since the last list began; a list that is made now has none below it, unless the

@@ -96,3 +96,37 @@ async fn a_change_of_a_volume_costs_one_look_at_each_attachment() {
     assert_eq!(store.inner.backlog.lock().len(), 0);
     assert!(queue.is_held(&AttacherKey::Attachment("va0".into())) || queue.len() == 500);
 }
+
+/// Gauges and conditions ask each second, of each driver, what has waited longest. That costs no walk over all attachments.
+#[test]
+fn what_has_waited_longest_is_found_without_a_walk() {
+    let store = Store::default();
+    for number in 0..1_000 {
+        let mut record = attached(number);
+        record.created = jiff::Timestamp::from_second(1_000 + i64::try_from(number).unwrap()).ok();
+        record.attached = number % 10 != 3;
+        store.apply_attachment(record);
+    }
+    let name = |found: Option<Arc<Attachment>>| found.map(|record| record.name.to_string());
+    let before = lookups(&store);
+    for _ in 0..100 {
+        assert_eq!(name(store.oldest_pending(DRIVER)).as_deref(), Some("va3"));
+        assert_eq!(name(store.oldest_pending_of(DRIVER, false)).as_deref(), Some("va3"));
+        assert_eq!(name(store.oldest_pending_of(DRIVER, true)), None);
+    }
+    let cost = lookups(&store) - before;
+    assert!(cost <= 300, "{cost} records looked at");
+    // The oldest one is attached, the next one is deleted, and one more is gone.
+    let mut record = attached(3);
+    record.resource_version = ResourceVersion(5_000);
+    store.apply_attachment(record);
+    let mut record = attached(13);
+    record.resource_version = ResourceVersion(5_001);
+    record.created = jiff::Timestamp::from_second(1_013).ok();
+    record.deleting = jiff::Timestamp::from_second(9_000).ok();
+    store.apply_attachment(record);
+    super::removed(&store, "va23");
+    assert_eq!(name(store.oldest_pending_of(DRIVER, false)), Some("va33".to_owned()));
+    assert_eq!(name(store.oldest_pending_of(DRIVER, true)), Some("va13".to_owned()));
+    assert_eq!(name(store.oldest_pending(DRIVER)), Some("va33".to_owned()));
+}
