@@ -7,6 +7,8 @@
 //!
 //! Volumes without an attachment are never touched, and `attached` is never taken from a live one.
 
+mod listing;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +17,9 @@ use super::attach::not_replaced;
 use super::observed::{NodeEntry, Observed};
 use super::published_volume::published_volume;
 use super::refusal::Refusal;
-use super::release_request::ListedEvidence;
 use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
+
+pub use listing::{Listing, MOST_UNCLAIMED};
 
 /// What the driver should list about an attachment that is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +37,6 @@ pub struct Expectation {
     pub former_node_id: Option<Box<str>>,
     /// Whether the volume should be at the node.
     pub wanted: DesiredState,
-}
-
-impl Expectation {
-    fn node_ids(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&*self.node_id).chain(self.former_node_id.as_deref())
-    }
 }
 
 /// Where a volume should be.
@@ -120,21 +117,6 @@ fn listed_handle<'a>(observed: &Observed<'_>, handle: &'a str, node_id: &str) ->
     Ok(Cow::Borrowed(handle))
 }
 
-/// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments. Beside
-/// the expectations themselves it keeps one byte for each.
-#[derive(Clone, Debug, Default)]
-pub struct Listing {
-    /// In the order of handles.
-    expectations: Vec<Expectation>,
-    /// What was listed for each of them.
-    told: Vec<ListedState>,
-    /// Handles of attachments of which nothing is expected yet, in their order.
-    pending: Vec<Box<str>>,
-    /// The IDs under which the driver knows the nodes of this cluster.
-    nodes: HashSet<Box<str>>,
-    unclaimed: Vec<Unclaimed>,
-}
-
 /// A volume that the driver lists at a node of this cluster though no attachment is for it there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unclaimed {
@@ -142,24 +124,6 @@ pub struct Unclaimed {
     pub handle: Box<str>,
     /// The node's ID.
     pub node_id: Box<str>,
-}
-
-/// More of them than this are not kept in mind.
-pub const MOST_UNCLAIMED: usize = 1_000;
-/// Longer handles, in bytes, are not kept in mind. The CSI spec allows 128.
-const LONGEST_HANDLE: usize = 1_024;
-
-/// What the driver lists for an expectation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ListedState {
-    /// Its volume was not listed, so it is at no node.
-    NotListed,
-    /// The driver listed its volume without saying where it is.
-    NodesUnknown,
-    /// Its volume is at the node.
-    Published,
-    /// Its volume is not at the node.
-    NotPublished,
 }
 
 /// What came of a listing.
@@ -171,122 +135,6 @@ pub struct Comparison {
     pub agreed: Vec<Expectation>,
     /// The driver lists them at nodes where no attachment is for them.
     pub unclaimed: Vec<Unclaimed>,
-}
-
-/// From this many nodes of one volume on, looking them up one by one is slow.
-const MANY_NODES: usize = 16;
-
-impl Listing {
-    /// A listing that will take in what these expectations are about.
-    pub fn about(mut expectations: Vec<Expectation>) -> Self {
-        expectations.sort_by(|one, other| one.handle.cmp(&other.handle));
-        Self {
-            told: vec![ListedState::NotListed; expectations.len()],
-            expectations,
-            ..Self::default()
-        }
-    }
-
-    /// The same listing, which finds out too what is at these nodes without an attachment: those of the handles in
-    /// `pending` are being attached or detached.
-    #[must_use]
-    pub fn looking_for_unclaimed(mut self, mut pending: Vec<Box<str>>, nodes: HashSet<Box<str>>) -> Self {
-        pending.sort_unstable();
-        self.pending = pending;
-        self.nodes = nodes;
-        self
-    }
-
-    /// What is at a node of this cluster without an attachment. Nothing is done about it: somebody else may have put it
-    /// there, and the volume may be in use.
-    fn note_unclaimed(&mut self, first: usize, handle: &str, nodes: &[String]) {
-        if self.nodes.is_empty() || handle.len() > LONGEST_HANDLE {
-            return;
-        }
-        if self.pending.binary_search_by(|known| (**known).cmp(handle)).is_ok() {
-            return;
-        }
-        for node_id in nodes.iter().filter(|node| self.nodes.contains(node.as_str())) {
-            let mut about = self.expectations[first..]
-                .iter()
-                .take_while(|expected| &*expected.handle == handle);
-            let is_named = about.any(|expected| expected.node_ids().any(|named| named == node_id));
-            if !is_named && self.unclaimed.len() < MOST_UNCLAIMED {
-                self.unclaimed.push(Unclaimed {
-                    handle: handle.into(),
-                    node_id: node_id.as_str().into(),
-                });
-            }
-        }
-    }
-
-    /// Takes in an entry: a volume and the nodes where it is, unless the driver did not say. The last entry for a
-    /// volume counts, as for the sidecar.
-    pub fn add(&mut self, handle: &str, nodes: Option<&[String]>) {
-        let first = self.expectations.partition_point(|expected| &*expected.handle < handle);
-        if let Some(nodes) = nodes {
-            self.note_unclaimed(first, handle, nodes);
-        }
-        let about = self.expectations[first..].iter().zip(&mut self.told[first..]);
-        let mut about = about.take_while(|(expected, _)| &*expected.handle == handle).peekable();
-        if about.peek().is_none() {
-            return;
-        }
-        let Some(nodes) = nodes else {
-            about.for_each(|(_, told)| *told = ListedState::NodesUnknown);
-            return;
-        };
-        let many: Option<HashSet<&str>> =
-            (nodes.len() >= MANY_NODES).then(|| nodes.iter().map(String::as_str).collect());
-        let is_at = |node_id: &str| match &many {
-            Some(many) => many.contains(node_id),
-            None => nodes.iter().any(|node| node == node_id),
-        };
-        for (expected, told) in about {
-            *told = if expected.node_ids().any(is_at) {
-                ListedState::Published
-            } else {
-                ListedState::NotPublished
-            };
-        }
-    }
-
-    /// What was listed about all expectations together, whatever was expected. A volume that is at one of the places is there; to be
-    /// nowhere it has to be listed, with its nodes.
-    pub fn evidence(&self) -> ListedEvidence {
-        let mut told = self.expectations.iter().zip(&self.told);
-        if let Some((expected, _)) = told.find(|(_, told)| **told == ListedState::Published) {
-            return ListedEvidence::At(expected.node_id.to_string());
-        }
-        let is_elsewhere = |told: &ListedState| *told == ListedState::NotPublished;
-        if !self.told.is_empty() && self.told.iter().all(is_elsewhere) {
-            ListedEvidence::NotThere
-        } else {
-            ListedEvidence::Silent
-        }
-    }
-
-    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
-    /// neither a contradiction nor an agreement.
-    pub fn compare(self) -> Comparison {
-        let mut compared = Comparison {
-            unclaimed: self.unclaimed,
-            ..Comparison::default()
-        };
-        for (expected, told) in self.expectations.into_iter().zip(self.told) {
-            let here = match told {
-                ListedState::NodesUnknown => continue,
-                ListedState::Published => true,
-                ListedState::NotListed | ListedState::NotPublished => false,
-            };
-            if here == (expected.wanted == DesiredState::Published) {
-                compared.agreed.push(expected);
-            } else {
-                compared.contradicted.push(expected);
-            }
-        }
-        compared
-    }
 }
 
 /// Volumes that the driver lists at nodes of this cluster and no VolumeAttachment names.

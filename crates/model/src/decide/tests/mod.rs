@@ -12,6 +12,7 @@ mod capabilities;
 mod detach;
 mod identity;
 mod leaving;
+mod listings;
 mod messages;
 mod neighbours;
 mod patches;

@@ -1,0 +1,215 @@
+//! Reading a listing: which entries of it are about an attachment, and what they say.
+
+use std::collections::HashSet;
+
+use super::{Comparison, DesiredState, Expectation, Unclaimed};
+use crate::decide::release_request::ListedEvidence;
+
+/// More of them than this are not kept in mind.
+pub const MOST_UNCLAIMED: usize = 1_000;
+/// Longer handles, in bytes, are not kept in mind. The CSI spec allows 128.
+const LONGEST_HANDLE: usize = 1_024;
+
+/// What the driver lists, as far as anybody asks: a backend may have many more volumes than there are attachments. Each node of
+/// an entry is looked up, so that a listing costs as much as it is long, however many attachments a volume has.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// In the order of handles, those of one handle in the order of node IDs.
+    expectations: Vec<Expectation>,
+    /// Of the entries for its volume, the number of the last one that has it at its node; 0 for none.
+    seen_in: Vec<u32>,
+    /// Where the expectations with a former node ID are, in the order of handles and these IDs.
+    former: Vec<usize>,
+    /// In the order of handles.
+    volumes: Vec<VolumeEntries>,
+    /// Handles of attachments of which nothing is expected yet, in their order.
+    pending: Vec<Box<str>>,
+    /// The IDs under which the driver knows the nodes of this cluster.
+    nodes: HashSet<Box<str>>,
+    unclaimed: Vec<Unclaimed>,
+}
+
+/// A volume of which something is expected, with what was listed for it.
+#[derive(Clone, Debug)]
+struct VolumeEntries {
+    /// Where its expectations begin and end.
+    expectations: (usize, usize),
+    /// Where they begin and end in [`Listing::former`].
+    former: (usize, usize),
+    /// Entries so far; the last one counts.
+    count: u32,
+    /// Whether the last entry says where the volume is.
+    has_nodes: bool,
+}
+
+/// What the driver lists for an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListedState {
+    /// Its volume was not listed, so it is at no node.
+    NotListed,
+    /// The driver listed its volume without saying where it is.
+    NodesUnknown,
+    /// Its volume is at the node.
+    Published,
+    /// Its volume is not at the node.
+    NotPublished,
+}
+
+impl VolumeEntries {
+    /// What is listed for one of its expectations.
+    fn state(&self, seen_in: u32) -> ListedState {
+        match self.count {
+            0 => ListedState::NotListed,
+            _ if !self.has_nodes => ListedState::NodesUnknown,
+            last if last == seen_in => ListedState::Published,
+            _ => ListedState::NotPublished,
+        }
+    }
+}
+
+impl Listing {
+    /// A listing that will take in what these expectations are about.
+    pub fn about(mut expectations: Vec<Expectation>) -> Self {
+        expectations.sort_by(|one, other| (&one.handle, &one.node_id).cmp(&(&other.handle, &other.node_id)));
+        let mut former: Vec<usize> = (0..expectations.len())
+            .filter(|index| expectations[*index].former_node_id.is_some())
+            .collect();
+        former.sort_by(|one, other| {
+            let (one, other) = (&expectations[*one], &expectations[*other]);
+            (&one.handle, &one.former_node_id).cmp(&(&other.handle, &other.former_node_id))
+        });
+        let (mut volumes, mut begin, mut former_begin) = (Vec::new(), 0, 0);
+        for of_volume in expectations.chunk_by(|one, other| one.handle == other.handle) {
+            let end = begin + of_volume.len();
+            let with_former = of_volume.iter().filter(|expected| expected.former_node_id.is_some());
+            let former_end = former_begin + with_former.count();
+            volumes.push(VolumeEntries {
+                expectations: (begin, end),
+                former: (former_begin, former_end),
+                count: 0,
+                has_nodes: false,
+            });
+            (begin, former_begin) = (end, former_end);
+        }
+        Self {
+            seen_in: vec![0; expectations.len()],
+            expectations,
+            former,
+            volumes,
+            ..Self::default()
+        }
+    }
+
+    /// The same listing, which finds out too what is at these nodes without an attachment: those of the handles in
+    /// `pending` are being attached or detached.
+    #[must_use]
+    pub fn looking_for_unclaimed(mut self, mut pending: Vec<Box<str>>, nodes: HashSet<Box<str>>) -> Self {
+        pending.sort_unstable();
+        self.pending = pending;
+        self.nodes = nodes;
+        self
+    }
+
+    /// Takes in an entry: a volume and the nodes where it is, unless the driver did not say. The last entry for a
+    /// volume counts, as for the sidecar.
+    pub fn add(&mut self, handle: &str, nodes: Option<&[String]>) {
+        let handle_of = |volume: &VolumeEntries| &*self.expectations[volume.expectations.0].handle;
+        let volume = self.volumes.binary_search_by(|volume| handle_of(volume).cmp(handle));
+        let mut volume = volume.ok().map(|index| &mut self.volumes[index]);
+        if let Some(volume) = &mut volume {
+            volume.count = volume.count.saturating_add(1);
+            volume.has_nodes = nodes.is_some();
+        }
+        let is_pending = |known: &Box<str>| (**known).cmp(handle);
+        let looks_for_unclaimed = !self.nodes.is_empty()
+            && handle.len() <= LONGEST_HANDLE
+            && self.pending.binary_search_by(is_pending).is_err();
+        for node_id in nodes.unwrap_or_default() {
+            let is_named = match &volume {
+                Some(volume) => mark(&self.expectations, &self.former, &mut self.seen_in, volume, node_id),
+                None => false,
+            };
+            // Nothing is done about it: somebody else may have put it there, and the volume may be in use.
+            if !is_named
+                && looks_for_unclaimed
+                && self.unclaimed.len() < MOST_UNCLAIMED
+                && self.nodes.contains(node_id.as_str())
+            {
+                self.unclaimed.push(Unclaimed {
+                    handle: handle.into(),
+                    node_id: node_id.as_str().into(),
+                });
+            }
+        }
+    }
+
+    /// What was listed about all expectations together, whatever was expected. A volume that is at one of the places is there; to be
+    /// nowhere it has to be listed, with its nodes.
+    pub fn evidence(&self) -> ListedEvidence {
+        let states = || {
+            self.volumes.iter().flat_map(|volume| {
+                let (begin, end) = volume.expectations;
+                (begin..end).map(|index| (index, volume.state(self.seen_in[index])))
+            })
+        };
+        if let Some((index, _)) = states().find(|(_, state)| *state == ListedState::Published) {
+            return ListedEvidence::At(self.expectations[index].node_id.to_string());
+        }
+        if !self.expectations.is_empty() && states().all(|(_, state)| state == ListedState::NotPublished) {
+            ListedEvidence::NotThere
+        } else {
+            ListedEvidence::Silent
+        }
+    }
+
+    /// Compares what was listed with what was expected, when the listing is complete. What the driver does not tell is
+    /// neither a contradiction nor an agreement.
+    pub fn compare(self) -> Comparison {
+        let mut compared = Comparison {
+            unclaimed: self.unclaimed,
+            ..Comparison::default()
+        };
+        let mut expectations = self.expectations.into_iter().zip(self.seen_in);
+        for volume in self.volumes {
+            let (begin, end) = volume.expectations;
+            for (expected, seen_in) in expectations.by_ref().take(end - begin) {
+                let here = match volume.state(seen_in) {
+                    ListedState::NodesUnknown => continue,
+                    ListedState::Published => true,
+                    ListedState::NotListed | ListedState::NotPublished => false,
+                };
+                if here == (expected.wanted == DesiredState::Published) {
+                    compared.agreed.push(expected);
+                } else {
+                    compared.contradicted.push(expected);
+                }
+            }
+        }
+        compared
+    }
+}
+
+/// Notes that the last entry of a volume has it at this node. False when nothing is expected there.
+fn mark(
+    expectations: &[Expectation],
+    former: &[usize],
+    seen_in: &mut [u32],
+    volume: &VolumeEntries,
+    node_id: &str,
+) -> bool {
+    let (begin, end) = volume.expectations;
+    let of_volume = &expectations[begin..end];
+    let first = begin + of_volume.partition_point(|expected| &*expected.node_id < node_id);
+    let at_node = (first..end).take_while(|index| &*expectations[*index].node_id == node_id);
+    let of_volume = &former[volume.former.0..volume.former.1];
+    let former_id = |index: usize| expectations[index].former_node_id.as_deref();
+    let first = of_volume.partition_point(|index| former_id(*index) < Some(node_id));
+    let formerly = of_volume[first..].iter().copied();
+    let formerly = formerly.take_while(|index| former_id(*index) == Some(node_id));
+    let mut is_named = false;
+    for index in at_node.chain(formerly) {
+        seen_in[index] = volume.count;
+        is_named = true;
+    }
+    is_named
+}
