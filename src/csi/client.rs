@@ -291,6 +291,7 @@ impl CsiClient {
         span.inject_metadata(request.metadata_mut());
         let testimony = GrpcStatusCell::new();
         request.extensions_mut().insert(testimony.clone());
+        let pending = self.connection.answer_counter().begin(frame.method);
         let started = Instant::now();
         let answer = match tokio::time::timeout(frame.deadline, exchange(request)).await {
             Ok(Ok(response)) if testimony.get() == GrpcStatus::Ok => Ok(response.into_inner()),
@@ -298,6 +299,8 @@ impl CsiClient {
             Ok(Err(status)) => Err(self.error(&status, testimony.get(), frame, started.elapsed())),
             Err(_) => Err(deadline_exceeded(frame.deadline)),
         };
+        let answered = matches!(testimony.get(), GrpcStatus::Ok | GrpcStatus::Error(_));
+        self.connection.answer_counter().end(pending, answered);
         self.count(CallMetric {
             method: frame.method,
             code: answer.as_ref().err().map_or(Code::Ok, |error| error.code),

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint, Uri};
 
+use super::answers::{AnswerCounter, Answers};
 use super::dial::{DialError, DialTarget, DialedStream, NetworkAddress};
 use super::tls::TlsTarget;
 use crate::api::validated::Endpoint;
@@ -42,6 +43,7 @@ pub struct DriverConnection {
     link: Arc<watch::Sender<LinkState>>,
     dial_error: Arc<Mutex<Option<DialError>>>,
     permit: Gate,
+    answers: AnswerCounter,
 }
 
 /// What is asked before each write, if anything is.
@@ -100,6 +102,7 @@ impl DriverConnection {
             link,
             dial_error,
             permit,
+            answers: AnswerCounter::default(),
         }
     }
 
@@ -132,6 +135,16 @@ impl DriverConnection {
     /// Why the last dial failed, if it did.
     pub fn dial_error(&self) -> Option<DialError> {
         self.dial_error.lock().clone()
+    }
+
+    /// Follows what the driver answers over this connection.
+    pub fn answers(&self) -> watch::Receiver<Answers> {
+        self.answers.subscribe()
+    }
+
+    /// Counts the answers.
+    pub(super) fn answer_counter(&self) -> &AnswerCounter {
+        &self.answers
     }
 
     /// Whether the connection was made and lost.

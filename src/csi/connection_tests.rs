@@ -134,6 +134,35 @@ async fn a_loss_is_seen_on_tcp_as_well() {
     within(client.connection().lost()).await;
 }
 
+/// Over TCP the kernel asks the peer's now and then, as the operator has no other way: a keep-alive timer is set.
+#[tokio::test]
+async fn the_kernel_looks_after_a_connection_over_tcp() {
+    let any = crate::mock::ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let driver = MockDriver::builder("tcp.test").start_on(any).await.unwrap();
+    let crate::mock::ListenEndpoint::Tcp(address) = driver.endpoint() else {
+        panic!("no port")
+    };
+    for host in [LoopbackHost::Ipv4, LoopbackHost::Localhost] {
+        let port = address.port();
+        let client = CsiClient::new(
+            DriverConnection::new(&Endpoint::Http { host, port }),
+            Metrics::default(),
+        );
+        within(client.probe(LONG, &Span::disabled())).await.unwrap();
+        // Columns: number, local address, remote address, state, queues, timer and when it is due. 02 is that of keep-alive; 01
+        // is that of what is not confirmed yet.
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let remote = format!("0100007F:{port:04X}");
+        let ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let ours: Vec<_> = ours
+            .filter(|columns| columns[2] == remote && columns[3] == "01")
+            .collect();
+        let timers: Vec<&str> = ours.iter().map(|columns| &columns[5][..2]).collect();
+        assert!(timers.iter().all(|timer| ["01", "02"].contains(timer)), "{timers:?}");
+        assert_eq!(timers.len(), 1);
+    }
+}
+
 /// A call waits in queues of the connection until that gets its turn. A process that stands still in between must not send it
 /// when it goes on, however long it took.
 #[tokio::test]

@@ -21,7 +21,8 @@ use crate::error_chain::chain;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer over a network can vanish without a word, and a call that waits for it sends nothing. The kernel asks after this
 /// much silence, and gives up after four questions: within a minute, which the default of two hours is far from. Pings of
-/// HTTP/2 are no way: a driver on gRPC for Go hangs up on them.
+/// HTTP/2 are no way: a driver on gRPC for Go hangs up on them. A process that hangs, or a proxy that lost the way to the driver,
+/// has a kernel that answers: see [`Answers`](super::Answers).
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 4;
@@ -230,12 +231,9 @@ impl DialTarget {
                 .await
                 .map(DialedStream::Unix)
                 .map_err(|error| of_socket(path, &error)),
-            Self::Loopback { host, port } => TcpStream::connect((dial_host(*host), *port))
-                .await
-                .map(DialedStream::Tcp)
-                .map_err(|error| of_tcp(self.address(), error.kind(), &error)),
+            Self::Loopback { .. } => over_tcp(&self.address()).await.map(DialedStream::Tcp),
             Self::Tls { address, tls } => {
-                let stream = over_network(address).await?;
+                let stream = over_tcp(address).await?;
                 let secured = tls.connect(stream).await;
                 secured
                     .map(|stream| DialedStream::Tls(Box::new(stream)))
@@ -263,7 +261,7 @@ impl DialTarget {
 }
 
 /// A connection to `address` (host and port), to the first of its IP addresses that answers.
-async fn over_network(address: &str) -> Result<TcpStream, DialError> {
+async fn over_tcp(address: &str) -> Result<TcpStream, DialError> {
     let other = |message: String| DialError::Other {
         address: address.to_owned(),
         message,
@@ -275,7 +273,7 @@ async fn over_network(address: &str) -> Result<TcpStream, DialError> {
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
-    let uri: Uri = format!("https://{address}")
+    let uri: Uri = format!("http://{address}")
         .parse()
         .map_err(|error: http::uri::InvalidUri| other(error.to_string()))?;
     match connector.oneshot(uri).await {
@@ -331,11 +329,4 @@ fn of_socket(path: &Path, error: &io::Error) -> DialError {
 
 fn in_brackets(facts: Option<&FilePermissions>) -> String {
     facts.map(|facts| format!(" (socket with {facts})")).unwrap_or_default()
-}
-
-fn dial_host(host: LoopbackHost) -> &'static str {
-    match host {
-        LoopbackHost::Ipv6 => "::1",
-        LoopbackHost::Ipv4 | LoopbackHost::Localhost => host.as_str(),
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Must not hold policy: what to call when is decided elsewhere.
 
+mod answers;
 mod call_error;
 mod client;
 mod connection;
@@ -13,6 +14,7 @@ mod list;
 mod spans;
 mod tls;
 
+pub use answers::Answers;
 pub use call_error::CallError;
 pub use client::{CapabilityReport, CsiClient, PluginInfo};
 pub use connection::DriverConnection;

@@ -149,11 +149,13 @@ impl Engine {
         self.work.client().term().cloned()
     }
 
-    /// Goes on over a new connection, in the same term. Whatever failed before is tried at once: the cause may be gone with
-    /// the old one.
-    pub fn resume(&self, client: FencedClient) {
+    /// Goes on over a new connection, in the same term. If it `restores` the driver, whatever failed before is tried at once: the
+    /// cause may be gone with the old one.
+    pub fn resume(&self, client: FencedClient, restores: bool) {
         *self.work.client.write() = client;
-        self.work.queue.wake_all(EnqueueCause::Retry.into());
+        if restores {
+            self.work.queue.wake_all(EnqueueCause::Retry.into());
+        }
         self.work.queue.resume();
     }
 

@@ -15,6 +15,7 @@ mod context;
 mod controller_calls;
 mod engine;
 mod fence;
+mod identity;
 mod leadership;
 mod permissions;
 mod queue_metrics;

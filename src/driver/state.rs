@@ -114,6 +114,8 @@ pub struct DriverState {
     pub plugin: Option<Plugin>,
     /// What will be in the way of the next connection, though the one that stands works.
     pub concern: Option<String>,
+    /// What is wrong with the connection that stands.
+    pub connection_problem: Option<String>,
     /// What failed last.
     pub last_failure: Option<FailureRecord>,
     /// Secrets that the driver is not given, while attachments wait for them.
@@ -141,6 +143,7 @@ impl DriverState {
             concern: None,
             last_failure: None,
             withheld: None,
+            connection_problem: None,
             last_reconcile: None,
             attempts: 0,
             claims: 0,
@@ -185,6 +188,11 @@ impl DriverStateSender {
     pub fn attempt_ended(&self) {
         self.0
             .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
+    /// Whether it is a new one.
+    pub fn connection_problem(&self, problem: Option<String>) -> bool {
+        self.change(|status| &mut status.connection_problem, problem)
+    }
+
     }
 
     /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a

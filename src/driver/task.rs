@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::SharedContext;
-use super::connect::handshake::{Handshake, HandshakeError, RETRY};
+use super::connect::handshake::{HandshakeError, RETRY};
+use super::connect::replacement::Replacement;
 use super::connect::{ConnectFailure, ConnectedDriver, Connector, DriverConnector};
 use super::engine::Engine;
 use super::fence::FencedClient;
@@ -57,8 +58,8 @@ pub(super) enum TaskEvent {
     RetryDue,
     /// The Lease is not held any more.
     LeaseLost,
-    /// The driver answered over a connection with new certificates.
-    CertificatesRenewed(Box<ConnectedDriver>),
+    /// Another connection is to be used, or there is none.
+    Replaced(Replacement),
     /// An older AttacherConfig claims the driver.
     ReservationLost,
     /// A driver without calls may have published something, or what is confirmed of that changed.
@@ -160,8 +161,9 @@ impl DriverTask {
         held: &mut Leadership,
     ) {
         held.connection_restored();
+        publisher.connection_problem(None);
         let facts = reached.facts();
-        let mut reached = reached;
+        let (mut reached, mut unanswered) = (reached, None);
         self.set_plugin(publisher, &reached.handshake);
         if !self.wait_for_lists(publisher, &facts).await {
             return;
@@ -182,15 +184,19 @@ impl DriverTask {
                 break;
             }
             publisher.phase(DriverPhase::Running);
-            let renewed = access.renewed(&reached, publisher);
-            match self.work(&facts.name, client, held, renewed).await {
+            let replaced = access.replaced(&reached, publisher);
+            match self.work(&facts.name, client, held, replaced).await {
                 TaskEvent::ConnectionLost | TaskEvent::RetryDue => break,
-                TaskEvent::CertificatesRenewed(renewed) if renewed.facts() == facts => {
-                    reached = *renewed;
+                TaskEvent::Replaced(Replacement::Unanswered(obstacle)) => {
+                    unanswered = Some(obstacle);
+                    break;
+                }
+                TaskEvent::Replaced(Replacement::Ready(next)) if next.facts() == facts => {
+                    reached = *next;
                     self.set_plugin(publisher, &reached.handshake);
                 }
-                // Renewed: by another driver than it was, so that everything starts over.
-                TaskEvent::Stop | TaskEvent::SettingsChanged | TaskEvent::CertificatesRenewed(_) => return,
+                // Replaced: by another driver than it was, so that everything starts over.
+                TaskEvent::Stop | TaskEvent::SettingsChanged | TaskEvent::Replaced(_) => return,
                 TaskEvent::LeaseLost => {
                     self.warn(&facts.name, "lost the Lease; resuming when this replica holds it again");
                     self.drain(publisher, held).await;
@@ -204,10 +210,27 @@ impl DriverTask {
                 }
             }
         }
-        if reached.client.connection().is_lost() {
-            self.warn(&facts.name, "connection to the driver lost; connecting again");
+        if unanswered.is_some() || reached.client.connection().is_lost() {
+            let phase = match unanswered {
+                Some(obstacle) => {
+                    let (reason, message) = (obstacle.reason().as_str(), obstacle.message());
+                    warn!(
+                        config = &*self.name,
+                        driver = &*facts.name,
+                        reason,
+                        message,
+                        "the driver answers neither over its connection nor over a new one; connecting again"
+                    );
+                    obstacle.phase()
+                }
+                None => {
+                    self.warn(&facts.name, "connection to the driver lost; connecting again");
+                    DriverPhase::Connecting
+                }
+            };
+            // Calls that run are let go on: the driver may answer them late.
             held.connection_lost().await;
-            publisher.phase(DriverPhase::Connecting);
+            publisher.phase(phase);
             self.set_driver_down();
             self.context.metrics.driver_reconnected(&facts.name);
         }
@@ -223,9 +246,9 @@ impl DriverTask {
         driver: &str,
         client: &CsiClient,
         held: &mut Leadership,
-        renewed: impl Future<Output = ConnectedDriver>,
+        replaced: impl Future<Output = Replacement>,
     ) -> TaskEvent {
-        let mut renewed = pin!(renewed);
+        let mut replaced = pin!(replaced);
         loop {
             let (deposed, outranked) = (held.loses_term(), held.reservation_lost());
             let event = tokio::select! {
@@ -234,7 +257,7 @@ impl DriverTask {
                 event = self.wait(None, client.connection().lost()) => event,
                 () = deposed => TaskEvent::LeaseLost,
                 () = outranked => TaskEvent::ReservationLost,
-                renewed = &mut renewed => TaskEvent::CertificatesRenewed(Box::new(renewed)),
+                replacement = &mut replaced => TaskEvent::Replaced(replacement),
             };
             let TaskEvent::SettingsChanged = event else {
                 return event;
@@ -267,7 +290,7 @@ impl DriverTask {
         let calls = FencedClient::over(client, reached.calls.clone(), held.term.clone());
         let same = |running: &&Engine| running.facts() == facts && running.term() == held.term;
         if let Some(running) = held.engine.as_ref().filter(same) {
-            running.resume(calls);
+            running.resume(calls, reached.restores);
             return true;
         }
         // The driver came back as another, or with other capabilities.
@@ -311,43 +334,6 @@ impl DriverTask {
                 false
             }
         }
-    }
-
-    fn set_plugin(&self, publisher: &DriverStateSender, handshake: &Handshake) {
-        let mode = handshake.mode();
-        let plugin = &handshake.plugin;
-        self.context.logs.name(&self.name, &plugin.name);
-        let known = handshake.described();
-        if self.is_known_to_be_stalled(&known) {
-            return;
-        }
-        info!(
-            config = &*self.name,
-            driver = plugin.name,
-            version = plugin.vendor_version,
-            mode,
-            capabilities = handshake.capabilities.names.join(","),
-            "driver connected"
-        );
-        publisher.plugin(known);
-    }
-
-    fn set_driver_down(&self) {
-        let told = self.status.borrow().plugin.as_ref().map(|plugin| plugin.name.clone());
-        if let Some(name) = told.or_else(|| self.config.borrow().driver_name.clone())
-            && !self.claims.is_served_by_another(&self.name, &name)
-        {
-            self.context.metrics.driver_down(&name);
-        }
-    }
-
-    /// The metrics of a driver that answered. They are made anew after an engine ended, whose end removes them.
-    pub(super) fn init_driver_metrics(&self, handshake: &Handshake) {
-        let plugin = &handshake.plugin;
-        let mode = handshake.mode();
-        let metrics = &self.context.metrics;
-        metrics.driver_info(&plugin.name, &plugin.vendor_version, mode);
-        metrics.driver_up(&plugin.name);
     }
 
     /// Lets running calls end, and gives up the driver and its Lease.

@@ -184,12 +184,13 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
         None => of_phase(&DriverPhase::Connecting),
         Some(phase) => of_phase(phase),
     };
-    if let Some(concern) = facts.driver.and_then(|driver| driver.concern.as_ref()) {
+    let warnings = facts.driver.map(|driver| [&driver.connection_problem, &driver.concern]);
+    for warning in warnings.into_iter().flatten().flatten() {
         let reachable = updates
             .iter_mut()
             .find(|update| update.reason == ConditionReason::Connected);
         if let Some(reachable) = reachable {
-            reachable.message = format!("{}; {concern}", reachable.message);
+            reachable.message = format!("{}; {warning}", reachable.message);
         }
     }
     if let Some(problem) = facts.problem {

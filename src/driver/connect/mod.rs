@@ -1,12 +1,12 @@
 //! The way to a driver: its endpoint and, for https, the certificates in use.
 //!
-//! When they are replaced, a second connection is made with the new ones and asked who answers, while the first goes on.
-//! Only then is work given to the second; the first is left, and ends with its last call.
+//! A connection is dialled once, and the driver is asked over it who it is. [`replacement`] says when another one takes its place.
 
 mod certificates;
 pub(super) mod handshake;
 #[cfg(test)]
 mod handshake_tests;
+pub(super) mod replacement;
 mod socket_file;
 
 use parking_lot::Mutex;
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
 
 use super::SharedContext;
 use super::controller_calls::ControllerCalls;
@@ -25,11 +24,12 @@ use crate::csi::{CsiClient, DriverConnection, TlsTarget};
 use crate::decide::DriverFacts;
 use crate::objects::SecretReference;
 use crate::telemetry::Metrics;
-use certificates::{CertificateState, CertificateWatcher, ValidCertificates};
+use certificates::{CertificateWatcher, ValidCertificates};
 use handshake::{Handshake, HandshakeError, RETRY, run_handshake};
+use replacement::{HangingCalls, Replacement};
 use socket_file::{MissedSocket, SocketFile};
 
-/// Longest pause between two tries to connect with certificates that the driver does not take.
+/// Longest pause between two tries to make a second connection, while the first goes on.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How many names a driver may have while its AttacherConfig and its endpoint stay the same. Each has a Lease, which nobody
@@ -44,6 +44,10 @@ pub(super) struct ConnectedDriver {
     pub handshake: Handshake,
     /// Which certificates the connection was made with.
     pub revision: u64,
+    /// The unix socket that was dialled.
+    pub socket: Option<SocketFile>,
+    /// Whether what failed before may have failed for want of this connection, so that it is tried at once.
+    pub restores: bool,
 }
 
 /// Why there is nobody to work with, and what to look at for a change.
@@ -62,12 +66,12 @@ pub(super) trait Connector: Send + Sync {
     /// As [`DriverConnector::changed`].
     fn changed(&self, since: &ConnectFailure) -> impl Future<Output = ()> + Send;
 
-    /// As [`DriverConnector::renewed`].
-    fn renewed(
+    /// As [`DriverConnector::replaced`].
+    fn replaced(
         &self,
         current: &ConnectedDriver,
         publisher: &DriverStateSender,
-    ) -> impl Future<Output = ConnectedDriver> + Send;
+    ) -> impl Future<Output = Replacement> + Send;
 }
 
 impl Connector for DriverConnector {
@@ -79,8 +83,8 @@ impl Connector for DriverConnector {
         self.changed(since).await;
     }
 
-    async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
-        self.renewed(current, publisher).await
+    async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+        self.replaced(current, publisher).await
     }
 }
 
@@ -96,6 +100,8 @@ pub(super) struct DriverConnector {
     asked: Mutex<Option<Instant>>,
     /// The socket, when nobody answered at it, and the settings that it was dialled with.
     missed: Mutex<Option<(Arc<DriverConfig>, MissedSocket)>>,
+    /// Whether the driver answers nothing but Probe.
+    hanging: Mutex<HangingCalls>,
 }
 
 impl DriverConnector {
@@ -114,6 +120,7 @@ impl DriverConnector {
             names: Mutex::default(),
             asked: Mutex::default(),
             missed: Mutex::default(),
+            hanging: Mutex::default(),
         }
     }
 
@@ -172,14 +179,16 @@ impl DriverConnector {
         revision: u64,
     ) -> Result<ConnectedDriver, ConnectFailure> {
         let client = CsiClient::new(connection, self.metrics.clone());
-        let file = match &config.endpoint {
+        let look = || match &config.endpoint {
             Endpoint::Unix(path) => Some(SocketFile::at(path)),
             _ => None,
         };
+        let file = look();
         let answer = run_handshake(&client, config).await;
         let answer = answer.and_then(|handshake| self.take_name(config, handshake));
         *self.asked.lock() = Some(Instant::now());
         *self.missed.lock() = file
+            .clone()
             .zip(client.connection().dial_error())
             .map(|(file, error)| (config.clone(), MissedSocket::new(file, &error)));
         match answer {
@@ -190,6 +199,9 @@ impl DriverConnector {
                     client,
                     handshake,
                     revision,
+                    // It may have been made between the look and the dial.
+                    socket: file.filter(SocketFile::is_there).or_else(look),
+                    restores: true,
                 })
             }
             Err(obstacle) => Err(ConnectFailure {
@@ -231,54 +243,6 @@ impl DriverConnector {
             None => std::future::pending().await,
         }
     }
-
-    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
-    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
-    pub async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
-        let Some(keys) = &self.keys else {
-            return std::future::pending().await;
-        };
-        let mut pause = RETRY;
-        loop {
-            let known = keys.now();
-            let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
-            if let Some(good) = fresh {
-                match self.connect_with(good).await {
-                    Ok(reached) => {
-                        publisher.concern(certificate_warning(&known));
-                        info!(
-                            config = &*self.name,
-                            "connected with the new certificates; closing the old connection after its last call"
-                        );
-                        return reached;
-                    }
-                    Err(obstacle) => self.refused(publisher, &obstacle),
-                }
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-                    _ = keys.since(known.revision) => pause = RETRY,
-                }
-            } else {
-                publisher.concern(certificate_warning(&known));
-                keys.since(known.revision).await;
-            }
-        }
-    }
-
-    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver, HandshakeError> {
-        let config = self.config.borrow().clone();
-        let connection = secured(&config, good)?;
-        let answer = self.handshake(&config, connection, good.revision).await;
-        answer.map_err(|unreached| unreached.obstacle)
-    }
-
-    fn refused(&self, publisher: &DriverStateSender, obstacle: &HandshakeError) {
-        let (HandshakeError::Unreachable { message, .. } | HandshakeError::Stalled { message, .. }) = obstacle;
-        let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
-        if publisher.concern(Some(text.clone())) {
-            warn!(config = &*self.name, "{text}");
-        }
-    }
 }
 
 impl ConnectedDriver {
@@ -308,12 +272,6 @@ impl ConnectFailure {
             revision,
         }
     }
-}
-
-/// What is wrong with a Secret whose former contents are in use.
-fn certificate_warning(known: &CertificateState) -> Option<String> {
-    let trouble = known.trouble.as_ref()?;
-    Some(format!("the last valid certificates are in use: {}", trouble.message))
 }
 
 fn secured(config: &DriverConfig, good: &ValidCertificates) -> Result<DriverConnection, HandshakeError> {

@@ -1,10 +1,10 @@
-//! Whether it is worth while to dial a unix socket again at which nobody answered.
+//! Whether it is worth while to dial a unix socket again at which nobody answered, and whether one that was dialled was replaced.
 //!
 //! To connect and to find out why that failed costs much more than a look at the file. A driver that starts makes its socket anew,
 //! so that the file, or its folder, is another one than it was.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ type FileIdentity = Result<(u64, u64, i64, i64), ErrorKind>;
 
 /// What is at the path of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SocketFile {
+pub(in crate::driver) struct SocketFile {
     socket: FileIdentity,
     folder: FileIdentity,
 }
@@ -36,6 +36,21 @@ impl SocketFile {
             folder: path.parent().map_or(Err(ErrorKind::NotFound), identity),
             socket: identity(path),
         }
+    }
+
+    /// Whether there was anything.
+    pub fn is_there(&self) -> bool {
+        self.socket.is_ok()
+    }
+
+    /// Whether another socket is at the path now. Its owner and mode may change, and nothing need be there: that is no other one to
+    /// dial. A connection to a socket keeps its inode, so that no later file has the number of that one.
+    pub fn is_replaced_at(&self, path: &Path) -> bool {
+        let Ok((device, inode, ..)) = self.socket else {
+            return false;
+        };
+        std::fs::metadata(path)
+            .is_ok_and(|found| found.file_type().is_socket() && (found.dev(), found.ino()) != (device, inode))
     }
 }
 
@@ -81,6 +96,26 @@ mod tests {
             hint: String::new(),
         };
         MissedSocket::new(SocketFile::at(path), &error)
+    }
+
+    #[test]
+    fn another_socket_at_the_path_is_found_and_nothing_else() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("csi.sock");
+        let dialled = UnixListener::bind(&path).unwrap();
+        let file = SocketFile::at(&path);
+        assert!(!file.is_replaced_at(&path));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!file.is_replaced_at(&path), "another mode");
+        std::fs::remove_file(&path).unwrap();
+        assert!(!file.is_replaced_at(&path), "nothing to dial");
+        std::fs::write(&path, "").unwrap();
+        assert!(!file.is_replaced_at(&path), "no socket");
+        std::fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        assert!(file.is_replaced_at(&path));
+        drop(dialled);
     }
 
     #[tokio::test(start_paused = true)]

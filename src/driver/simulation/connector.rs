@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::connect::handshake::Handshake;
+use super::super::connect::replacement::Replacement;
 use super::super::connect::{ConnectFailure, ConnectedDriver, Connector};
 use super::super::state::DriverStateSender;
 use super::calls::ModelDriver;
@@ -92,6 +93,8 @@ impl Connector for ModelConnector {
             calls: self.driver.clone(),
             handshake: Handshake { plugin, capabilities },
             revision: 0,
+            socket: None,
+            restores: true,
         })
     }
 
@@ -99,7 +102,7 @@ impl Connector for ModelConnector {
         std::future::pending().await
     }
 
-    async fn renewed(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> ConnectedDriver {
+    async fn replaced(&self, _current: &ConnectedDriver, _publisher: &DriverStateSender) -> Replacement {
         std::future::pending().await
     }
 }

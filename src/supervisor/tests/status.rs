@@ -365,3 +365,15 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
     let message = &condition(&status, "Reconciling").message;
     assert!(message.contains("until 7 VolumeAttachments are detached"), "{message}");
 }
+
+#[test]
+fn a_connection_that_stands_may_have_a_problem_of_now_and_one_to_come() {
+    let mut running = driver(DriverPhase::Running);
+    running.connection_problem = Some("calls get no answer".to_owned());
+    running.concern = Some("the new certificates do not work".to_owned());
+    let status = fresh(&facts(Some(&running)));
+    let reachable = condition(&status, "DriverReachable");
+    assert_eq!((&*reachable.status, &*reachable.reason), ("True", "Connected"));
+    let words = "the driver answers; calls get no answer; the new certificates do not work";
+    assert_eq!(reachable.message, words);
+}

@@ -23,7 +23,7 @@ async fn swallowed_connections_are_replaced_and_cost_no_lease() -> Result<()> {
     install(&world.cluster).await?;
     let direct = world.cluster.kubeconfig_for_service_account(IDENTITY, IDENTITY).await?;
     let tunnel = Tunnel::start(&direct).await?;
-    let operator = Operator::start_with(tunnel.kubeconfig(), operator_options())?;
+    let operator = Operator::start_with(&tunnel.kubeconfig(&direct)?, operator_options())?;
     operator.wait_ready().await?;
     let driver = world.driver("swallowed", json!({})).await?;
     driver.attach("swallowed-before").await?;

@@ -1,6 +1,7 @@
-//! A tunnel to the API server that can swallow its connections: nothing more comes through, and nobody is told.
+//! A tunnel to the API server, or to a driver, that can swallow its connections: nothing more comes through, and nobody is told.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
@@ -17,9 +18,9 @@ fn other(error: impl ToString) -> Error {
     Error::Other(error.to_string())
 }
 
-/// The tunnel, with TLS from end to end. It ends when it is dropped.
+/// The tunnel, with TLS from end to end if there is any. It ends when it is dropped.
 pub struct Tunnel {
-    kubeconfig: PathBuf,
+    address: SocketAddr,
     /// How often the connections that there were have been swallowed.
     swallowed: watch::Sender<u64>,
     opened: watch::Receiver<usize>,
@@ -30,16 +31,18 @@ impl Tunnel {
     /// A tunnel to where this kubeconfig leads.
     pub async fn start(original: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(original).map_err(other)?;
-        let mut kubeconfig: Value = serde_json::from_str(&text)?;
-        let server = &mut kubeconfig["clusters"][0]["cluster"]["server"];
+        let kubeconfig: Value = serde_json::from_str(&text)?;
+        let server = &kubeconfig["clusters"][0]["cluster"]["server"];
         let target = server.as_str().and_then(|url| url.strip_prefix("https://"));
-        let target = target
-            .ok_or_else(|| other("no https:// server in the kubeconfig"))?
-            .to_owned();
+        let target = target.ok_or_else(|| other("no https:// server in the kubeconfig"))?;
+        Self::to(target).await
+    }
+
+    /// A tunnel to this host and port.
+    pub async fn to(target: &str) -> Result<Self> {
+        let target = target.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(other)?;
-        *server = json!(format!("https://{}", listener.local_addr().map_err(other)?));
-        let path = original.with_extension("tunnel");
-        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        let address = listener.local_addr().map_err(other)?;
         let (swallowed, seen) = watch::channel(0);
         let (opening, opened) = watch::channel(0);
         let server = tokio::spawn(async move {
@@ -50,16 +53,26 @@ impl Tunnel {
             }
         });
         Ok(Self {
-            kubeconfig: path,
+            address,
             swallowed,
             opened,
             _server: AbortOnDropHandle::new(server),
         })
     }
 
-    /// A kubeconfig that leads through the tunnel.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+    /// Where it begins.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig that leads through the tunnel, beside the one that leads to the API server.
+    pub fn kubeconfig(&self, original: &Path) -> Result<PathBuf> {
+        let text = std::fs::read_to_string(original).map_err(other)?;
+        let mut kubeconfig: Value = serde_json::from_str(&text)?;
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", self.address));
+        let path = original.with_extension("tunnel");
+        std::fs::write(&path, kubeconfig.to_string()).map_err(other)?;
+        Ok(path)
     }
 
     /// Swallows all connections that there are; new ones come through.

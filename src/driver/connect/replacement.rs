@@ -1,0 +1,307 @@
+//! When another connection takes the place of the one in use, and when there is none to take it.
+//!
+//! A second connection is made while the first goes on, and the driver is asked over it who it is. Work moves to it only then; the
+//! first is left, and ends with its last call. Three things give cause:
+//! - The certificates were replaced.
+//! - The socket was replaced: the process at the other end of the first connection is not the one that serves the endpoint now.
+//! - The driver does not answer. After a call without an answer it is asked by Probe over the same connection. If that is not answered
+//!   either, the second connection decides between a connection that is dead and a driver that hangs. If it is, the driver is slow, or
+//!   hangs in some calls; the endpoint may lead to another process by now, so that it is connected to again, more and more rarely.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::certificates::{CertificateState, ValidCertificates};
+use super::handshake::{HandshakeError, RETRY};
+use super::socket_file::SocketFile;
+use super::{ConnectedDriver, DriverConnector, LONGEST_PAUSE, secured};
+use crate::api::validated::Endpoint;
+use crate::csi::DriverConnection;
+use crate::driver::state::DriverStateSender;
+use crate::telemetry::Span;
+
+/// So often in a row Probe is answered and calls are not before the driver is connected to again.
+const PROBES_BEFORE_MOVE: u32 = 3;
+/// Pauses between two connections to a driver that answers Probe and not its calls.
+const INITIAL_MOVE_PAUSE: Duration = Duration::from_mins(1);
+const MAX_MOVE_PAUSE: Duration = Duration::from_mins(16);
+
+/// What is shown of a driver that answers Probe only.
+const HANGING_CALLS: &str =
+    "calls get no answer within their deadlines, though Probe is answered; is the driver or its backend hanging?";
+
+/// What comes after a connection that is in use.
+pub(in crate::driver) enum Replacement {
+    /// The driver answered over another connection.
+    Ready(Box<ConnectedDriver>),
+    /// The driver answers neither over the connection in use nor over another one.
+    Unanswered(HandshakeError),
+}
+
+/// What is known of a driver that answers Probe while its calls get no answer.
+#[derive(Debug, Default)]
+pub(super) struct HangingCalls {
+    /// Probes that were answered since a call was.
+    probes: u32,
+    /// Connections that were made since a call was answered.
+    moves: u32,
+    last_move: Option<Instant>,
+}
+
+impl HangingCalls {
+    fn is_noted(&self) -> bool {
+        self.probes >= PROBES_BEFORE_MOVE
+    }
+
+    /// Notes that Probe was answered and a call before was not. True when it is time for another connection.
+    fn note(&mut self, now: Instant) -> bool {
+        self.probes = self.probes.saturating_add(1);
+        if !self.is_noted() {
+            return false;
+        }
+        let pause = INITIAL_MOVE_PAUSE.saturating_mul(2_u32.saturating_pow(self.moves));
+        let pause = pause.min(MAX_MOVE_PAUSE);
+        if self.last_move.is_some_and(|last| now < last + pause) {
+            return false;
+        }
+        self.moves = if self.last_move.is_some() {
+            self.moves.saturating_add(1)
+        } else {
+            0
+        };
+        self.last_move = Some(now);
+        true
+    }
+
+    /// A call was answered. The shortest pause is kept all the same: a driver that is slow answers some calls.
+    fn clear(&mut self) {
+        (self.probes, self.moves) = (0, 0);
+    }
+}
+
+impl DriverConnector {
+    /// Resolves when another connection is to be used instead of the current one, or when there is no use in this one and no other.
+    pub async fn replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+        tokio::select! {
+            biased;
+            renewed = self.renewed(current, publisher) => Replacement::Ready(Box::new(renewed)),
+            moved = self.socket_replaced(current, publisher) => Replacement::Ready(Box::new(moved)),
+            replacement = self.unanswered(current, publisher) => replacement,
+        }
+    }
+
+    /// Resolves when calls get no answer, with what comes of another connection.
+    async fn unanswered(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> Replacement {
+        let mut answers = current.client.connection().answers();
+        let mut of_controller = answers.borrow().of_controller;
+        loop {
+            let noted = self.hanging.lock().is_noted();
+            tokio::select! {
+                // The sender lives as long as the client.
+                _ = answers.wait_for(|answers| answers.missing > 0) => {}
+                // An answer that nobody waits for is not shown.
+                () = sleep(RETRY), if noted => {}
+            }
+            let seen = *answers.borrow_and_update();
+            if seen.of_controller != of_controller {
+                of_controller = seen.of_controller;
+                self.hanging.lock().clear();
+                if noted {
+                    publisher.connection_problem(None);
+                }
+            }
+            if seen.missing == 0 {
+                continue;
+            }
+            let deadline = self.config.borrow().timeouts.probe;
+            // What counts is whether anything is answered, this or another call.
+            drop(current.client.probe(deadline, &Span::disabled()).await);
+            if answers.borrow().count == seen.count {
+                return self.connect_after_silence().await;
+            }
+            let is_due = self.hanging.lock().note(Instant::now());
+            if self.hanging.lock().is_noted() {
+                publisher.connection_problem(Some(HANGING_CALLS.to_owned()));
+            }
+            if is_due && let Some(moved) = self.connect_beside_hanging_calls().await {
+                return Replacement::Ready(Box::new(moved));
+            }
+            // Deadlines may be short.
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Neither a call nor Probe was answered over the connection in use.
+    async fn connect_after_silence(&self) -> Replacement {
+        match self.connect_again().await {
+            Ok(reached) => {
+                let driver = &*reached.handshake.plugin.name;
+                self.metrics.driver_reconnected(driver);
+                warn!(
+                    config = &*self.name,
+                    driver,
+                    "calls and Probe got no answer over the connection to the driver; connected again, and the old connection is \
+                     closed after its last call"
+                );
+                Replacement::Ready(Box::new(reached))
+            }
+            Err(obstacle) => Replacement::Unanswered(obstacle),
+        }
+    }
+
+    /// Calls get no answer, and Probe does. What failed keeps its backoff: the driver may only be slow.
+    async fn connect_beside_hanging_calls(&self) -> Option<ConnectedDriver> {
+        match self.connect_again().await {
+            Ok(reached) => {
+                info!(
+                    config = &*self.name,
+                    driver = reached.handshake.plugin.name,
+                    "calls to the driver get no answer, though Probe is answered; connected again, as another process may serve \
+                     the endpoint, and the old connection is closed after its last call"
+                );
+                let restores = false;
+                Some(ConnectedDriver { restores, ..reached })
+            }
+            Err(obstacle) => {
+                let reason = obstacle.reason().as_str();
+                debug!(config = &*self.name, reason, "no second connection to the driver");
+                None
+            }
+        }
+    }
+
+    /// Resolves when another socket is at the path that was dialled, and the driver answered there; never without a socket.
+    async fn socket_replaced(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+        let endpoint = self.config.borrow().endpoint.clone();
+        let (Some(dialled), Endpoint::Unix(path)) = (&current.socket, &endpoint) else {
+            return std::future::pending().await;
+        };
+        let (mut refused, mut pause): (Option<(SocketFile, Instant)>, _) = (None, RETRY);
+        loop {
+            if dialled.is_replaced_at(path) {
+                let found = SocketFile::at(path);
+                let rests = |(file, until): &(SocketFile, Instant)| *file == found && Instant::now() < *until;
+                if !refused.as_ref().is_some_and(rests) {
+                    match self.connect_again().await {
+                        Ok(reached) => return self.moved_to_socket(reached, publisher),
+                        Err(obstacle) => self.socket_refused(path, &obstacle, publisher),
+                    }
+                    refused = Some((found, Instant::now() + pause));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            } else if refused.take().is_some() {
+                pause = RETRY;
+                publisher.connection_problem(None);
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    fn moved_to_socket(&self, reached: ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+        let driver = &*reached.handshake.plugin.name;
+        publisher.connection_problem(None);
+        self.metrics.driver_reconnected(driver);
+        info!(
+            config = &*self.name,
+            driver,
+            "the driver's socket was replaced; connected to the new one, and the old connection is closed after its last call"
+        );
+        reached
+    }
+
+    fn socket_refused(&self, path: &Path, obstacle: &HandshakeError, publisher: &DriverStateSender) {
+        let reason = obstacle.reason().as_str();
+        let text = format!(
+            "the socket at {} was replaced and the driver does not answer at the new one ({reason}); the connection to the old one is \
+             kept",
+            path.display()
+        );
+        if publisher.connection_problem(Some(text)) {
+            let message = obstacle.message();
+            warn!(
+                config = &*self.name,
+                reason,
+                message,
+                "the driver's socket was replaced, and the driver does not answer at the new one; keeping the old connection"
+            );
+        }
+    }
+
+    /// Makes another connection, with the certificates in use, and asks who answers.
+    async fn connect_again(&self) -> Result<ConnectedDriver, HandshakeError> {
+        let asked = *self.asked.lock();
+        if let Some(asked) = asked {
+            sleep_until(asked + RETRY).await;
+        }
+        let Some(keys) = &self.keys else {
+            let config = self.config.borrow().clone();
+            let connection = DriverConnection::new(&config.endpoint);
+            let answer = self.handshake(&config, connection, 0).await;
+            return answer.map_err(|unreached| unreached.obstacle);
+        };
+        match &keys.now().good {
+            Some(good) => self.connect_with(good).await,
+            // The connection in use was made with some, and the last good ones are kept.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the certificates of a connection were replaced and the driver answered over one made with the new
+    /// ones; never without certificates. Meanwhile it tells what is wrong with them.
+    async fn renewed(&self, current: &ConnectedDriver, publisher: &DriverStateSender) -> ConnectedDriver {
+        let Some(keys) = &self.keys else {
+            return std::future::pending().await;
+        };
+        let mut pause = RETRY;
+        loop {
+            let known = keys.now();
+            let fresh = known.good.as_ref().filter(|good| good.revision != current.revision);
+            if let Some(good) = fresh {
+                match self.connect_with(good).await {
+                    Ok(reached) => {
+                        publisher.concern(certificate_warning(&known));
+                        info!(
+                            config = &*self.name,
+                            "connected with the new certificates; closing the old connection after its last call"
+                        );
+                        return reached;
+                    }
+                    Err(obstacle) => self.refused(publisher, &obstacle),
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    _ = keys.since(known.revision) => pause = RETRY,
+                }
+            } else {
+                publisher.concern(certificate_warning(&known));
+                keys.since(known.revision).await;
+            }
+        }
+    }
+
+    async fn connect_with(&self, good: &ValidCertificates) -> Result<ConnectedDriver, HandshakeError> {
+        let config = self.config.borrow().clone();
+        let connection = secured(&config, good)?;
+        let answer = self.handshake(&config, connection, good.revision).await;
+        answer.map_err(|unreached| unreached.obstacle)
+    }
+
+    fn refused(&self, publisher: &DriverStateSender, obstacle: &HandshakeError) {
+        let (HandshakeError::Unreachable { message, .. } | HandshakeError::Stalled { message, .. }) = obstacle;
+        let text = format!("the new certificates do not work, the connection with the old ones is kept: {message}");
+        if publisher.concern(Some(text.clone())) {
+            warn!(config = &*self.name, "{text}");
+        }
+    }
+}
+
+/// What is wrong with a Secret whose former contents are in use.
+fn certificate_warning(known: &CertificateState) -> Option<String> {
+    let trouble = known.trouble.as_ref()?;
+    Some(format!("the last valid certificates are in use: {}", trouble.message))
+}

@@ -1,0 +1,301 @@
+//! Drivers that stand in silence: the connection is dead, the driver hangs, another process has its place.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, advance, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
+
+use super::{HANGING_CALLS, HangingCalls, INITIAL_MOVE_PAUSE, MAX_MOVE_PAUSE, PROBES_BEFORE_MOVE, Replacement};
+use crate::api::condition::ConditionReason;
+use crate::api::{AttacherConfigSpec, DriverConfig, GoDuration};
+use crate::apiserver::{Requests, connect};
+use crate::cache::Store;
+use crate::csi::CsiClient;
+use crate::decide::VolumeOnNode;
+use crate::driver::connect::handshake::HandshakeError;
+use crate::driver::connect::{ConnectedDriver, DriverConnector};
+use crate::driver::state::DriverStateSender;
+use crate::driver::{DriverState, SharedContext};
+use crate::events::EventRecorder;
+use crate::mock::{ListenEndpoint, Method, MockDriver, MockHandle, Rule};
+use crate::telemetry::{Metrics, Span, Tracer};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// The deadline of what is not answered, and of Probe.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A connector for this endpoint, with the state that it reports.
+struct Stage {
+    access: Arc<DriverConnector>,
+    publisher: DriverStateSender,
+    state: watch::Receiver<DriverState>,
+    _settings: watch::Sender<Arc<DriverConfig>>,
+}
+
+impl Stage {
+    fn at(endpoint: String) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let mut spec = AttacherConfigSpec::new(endpoint);
+        spec.timeouts.probe = GoDuration::from_nanos(300_000_000);
+        let (settings, config) = watch::channel(Arc::new(DriverConfig::try_from(&spec).unwrap()));
+        let metrics = Metrics::default();
+        // Nobody listens there: nothing is written in these tests.
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let context = SharedContext {
+            store: Store::default(),
+            events: EventRecorder::disabled(),
+            requests: Requests::new(connect(&nowhere).unwrap(), "nowhere", LIMIT, metrics.clone()),
+            metrics,
+            tracer: Tracer::disabled(),
+            logs: crate::telemetry::DriverLogs::default(),
+            unfinished: crate::driver::UnfinishedPublishes::default(),
+        };
+        let access = Arc::new(DriverConnector::new("config".into(), config, &context));
+        let (sender, state) = watch::channel(DriverState::new());
+        Self {
+            access,
+            publisher: DriverStateSender::new(sender),
+            state,
+            _settings: settings,
+        }
+    }
+
+    async fn connect(&self) -> ConnectedDriver {
+        let Ok(reached) = self.access.connect().await else {
+            panic!("not reached")
+        };
+        reached
+    }
+
+    /// What takes the place of a connection, while calls are made over it one after the other.
+    async fn replaced(&self, current: &ConnectedDriver) -> Replacement {
+        let calls = async {
+            loop {
+                drop(unpublish(&current.client, "v", SHORT).await);
+            }
+        };
+        tokio::select! {
+            replacement = timeout(LIMIT, self.access.replaced(current, &self.publisher)) => replacement.expect("in time"),
+            () = calls => unreachable!("it never ends"),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.state.borrow().connection_problem.clone()
+    }
+}
+
+async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> Result<(), Code> {
+    let place = VolumeOnNode {
+        volume_id,
+        node_id: "n",
+    };
+    let answer = client.unpublish(place, None, deadline, &Span::disabled()).await;
+    answer.map_err(|error| error.code)
+}
+
+fn ready(replacement: Replacement) -> ConnectedDriver {
+    match replacement {
+        Replacement::Ready(next) => *next,
+        Replacement::Unanswered(obstacle) => panic!("{}", obstacle.message()),
+    }
+}
+
+async fn tcp_driver() -> (MockHandle, SocketAddr) {
+    let any = ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap());
+    let driver = MockDriver::builder("a.test").accept_any_volume();
+    let driver = driver.start_on(any).await.unwrap();
+    let ListenEndpoint::Tcp(address) = driver.endpoint().clone() else {
+        panic!("no port")
+    };
+    (driver, address)
+}
+
+/// A proxy that can swallow its connections: nothing more comes over them, and they do not end. New ones come through.
+struct Tunnel {
+    address: SocketAddr,
+    swallowed: watch::Sender<u32>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl Tunnel {
+    async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (swallowed, seen) = watch::channel(0);
+        let server = tokio::spawn(async move {
+            let mut carried = tokio::task::JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut seen = seen.clone();
+                seen.mark_unchanged();
+                carried.spawn(async move {
+                    let mut far = TcpStream::connect(target).await.unwrap();
+                    tokio::select! {
+                        ended = copy_bidirectional(&mut near, &mut far) => drop(ended),
+                        _ = seen.changed() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            swallowed,
+            _server: AbortOnDropHandle::new(server),
+        }
+    }
+
+    fn swallow(&self) {
+        self.swallowed.send_modify(|times| *times += 1);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_swallowed_is_replaced_by_one_that_is_answered() {
+    let (_driver, address) = tcp_driver().await;
+    let tunnel = Tunnel::to(address).await;
+    let stage = Stage::at(format!("http://{}", tunnel.address));
+    let mut current = stage.connect().await;
+    for _ in 0..2 {
+        assert_eq!(unpublish(&current.client, "v", LIMIT).await, Ok(()));
+        tunnel.swallow();
+        let next = ready(stage.replaced(&current).await);
+        assert!(next.restores, "what failed is tried at once");
+        assert_eq!(next.facts(), current.facts());
+        current = next;
+    }
+    assert_eq!(unpublish(&current.client, "v", LIMIT).await, Ok(()));
+    assert!(!current.client.connection().is_lost());
+}
+
+#[tokio::test]
+async fn a_driver_that_answers_nothing_any_more_is_unreachable() {
+    let (driver, address) = tcp_driver().await;
+    let stage = Stage::at(format!("http://{address}"));
+    let current = stage.connect().await;
+    driver.script(Rule::any().hang());
+    let Replacement::Unanswered(obstacle) = stage.replaced(&current).await else {
+        panic!("nobody answers")
+    };
+    assert!(matches!(obstacle, HandshakeError::Unreachable { .. }));
+    assert_eq!(obstacle.reason(), ConditionReason::Timeout);
+}
+
+#[tokio::test]
+async fn a_driver_that_answers_probe_alone_is_connected_to_again_and_its_backoffs_stay() {
+    let (driver, address) = tcp_driver().await;
+    let stage = Stage::at(format!("http://{address}"));
+    let current = stage.connect().await;
+    driver.script(Rule::on(Method::ControllerUnpublishVolume).hang());
+    let next = ready(stage.replaced(&current).await);
+    assert!(!next.restores, "the driver may only be slow");
+    assert_eq!(stage.problem().as_deref(), Some(HANGING_CALLS));
+    let handshakes = driver.calls_of(Method::GetPluginInfo).len();
+    assert_eq!(handshakes, 2, "one connection for all these deadlines");
+    let probes = driver.calls_of(Method::Probe).len() - handshakes;
+    assert_eq!(probes, PROBES_BEFORE_MOVE as usize);
+
+    // It answers at last, and that is shown.
+    driver.clear_rules();
+    let mut state = stage.state.clone();
+    let is_over = state.wait_for(|state| state.connection_problem.is_none());
+    let over = timeout(LIMIT, is_over);
+    tokio::select! {
+        over = over => assert!(over.unwrap().is_ok()),
+        _ = stage.replaced(&next) => panic!("the connection works"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_hangs_is_connected_to_more_and_more_rarely() {
+    let mut hanging = HangingCalls::default();
+    let mut moves = Vec::new();
+    let begun = Instant::now();
+    while begun.elapsed() < 4 * MAX_MOVE_PAUSE {
+        advance(Duration::from_secs(1)).await;
+        if hanging.note(Instant::now()) {
+            moves.push(begun.elapsed().as_secs());
+        }
+    }
+    let first = u64::from(PROBES_BEFORE_MOVE);
+    let pauses: Vec<u64> = moves.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
+    assert_eq!((moves[0], &pauses[..]), (first, &[1, 2, 4, 8, 16, 16, 16][..]));
+
+    // One that answers now and then is not connected to more often than that.
+    hanging.clear();
+    for _ in 0..INITIAL_MOVE_PAUSE.as_secs() {
+        assert!(!hanging.note(Instant::now()));
+    }
+    advance(INITIAL_MOVE_PAUSE).await;
+    assert!(hanging.note(Instant::now()));
+}
+
+fn socket_driver(folder: &tempfile::TempDir) -> (PathBuf, crate::mock::MockDriverBuilder) {
+    let socket = folder.path().join("csi.sock");
+    (socket, MockDriver::builder("a.test").accept_any_volume())
+}
+
+/// The old process is there and hangs; what it may still answer is waited for.
+#[tokio::test]
+async fn a_socket_that_was_replaced_is_dialled_at_once_and_calls_end_at_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, builder) = socket_driver(&folder);
+    let slow = Rule::on(Method::ControllerUnpublishVolume).delay(Duration::from_secs(3));
+    let old = builder.rule(slow).start(&socket).await.unwrap();
+    let stage = Stage::at(format!("unix://{}", socket.display()));
+    let current = stage.connect().await;
+    let client = current.client.clone();
+    let call = tokio::spawn(async move { unpublish(&client, "slow", LIMIT).await });
+    let begun = old.wait_for_call(|call| call.method == Method::ControllerUnpublishVolume);
+    timeout(LIMIT, begun).await.expect("it is called");
+    std::fs::remove_file(&socket).unwrap();
+    let new = socket_driver(&folder).1.start(&socket).await.unwrap();
+    let replacement = stage.access.replaced(&current, &stage.publisher);
+    let next = ready(timeout(LIMIT, replacement).await.expect("in time"));
+    assert!(next.restores);
+    drop(current);
+    assert_eq!(unpublish(&next.client, "v", LIMIT).await, Ok(()));
+    assert_eq!(new.calls_of(Method::ControllerUnpublishVolume).len(), 1);
+    assert_eq!(call.await.unwrap(), Ok(()), "it ends where it began");
+    timeout(LIMIT, old.wait_for_connections(0))
+        .await
+        .expect("the old connection is closed");
+}
+
+/// Somebody removed the socket, or made one at which nobody listens: the connection that stands is the only one.
+#[tokio::test]
+async fn a_socket_without_a_driver_leaves_the_connection_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, builder) = socket_driver(&folder);
+    let old = builder.start(&socket).await.unwrap();
+    let stage = Stage::at(format!("unix://{}", socket.display()));
+    let current = stage.connect().await;
+    std::fs::remove_file(&socket).unwrap();
+    drop(UnixListener::bind(&socket).unwrap());
+    let mut state = stage.state.clone();
+    let told = state.wait_for(|state| state.connection_problem.is_some());
+    tokio::select! {
+        told = timeout(LIMIT, told) => drop(told.expect("in time").unwrap()),
+        _ = stage.access.replaced(&current, &stage.publisher) => panic!("nobody is there"),
+    }
+    let problem = stage.problem().unwrap();
+    assert!(
+        problem.contains("csi.sock was replaced") && problem.contains("(ConnectionRefused)"),
+        "{problem}"
+    );
+    assert_eq!(unpublish(&current.client, "v", LIMIT).await, Ok(()));
+    assert_eq!(old.calls_of(Method::ControllerUnpublishVolume).len(), 1);
+
+    std::fs::remove_file(&socket).unwrap();
+    let _new = socket_driver(&folder).1.start(&socket).await.unwrap();
+    let replacement = stage.access.replaced(&current, &stage.publisher);
+    drop(ready(timeout(LIMIT, replacement).await.expect("in time")));
+    assert_eq!(stage.problem(), None);
+}
