@@ -18,10 +18,12 @@ impl ForcedAttachments {
 
     /// Whether an attachment is marked.
     pub fn contains(&self, attachment: &Attachment) -> bool {
-        self.0
-            .lock()
-            .get(&attachment.name)
-            .is_some_and(|uid| **uid == *attachment.uid)
+        self.is_marked(&attachment.name, &attachment.uid)
+    }
+
+    /// Whether the attachment of this name and UID is marked.
+    pub fn is_marked(&self, name: &str, uid: &str) -> bool {
+        self.0.lock().get(name).is_some_and(|marked| **marked == *uid)
     }
 
     /// Takes a mark back.

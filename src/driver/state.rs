@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::api::condition::ConditionReason;
-use crate::decide::reconcile::VolumesWithoutAttachment;
+use crate::decide::reconcile::{LastingMismatches, VolumesWithoutAttachment};
 
 /// The phase of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,8 @@ pub struct DriverState {
     pub withheld: Option<WithheldSecrets>,
     /// The last comparison with what the driver lists.
     pub last_reconcile: Option<ReconcileSyncResult>,
+    /// Attachments that the driver lists otherwise although it answered their repairs with OK.
+    pub lasting_mismatches: Option<LastingMismatches>,
     /// Attempts that ended; changes whenever counts may have changed.
     pub attempts: u64,
     /// Claims that are being written; a change is told to nobody.
@@ -141,10 +143,11 @@ impl DriverState {
             phase: DriverPhase::Connecting,
             plugin: None,
             concern: None,
+            connection_problem: None,
             last_failure: None,
             withheld: None,
-            connection_problem: None,
             last_reconcile: None,
+            lasting_mismatches: None,
             attempts: 0,
             claims: 0,
         }
@@ -185,14 +188,14 @@ impl DriverStateSender {
         self.change(|status| &mut status.concern, concern)
     }
 
-    pub fn attempt_ended(&self) {
-        self.0
-            .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     /// Whether it is a new one.
     pub fn connection_problem(&self, problem: Option<String>) -> bool {
         self.change(|status| &mut status.connection_problem, problem)
     }
 
+    pub fn attempt_ended(&self) {
+        self.0
+            .send_modify(|status| status.attempts = status.attempts.wrapping_add(1));
     }
 
     /// Counts a claim that is about to be written, until the guard is dropped. Settings that are read after this are those of a
@@ -215,6 +218,10 @@ impl DriverStateSender {
 
     pub fn reconcile_result(&self, last: ReconcileSyncResult) {
         self.change(|status| &mut status.last_reconcile, Some(last));
+    }
+
+    pub fn lasting_mismatches(&self, lasting: Option<LastingMismatches>) {
+        self.change(|status| &mut status.lasting_mismatches, lasting);
     }
 
     /// Whether the last comparison could not be made.

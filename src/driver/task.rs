@@ -350,6 +350,7 @@ impl DriverTask {
         publisher.phase(DriverPhase::Draining);
         let Some(driver) = held.drain().await else { return };
         publisher.withheld(None);
+        publisher.lasting_mismatches(None);
         *self.queue.lock() = None;
         self.context.metrics.forget_driver(&driver);
         info!(config = &*self.name, driver = &*driver, "driver drained");

@@ -76,6 +76,8 @@ reasons! {
     CSIDriverMissing Warning,
     /// The driver lists a volume otherwise than its attachment says; it is attached or detached once more.
     AttachmentMismatch Warning,
+    /// The same after repairs that the driver answered with OK: they change nothing.
+    MismatchRepeating Warning,
     /// What the driver listed otherwise is right again.
     AttachmentRepaired Normal,
     /// On an AttacherConfig: the driver lists volumes at nodes of the cluster that no VolumeAttachment names.

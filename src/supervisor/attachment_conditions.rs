@@ -2,6 +2,7 @@
 
 use super::status::StatusInput;
 use crate::api::condition::{ConditionReason, ConditionType, ConditionUpdate};
+use crate::decide::reconcile::{LastingMismatches, contradiction};
 use crate::insight::{FindingKind, FindingsSummary};
 
 /// Whether attaches and detaches come to their end.
@@ -49,14 +50,36 @@ pub(super) fn healthy(facts: &StatusInput<'_>) -> ConditionUpdate {
 }
 
 /// Whether attachments fit to what is around them. The reason is the worst of the findings, the message tells of all.
-pub(super) fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
+pub(super) fn consistent(insight: &FindingsSummary, lasting: Option<&LastingMismatches>) -> ConditionUpdate {
     let kind = ConditionType::AttachmentsConsistent;
     let mut kinds = insight.kinds().filter(|kind| !kind.is_stuck()).peekable();
-    let Some(worst) = kinds.peek() else {
-        let text = "attachments agree with their volumes, nodes and the CSIDriver";
-        return ConditionUpdate::new(kind, true, ConditionReason::Consistent, text);
+    let reason = match kinds.peek() {
+        Some(worst) => reason(*worst),
+        None if lasting.is_some() => ConditionReason::MismatchRepeating,
+        None => {
+            let text = "attachments agree with their volumes, nodes and the CSIDriver";
+            return ConditionUpdate::new(kind, true, ConditionReason::Consistent, text);
+        }
     };
-    let reason = match worst {
+    let findings = kinds.map(|kind| several(insight.count(kind), insight.example(kind).unwrap_or_default()));
+    let mismatches = lasting.map(|lasting| {
+        let example = &lasting.example;
+        let text = format!("VolumeAttachment {}: {}", example.name, contradiction(example));
+        several(lasting.count, &text)
+    });
+    let texts: Vec<String> = findings.chain(mismatches).collect();
+    ConditionUpdate::new(kind, false, reason, texts.join("; "))
+}
+
+fn several(count: usize, example: &str) -> String {
+    match count {
+        1 => example.to_owned(),
+        count => format!("{count} as this one: {example}"),
+    }
+}
+
+fn reason(worst: FindingKind) -> ConditionReason {
+    match worst {
         FindingKind::AttachedTwice => ConditionReason::AttachedTwice,
         FindingKind::VolumeReplaced => ConditionReason::VolumeReplaced,
         FindingKind::NodeIdChanged => ConditionReason::NodeIdChanged,
@@ -69,15 +92,5 @@ pub(super) fn consistent(insight: &FindingsSummary) -> ConditionUpdate {
         FindingKind::LeftOver => ConditionReason::LeftOver,
         FindingKind::AttachNotRequired => ConditionReason::AttachNotRequired,
         FindingKind::CSIDriverMissing => ConditionReason::CSIDriverMissing,
-    };
-    let texts: Vec<String> = kinds
-        .map(|kind| {
-            let example = insight.example(kind).unwrap_or_default();
-            match insight.count(kind) {
-                1 => example.to_owned(),
-                count => format!("{count} as this one: {example}"),
-            }
-        })
-        .collect();
-    ConditionUpdate::new(kind, false, reason, texts.join("; "))
+    }
 }

@@ -236,7 +236,8 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
     let saturated = facts.saturation.map(Saturation::condition);
     updates.push(saturated.unwrap_or_else(|| Saturation::default().condition()));
     updates.push(healthy(facts));
-    updates.extend(facts.insight.map(consistent));
+    let lasting = facts.driver.and_then(|driver| driver.lasting_mismatches.as_ref());
+    updates.extend(facts.insight.map(|insight| consistent(insight, lasting)));
     updates
 }
 

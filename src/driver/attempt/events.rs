@@ -8,7 +8,6 @@ use super::state::Attempt;
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::cache::Snapshot;
 use crate::clock;
-use crate::decide::reconcile::{DesiredState, Expectation};
 use crate::decide::{Failure, ReleaseRefusal, VolumeOnNode, grpc_code, is_final};
 use crate::events::{EventReason, EventType, NewEvent, involved_objects};
 use crate::insight::FailureNote;
@@ -250,39 +249,9 @@ pub(in crate::driver) fn deleted_event(
     record_event(work, snapshot, news, traceparent);
 }
 
-/// Two listings in a row contradict an attachment; it is attached or detached once more.
-pub(in crate::driver) fn mismatch_event(work: &DriverContext, expected: &Expectation) {
-    let (handle, node_id) = (&expected.handle, &expected.node_id);
-    let note = match expected.wanted {
-        DesiredState::Published => format!(
-            "volume {handle}: the driver does not list it at the node with ID {node_id}, where it is attached; it is attached \
-             again"
-        ),
-        DesiredState::Unpublished => format!(
-            "volume {handle}: the driver still lists it at the node with ID {node_id}, from where it was detached; it is \
-             detached again"
-        ),
-    };
-    listing_event(work, expected, EventReason::AttachmentMismatch, note);
-}
-
-/// The driver lists a volume as it should, after it did not.
-pub(in crate::driver) fn repaired_event(work: &DriverContext, expected: &Expectation) {
-    let (handle, node_id) = (&expected.handle, &expected.node_id);
-    let note = match expected.wanted {
-        DesiredState::Published => format!("volume {handle}: the driver lists it at the node with ID {node_id} again"),
-        DesiredState::Unpublished => {
-            format!("volume {handle}: the driver does not list it at the node with ID {node_id} any more")
-        }
-    };
-    listing_event(work, expected, EventReason::AttachmentRepaired, note);
-}
-
-fn listing_event(work: &DriverContext, expected: &Expectation, reason: EventReason, note: String) {
-    let known = work.context.store.attachment(&expected.name);
-    if let Some(snapshot) = known.filter(|known| known.attachment.uid == expected.uid) {
-        record_event(work, &snapshot, AttemptEvent::of(reason, note), None);
-    }
+/// An event about an attachment that belongs to no attempt.
+pub(in crate::driver) fn record(work: &DriverContext, snapshot: &Snapshot, reason: EventReason, note: String) {
+    record_event(work, snapshot, AttemptEvent::of(reason, note), None);
 }
 
 fn record_traced(attempt: &Attempt<'_>, snapshot: &Snapshot, news: AttemptEvent) {

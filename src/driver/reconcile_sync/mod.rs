@@ -3,6 +3,7 @@
 //! A pass asks for every page, holds on to what concerns our attachments only, and ends without effect when a page
 //! cannot be had: half a listing would look like volumes that are gone.
 
+mod events;
 pub(super) mod list;
 pub(super) mod span;
 #[cfg(test)]
@@ -16,15 +17,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::attempt::events;
 use super::context::DriverContext;
 use super::state::ReconcileSyncResult;
 use crate::api::validated::{DriverConfig, ReconcileSync};
 use crate::cache::{EnqueueCause, Snapshot, observe};
 use crate::clock;
 use crate::decide::reconcile::{
-    Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Unclaimed, UnconfirmedMismatches,
-    VolumesWithoutAttachment, expectation,
+    Comparison, DesiredState, Expectation, LastingUnclaimed, Listing, Mismatches, Unclaimed, VolumesWithoutAttachment,
+    expectation,
 };
 use crate::decide::{Policy, SecretState};
 use crate::objects::{AttachmentSource, InTreePlugin, VolumeSpec};
@@ -39,6 +39,8 @@ const AT_ONCE: usize = 256;
 
 /// How many pages' time a pass may take, if its interval is not longer.
 const PASS_PAGES: u32 = 10;
+/// Longest pause between two repairs that change nothing in what the driver lists, if its interval is not longer.
+const MAX_REPAIR_PAUSE: Duration = Duration::from_hours(1);
 /// How many mismatches of a pass are told as events: a backend that lists nothing any more is one piece of news.
 const MOST_EVENTS: usize = 20;
 
@@ -47,7 +49,7 @@ const MOST_EVENTS: usize = 20;
 struct ReconcileSyncState {
     /// Passes so far.
     passes: u64,
-    suspects: UnconfirmedMismatches,
+    mismatches: Mismatches,
     /// What was put right, until it is seen to be: name to UID and what was wanted.
     repairs: HashMap<Arc<str>, (Box<str>, DesiredState)>,
     unclaimed: LastingUnclaimed,
@@ -74,6 +76,7 @@ pub(super) async fn run(work: Arc<DriverContext>) {
             }
         } else {
             memory = ReconcileSyncState::default();
+            work.publisher.lasting_mismatches(None);
             work.context.metrics.reset_reconcile_sync(&work.facts.name);
             work.waits.forced.retain(|_| false);
         }
@@ -157,7 +160,7 @@ async fn run_pass(
     let to_attach = to_attach.count();
     trace.compared(&compared);
     let without_attachment = note_unclaimed(work, compared.unclaimed.split_off(0), memory);
-    apply_mismatches(work, compared, memory);
+    apply_mismatches(work, compared, memory, longest_rest(settings.interval));
     let listed = ReconcileSyncCounts {
         pages,
         volumes,
@@ -171,8 +174,14 @@ async fn run_pass(
     })
 }
 
+/// How many passes may go by without a repair of what is not changed by repairs.
+fn longest_rest(interval: Duration) -> u32 {
+    let passes = MAX_REPAIR_PAUSE.as_nanos() / interval.as_nanos().max(1);
+    u32::try_from(passes).unwrap_or(u32::MAX).saturating_sub(1)
+}
+
 /// Acts on what two passes in a row contradict, and lets go of what is right again.
-fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut ReconcileSyncState) {
+fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut ReconcileSyncState, longest_rest: u32) {
     let names: HashSet<&str> = compared.contradicted.iter().map(|expected| &*expected.name).collect();
     work.waits.forced.retain(|name| names.contains(name));
     for expected in &compared.contradicted {
@@ -203,14 +212,44 @@ fn apply_mismatches(work: &DriverContext, compared: Comparison, memory: &mut Rec
     // What is gone needs no word that it is right.
     memory.repairs.retain(|name, _| names.contains(&**name));
     let mut events = MOST_EVENTS;
-    for expected in memory.suspects.pass(compared.contradicted) {
-        force_sync(work, &expected);
+    let store = &work.context.store;
+    memory.mismatches.retain(|expected| {
+        let known = store.attachment(&expected.name);
+        known.is_some_and(|known| known.attachment.uid == expected.uid)
+    });
+    // The mark of an attachment goes when the driver has answered its repair.
+    let is_repaired = |expected: &Expectation| !work.waits.forced.is_marked(&expected.name, &expected.uid);
+    let repairs = memory
+        .mismatches
+        .pass(compared.contradicted, &compared.agreed, is_repaired, longest_rest);
+    for expected in &repairs.found_lasting {
+        tell_lasting(work, expected);
         if events > 0 {
+            events -= 1;
+            events::lasting_mismatch_event(work, expected);
+        }
+    }
+    for expected in repairs.due {
+        force_sync(work, &expected);
+        // That it lasts was told once.
+        if events > 0 && !memory.mismatches.lasts(&expected.name) {
             events -= 1;
             events::mismatch_event(work, &expected);
         }
         memory.repairs.insert(expected.name, (expected.uid, expected.wanted));
     }
+    work.publisher.lasting_mismatches(repairs.lasting);
+}
+
+fn tell_lasting(work: &DriverContext, expected: &Expectation) {
+    warn!(
+        driver = &*work.facts.name,
+        VolumeAttachment = &*expected.name,
+        volumeHandle = &*expected.handle,
+        nodeID = &*expected.node_id,
+        attachedStatus = expected.wanted == DesiredState::Published,
+        "the driver answers repairs with OK and its ListVolumes contradicts the VolumeAttachment still; repairing it more and more rarely"
+    );
 }
 
 /// Notes what two passes in a row found at nodes without an attachment, such as what was attached after the backup that the

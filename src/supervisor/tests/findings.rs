@@ -4,6 +4,7 @@ use serde_json::json;
 use std::time::Duration;
 
 use super::status::{at, condition, driver, facts, fresh};
+use crate::decide::reconcile::{DesiredState, Expectation, LastingMismatches};
 use crate::decide::{Capabilities, DriverFacts, NodeEntry};
 use crate::driver::DriverPhase;
 use crate::insight::{FindingHistory, FindingInput, FindingThresholds, FindingsPass, FindingsSummary, StuckAttachment};
@@ -100,4 +101,38 @@ fn findings_are_shown_as_conditions() {
             .iter()
             .all(|condition| condition.type_ != "AttachmentsConsistent")
     );
+}
+
+/// The driver answers that it attached a volume, and lists it nowhere.
+#[test]
+fn what_the_driver_lists_otherwise_in_spite_of_repairs_is_shown() {
+    let mut running = driver(DriverPhase::Running);
+    running.lasting_mismatches = Some(LastingMismatches {
+        count: 2,
+        example: Expectation {
+            name: "va-3".into(),
+            uid: "u".into(),
+            handle: "h".into(),
+            node_id: "n".into(),
+            former_node_id: None,
+            wanted: DesiredState::Published,
+        },
+    });
+    let shown = |insight: &FindingsSummary| {
+        let status = fresh(&StatusInput {
+            insight: Some(insight),
+            ..facts(Some(&running))
+        });
+        let consistent = condition(&status, "AttachmentsConsistent");
+        assert_eq!(consistent.status, "False");
+        (consistent.reason.clone(), consistent.message.clone())
+    };
+    let words = "2 as this one: VolumeAttachment va-3: volume h: the driver answers OK when it is attached to the node with ID n";
+    let (reason, message) = shown(&found(&[], &[]));
+    assert_eq!(reason, "MismatchRepeating");
+    assert!(message.starts_with(words), "{message}");
+    // A finding comes first.
+    let (reason, message) = shown(&found(&[], &["va-1"]));
+    assert_eq!(reason, "NodeGone");
+    assert!(message.contains(&format!("; {words}")), "{message}");
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::server::{Answer, Server, answer, by_hand};
+use crate::events::event;
 use crate::rig::{LIMIT, World, operator_options, within};
 use crate::support::operator::{apply_config, wait_condition};
 use crate::support::wait::wait_for;
@@ -336,6 +337,26 @@ async fn a_driver_of_many_names_gets_few_leases_and_series() -> Result<()> {
         assert_eq!(left, None, "a name that nobody has any more is left in the metrics");
     }
     good.attach("names-beside").await.map(drop)
+}
+
+/// As one that lists a migrated volume by another handle. Each comparison repeated the attach, for ever.
+#[tokio::test]
+async fn a_driver_that_never_lists_what_it_attached_is_asked_more_and_more_rarely() -> Result<()> {
+    let world = World::shared().await?;
+    let server = hostile_with(&world, "unlisted", &eager(), |_, _| None).await?;
+    claim(&world, "unlisted", "unlisted-va").await?;
+    world.fixtures.wait_for_attached("unlisted-va").await?;
+    let words = "answers OK when it is attached to the node with ID node-id, and does not list it there";
+    event(&world, "VolumeAttachment", "unlisted-va", "MismatchRepeating", words).await?;
+    let listings = server.count("ListVolumes");
+    within("comparisons", server.called("ListVolumes", listings + 60)).await?;
+    let publishes = server.count("ControllerPublishVolume");
+    assert!(
+        (4..=12).contains(&publishes),
+        "{publishes} in {} comparisons",
+        listings + 60
+    );
+    Ok(())
 }
 
 #[tokio::test]

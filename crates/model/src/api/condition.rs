@@ -203,6 +203,8 @@ reasons! {
     AttachNotRequired,
     /// There is no CSIDriver of the driver's name.
     CSIDriverMissing,
+    /// The driver answers repairs with OK and lists volumes otherwise still.
+    MismatchRepeating,
     /// Nothing stands in the way.
     NotStalled,
     /// No limit of `spec.concurrency` makes work wait.

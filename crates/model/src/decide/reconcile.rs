@@ -3,14 +3,16 @@
 //! An attachment that the driver says otherwise about is looked at again as if it were not settled: a wanted one is
 //! published once more, the remains of a finished detach are taken back. It goes further than the sidecar in care: a
 //! mismatch must be found by two passes in a row before anything is done about it, because a listing takes time and
-//! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten.
+//! attachments change meanwhile; and it counts until a pass finds it gone, so that a failed repair is not forgotten. Repairs that the
+//! driver answers with OK and that change nothing in its list come more and more rarely.
 //!
 //! Volumes without an attachment are never touched, and `attached` is never taken from a live one.
 
 mod listing;
+mod mismatches;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::attach::not_replaced;
@@ -20,6 +22,7 @@ use super::refusal::Refusal;
 use crate::objects::{AttachmentSource, InTreePlugin, RepairError, repair_volume_handle};
 
 pub use listing::{Listing, MOST_UNCLAIMED};
+pub use mismatches::{LastingMismatches, Mismatches, REPAIRS_IN_A_ROW, Repairs, contradiction};
 
 /// What the driver should list about an attachment that is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,25 +169,5 @@ impl LastingUnclaimed {
         lasting.truncate(MOST_EXAMPLES);
         let examples = lasting.into_iter().cloned().collect();
         Some(VolumesWithoutAttachment { count, examples })
-    }
-}
-
-/// The mismatches of the last pass.
-#[derive(Clone, Debug, Default)]
-pub struct UnconfirmedMismatches(HashMap<Arc<str>, (Box<str>, DesiredState)>);
-
-impl UnconfirmedMismatches {
-    /// Takes in the mismatches of a pass that was made to its end, and answers those that the pass before found as well.
-    pub fn pass(&mut self, found: Vec<Expectation>) -> Vec<Expectation> {
-        let before = std::mem::take(&mut self.0);
-        let mut confirmed = Vec::new();
-        for expected in found {
-            let mark = (expected.uid.clone(), expected.wanted);
-            if before.get(&expected.name) == Some(&mark) {
-                confirmed.push(expected.clone());
-            }
-            self.0.insert(expected.name, mark);
-        }
-        confirmed
     }
 }

@@ -14,6 +14,7 @@ mod identity;
 mod leaving;
 mod listings;
 mod messages;
+mod mismatches;
 mod neighbours;
 mod patches;
 mod properties;

@@ -8,8 +8,8 @@ use super::builders::{FINALIZER, GCE_DRIVER, GCE_FINALIZER, NODE_ID, Va, attachm
 use super::table::tally;
 use super::world::{DecideModel, Requeue, capable, gce_world, world};
 use crate::decide::reconcile::{
-    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Unclaimed,
-    UnconfirmedMismatches, VolumesWithoutAttachment, expectation,
+    DesiredState, Expectation, LastingUnclaimed, Listing, MOST_EXAMPLES, MOST_UNCLAIMED, Mismatches, Unclaimed,
+    VolumesWithoutAttachment, expectation,
 };
 use crate::decide::{Capabilities, Failure, Policy, SecretState};
 
@@ -42,16 +42,18 @@ fn row(name: &'static str, world: DecideModel, passes: &[Listed], log: &'static 
 }
 
 /// As `driver::reconcile_sync` does it.
-fn pass(world: &mut DecideModel, suspects: &mut UnconfirmedMismatches, listed: Listed) {
+fn pass(world: &mut DecideModel, suspects: &mut Mismatches, listed: Listed) {
     let expectations: Vec<Expectation> = expected(world).into_iter().collect();
     let mut listing = Listing::about(expectations);
     for (handle, nodes) in listed {
         let nodes: Option<Vec<String>> = nodes.map(|nodes| nodes.iter().map(ToString::to_string).collect());
         listing.add(handle, nodes.as_deref());
     }
-    let found = listing.compare().contradicted;
-    world.forced &= !found.is_empty();
-    world.forced |= !suspects.pass(found).is_empty();
+    let compared = listing.compare();
+    world.forced &= !compared.contradicted.is_empty();
+    let is_repaired = !world.forced;
+    let repairs = suspects.pass(compared.contradicted, &compared.agreed, |_| is_repaired, 60);
+    world.forced |= !repairs.due.is_empty();
     if world.forced && world.attempt() == Requeue::Forget {
         world.forced = false;
     }
@@ -69,7 +71,7 @@ fn play(rows: Vec<Row>) -> usize {
     assert_eq!(names.len(), rows.len(), "a name is used twice");
     let count = rows.len();
     for mut row in rows {
-        let mut suspects = UnconfirmedMismatches::default();
+        let mut suspects = Mismatches::default();
         for listed in row.passes {
             pass(&mut row.world, &mut suspects, listed);
         }
@@ -277,7 +279,7 @@ fn handles_of_migrated_volumes_are_completed_as_the_driver_lists_them() {
 
 #[test]
 fn one_that_is_made_anew_starts_without_suspicion() {
-    let mut suspects = UnconfirmedMismatches::default();
+    let mut suspects = Mismatches::default();
     let found = |uid: &str| Expectation {
         name: "a".into(),
         uid: uid.into(),
@@ -286,14 +288,15 @@ fn one_that_is_made_anew_starts_without_suspicion() {
         former_node_id: None,
         wanted: DesiredState::Published,
     };
-    assert_eq!(suspects.pass(vec![found("1")]), []);
-    assert_eq!(suspects.pass(vec![found("2")]), []);
-    assert_eq!(suspects.pass(vec![found("2")]), [found("2")]);
+    let mut due = |found| suspects.pass(vec![found], &[], |_| true, 60).due;
+    assert_eq!(due(found("1")), []);
+    assert_eq!(due(found("2")), []);
+    assert_eq!(due(found("2")), [found("2")]);
     let gone = Expectation {
         wanted: DesiredState::Unpublished,
         ..found("2")
     };
-    assert_eq!(suspects.pass(vec![gone]), [], "another mismatch of the same object");
+    assert_eq!(due(gone), [], "another mismatch of the same object");
 }
 
 #[test]
