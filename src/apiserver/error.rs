@@ -38,6 +38,8 @@ pub enum ApiErrorKind {
     Unknown,
     /// An answer that cannot be read, or is not about the object: the write may have happened.
     Malformed,
+    /// The API server took the write, and its answer does not show all that was written, as after a mutating webhook.
+    NotKept,
 }
 
 impl ApiErrorKind {
@@ -62,7 +64,7 @@ impl ApiError {
 
     /// Whether a write may have happened though it was answered by this.
     pub fn may_have_happened(&self) -> bool {
-        self.is_transient() && self.status != Some(429)
+        (self.is_transient() && self.status != Some(429)) || self.kind == ApiErrorKind::NotKept
     }
 
     /// Whether the API server knows who asks and refuses it: a right is missing.
@@ -81,6 +83,11 @@ impl ApiError {
     /// An answer that is none.
     pub(crate) fn garbled(message: impl Into<String>) -> Self {
         Self::without_answer(ApiErrorKind::Malformed, message)
+    }
+
+    /// An answer that does not show what was written.
+    pub(crate) fn not_kept(message: impl Into<String>) -> Self {
+        Self::without_answer(ApiErrorKind::NotKept, message)
     }
 
     pub(super) fn without_answer(kind: ApiErrorKind, message: impl Into<String>) -> Self {

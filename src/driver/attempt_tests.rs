@@ -11,6 +11,7 @@ use tokio::sync::{Barrier, watch};
 
 mod api;
 mod copies;
+mod kept;
 mod lanes;
 mod lease;
 mod neighbours;

@@ -3,12 +3,14 @@
 
 use super::attempt::report;
 use super::attempt::state::{LEASE_LOST_REST, LIST_REST};
-use super::attempt::writes::{apply_response, of_write};
+use super::attempt::writes::{apply_response, apply_write_response};
 use super::context::DriverContext;
-use crate::apiserver::ApiErrorKind;
+use crate::apiserver::{ApiError, ApiErrorKind};
 use crate::cache::{AttacherKey, Snapshot};
+use crate::clock;
 use crate::decide::patch::WriteTarget;
 use crate::decide::{self, VolumeAction, Write};
+use crate::events::{EventReason, NewEvent, of_volume};
 use crate::objects::Volume;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::names::{attr, span};
@@ -112,14 +114,8 @@ async fn send(
     let fingerprint = decide::volume_fingerprint(volume, attachments, &work.facts);
     let mut span = open_span(work, run, volume);
     let outcome = work.context.requests.patch(write, None, &span).await;
-    let outcome = outcome.and_then(|returned| of_write(returned, &volume.uid));
-    match apply_response(
-        &work.context.store,
-        &write.target,
-        &volume.uid,
-        Some(volume.resource_version),
-        outcome,
-    ) {
+    let (store, version) = (&work.context.store, Some(volume.resource_version));
+    match apply_write_response(store, write, &volume.uid, version, outcome) {
         Ok(_) => {
             span.set(attr::FINALIZER_ACTION, "removed");
             traced!(
@@ -145,9 +141,25 @@ async fn send(
                 warn, span, driver = &*work.facts.name, PersistentVolume = name, attempt = run.attempt(), %error,
                 next_try_seconds = run.retry_delay().as_secs_f64(), "cannot release the volume"
             );
+            record_failure(work, volume, &error, span.traceparent());
             RunResult::FailedWith { fingerprint }.into()
         }
     }
+}
+
+/// Says on the volume why it does not go.
+fn record_failure(work: &DriverContext, volume: &Volume, error: &ApiError, traceparent: Option<String>) {
+    let finalizer = &work.facts.finalizer;
+    work.context.events.record(NewEvent {
+        driver: work.facts.name.clone(),
+        reason: EventReason::FinalizerNotRemoved,
+        level: EventReason::FinalizerNotRemoved.level(),
+        cause: error.error_type().into(),
+        note: format!("nothing is attached any more, but finalizer {finalizer} cannot be removed: {error}; retrying"),
+        traceparent,
+        at: clock::now(),
+        subjects: of_volume(volume),
+    });
 }
 
 /// The span of an attempt, linked to the last detach of the volume.

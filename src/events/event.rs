@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::reason::{EventReason, EventType};
 use crate::cache::Snapshot;
-use crate::objects::Attachment;
+use crate::objects::{Attachment, Volume};
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +50,19 @@ pub fn involved_objects(snapshot: &Snapshot) -> Vec<InvolvedObject> {
     let Some(volume) = &snapshot.volume else {
         return subjects;
     };
-    subjects.push(InvolvedObject {
+    subjects.extend(of_volume(volume));
+    subjects
+}
+
+/// A volume, and the claim that is bound to it.
+pub fn of_volume(volume: &Volume) -> Vec<InvolvedObject> {
+    let mut subjects = vec![InvolvedObject {
         api_version: "v1",
         kind: "PersistentVolume",
         namespace: "".into(),
         name: (&*volume.name).into(),
         uid: volume.uid.clone(),
-    });
+    }];
     if let Some(claim) = &volume.claim {
         subjects.push(InvolvedObject {
             api_version: "v1",

@@ -16,7 +16,7 @@ mod tests;
 
 use tokio::sync::mpsc;
 
-pub use event::{InvolvedObject, NewEvent, involved_objects, of_config};
+pub use event::{InvolvedObject, NewEvent, involved_objects, of_config, of_volume};
 pub use reason::{EventReason, EventType};
 
 use crate::apiserver::Requests;

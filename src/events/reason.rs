@@ -82,6 +82,8 @@ reasons! {
     AttachmentRepaired Normal,
     /// On an AttacherConfig: the driver lists volumes at nodes of the cluster that no VolumeAttachment names.
     VolumesWithoutAttachment Warning,
+    /// On a PersistentVolume that may go: our finalizer cannot be removed.
+    FinalizerNotRemoved Warning,
     /// On an AttacherConfig that is deleted: PersistentVolumes keep the driver's finalizer.
     FinalizersLeft Warning,
     /// On an AttacherConfig: its driver is worked for.

@@ -8,6 +8,7 @@ pub(super) mod detach_waits;
 pub(super) mod events;
 pub(super) mod failure_writes;
 pub(super) mod in_flight;
+mod kept;
 pub(super) mod lookup;
 mod publish_guard;
 pub(super) mod release_request;
@@ -57,6 +58,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         asked_for_volume: false,
         asked_for_node: false,
         confirmed: false,
+        not_kept: None,
         retracted: false,
         noted: false,
         may_be_on_record: false,
@@ -74,7 +76,7 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
     let mut policy = policy(work, &config);
     let longest_hold = longest_hold(&config.timeouts);
     let mut opened = false;
-    for _ in 0..MAX_STEPS {
+    for step in 0..=MAX_STEPS {
         // Without the Lease no step is begun, be it a call or a write. Each call is looked at again when it is made.
         if !work.client().may_start() {
             return attempt.without_lease(name, LeaseLost::NotStarted);
@@ -125,13 +127,19 @@ async fn run_to_completion(attempt: &mut Attempt<'_>, name: &str) -> RunResult {
                 continue;
             }
         }
-        match attempt.step(&snapshot, &observed, action).await {
+        let result = if step < MAX_STEPS {
+            attempt.step(&snapshot, &observed, action).await
+        } else {
+            let failure = Failure::plain("the objects kept changing during the attempt");
+            attempt
+                .fail_before_call(&snapshot, &observed, failure, FailureCause::Other)
+                .await
+        };
+        match result {
             StepResult::Continue => {}
             StepResult::Finish(verdict) => return verdict,
         }
     }
-    let failure = Failure::plain("the objects kept changing during the attempt");
-    report::report_failure(attempt, name, None, &failure, FailureCause::Other);
     RunResult::Failed
 }
 
@@ -324,24 +332,45 @@ impl Attempt<'_> {
         let look_again = match error.kind {
             ApiErrorKind::NotFound => true,
             ApiErrorKind::Stale => self.is_outdated(copy, &write.target).await,
+            // Once more: the answer may have been that to another request.
+            ApiErrorKind::NotKept => self.not_kept.replace(write.target.clone()).as_ref() != Some(&write.target),
             _ => false,
         };
         if look_again {
             return StepResult::Continue;
         }
+        // What is left of the claim is what the failure is about.
+        let left = self
+            .cached_snapshot(snapshot)
+            .filter(|left| error.kind == ApiErrorKind::NotKept && left.operation() == snapshot.operation());
+        let snapshot = left.as_ref().unwrap_or(snapshot);
         let cause = if error.kind == ApiErrorKind::Stale {
             FailureCause::Conflict
         } else {
             FailureCause::Other
         };
-        // The API server is out of order: one more write, about an error that is its own, would not help. And what is attached,
-        // whose volume is only to be protected again, shows no attachError for it.
-        if error.is_transient() || (is_settled(snapshot, self.work) && !observed.forced) {
-            let failure = Failure::plain(format!("{what}: {error}"));
-            report::report_failure(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
+        let failure = Failure::plain(format!("{what}: {error}"));
+        if error.is_transient() {
+            // The API server is out of order: one more write, about an error that is its own, would not help.
+            report::report_failure(self, snapshot, &failure, cause);
             return StepResult::Finish(failed_with(observed));
         }
-        self.record_failure(snapshot, observed, Failure::plain(format!("{what}: {error}")), cause)
-            .await
+        self.fail_before_call(snapshot, observed, failure, cause).await
+    }
+
+    /// Ends an attempt that did not get as far as its call. What is attached, whose volume is only to be protected again, shows no
+    /// attachError for it.
+    async fn fail_before_call(
+        &mut self,
+        snapshot: &Snapshot,
+        observed: &Observed<'_>,
+        failure: Failure,
+        cause: FailureCause,
+    ) -> StepResult {
+        if is_settled(snapshot, self.work) && !observed.forced {
+            report::report_failure(self, snapshot, &failure, cause);
+            return StepResult::Finish(failed_with(observed));
+        }
+        self.record_failure(snapshot, observed, failure, cause).await
     }
 }

@@ -106,12 +106,11 @@ pub(in crate::driver) fn report_success(attempt: &mut Attempt<'_>, snapshot: &Sn
 /// An attempt failed and will be made again. Logged once, here.
 pub(in crate::driver) fn report_failure(
     attempt: &mut Attempt<'_>,
-    name: &str,
-    snapshot: Option<&Snapshot>,
+    snapshot: &Snapshot,
     failure: &Failure,
     cause: FailureCause,
 ) {
-    let operation = snapshot.map_or(Operation::Attach, Snapshot::operation);
+    let (operation, name) = (snapshot.operation(), &*snapshot.attachment.name);
     let code = failure.code.map(tonic::Code::from);
     // Spans have the names of the semantic conventions, all else has those of the message on the attachment.
     let kind = code.map_or(cause.as_str(), names::code_upper_snake);
@@ -122,9 +121,7 @@ pub(in crate::driver) fn report_failure(
     attempt.span.set(attr::RETRY_DELAY, delay.as_secs_f64());
     attempt.span.fail(kind, description(failure));
     let trace_id = attempt.span.trace_id();
-    if let Some(snapshot) = snapshot {
-        events::failure_event(attempt, snapshot, failure, cause, kind, delay);
-    }
+    events::failure_event(attempt, snapshot, failure, cause, kind, delay);
     attempt.ended = AttemptResult::Failed(kind);
     traced!(
         warn,
@@ -133,9 +130,9 @@ pub(in crate::driver) fn report_failure(
         event.name = code.map(|_| "rpc.client.call.exception"),
         driver = &*attempt.work.facts.name,
         VolumeAttachment = name,
-        volumeHandle = snapshot.and_then(Snapshot::volume_handle),
-        node = snapshot.map(|snapshot| &*snapshot.attachment.node),
-        nodeID = snapshot.and_then(|snapshot| snapshot.node_id(&attempt.work.facts.name)),
+        volumeHandle = snapshot.volume_handle(),
+        node = &*snapshot.attachment.node,
+        nodeID = snapshot.node_id(&attempt.work.facts.name),
         attempt = attempt.run.attempt(),
         code = reason,
         error = failure.message,

@@ -10,7 +10,7 @@ use super::super::secret_waiters::Withheld;
 use crate::api::validated::DriverConfig;
 use crate::apiserver::SecretData;
 use crate::cache::{AttacherKey, Snapshot};
-use crate::decide;
+use crate::decide::{self, patch::WriteTarget};
 use crate::objects::SecretReference;
 use crate::queue::{Run, RunResult};
 use crate::telemetry::trace::Span;
@@ -45,6 +45,8 @@ pub(in crate::driver) struct Attempt<'w> {
     pub(super) asked_for_node: bool,
     /// Whether the copies that a call rests on were read where they may be of any age.
     pub(super) confirmed: bool,
+    /// The object whose last answer did not show what was written.
+    pub(super) not_kept: Option<WriteTarget>,
     /// Whether the volume was taken back from where earlier tries may have left it.
     pub retracted: bool,
     /// Whether the last failure is written on the attachment, so that it was there.

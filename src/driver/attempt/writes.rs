@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cause::FailureCause;
-use super::report;
-use super::state::{Attempt, StepResult, is_settled};
+use super::state::{Attempt, StepResult};
+use super::{kept, report};
 use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::cache::Snapshot;
 use crate::clock;
@@ -63,30 +63,19 @@ impl Attempt<'_> {
                 }
                 Ok(())
             };
-            let written = written.await;
-            let Err(error) = written.and_then(|()| self.is_on_record(snapshot)) else {
+            let written: Result<(), ApiError> = written.await;
+            let Err(error) = written else {
                 report::report_success(self, snapshot);
                 return StepResult::Finish(RunResult::Done);
             };
             match self.cached_snapshot(snapshot) {
                 Some(newer) if error.kind == ApiErrorKind::Stale && tries < MAX_WRITES => fresh = newer,
+                // Once more: the answer may have been that to another request.
+                Some(newer) if error.kind == ApiErrorKind::NotKept && tries == 1 => fresh = newer,
                 _ => return self.handle_write_error(snapshot, observed, &error).await,
             }
             tries += 1;
         }
-    }
-
-    /// Whether the object shows the result by now. An answer may be one to an older request; what nobody wrote, no watch
-    /// would tell of, and nobody would look again.
-    fn is_on_record(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
-        let newest = self.cached_snapshot(snapshot);
-        let differs = |newest: &Snapshot| self.is_same_work(snapshot, newest) && !is_settled(newest, self.work);
-        if newest.as_ref().is_some_and(differs) {
-            return Err(ApiError::garbled(
-                "the API server's answer does not show what was written",
-            ));
-        }
-        Ok(())
     }
 
     /// A result that the API server does not take, though it was offered again and again.
@@ -105,13 +94,7 @@ impl Attempt<'_> {
         // The volume is attached: an attachError would be wrong. The next attempt calls again, which the CSI spec makes
         // harmless, and records the answer.
         let failure = Failure::plain(format!("could not mark as attached: {error}"));
-        report::report_failure(
-            self,
-            &snapshot.attachment.name,
-            Some(snapshot),
-            &failure,
-            FailureCause::Other,
-        );
+        report::report_failure(self, snapshot, &failure, FailureCause::Other);
         StepResult::Finish(failed_with(observed))
     }
 
@@ -167,16 +150,24 @@ impl Attempt<'_> {
         let now = Instant::now();
         let turn = self.work.failures.acquire(&snapshot.attachment, operation, now);
         self.noted = false;
-        if let Some(_turn) = turn.await
-            && let Err(error) = self
-                .write_failure(snapshot, observed, &outcome)
-                .await
-                .map(|()| self.noted = true)
-        {
-            let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
-            traced!(debug, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+        if let Some(_turn) = turn.await {
+            let written = self.write_failure(snapshot, observed, &outcome).await;
+            self.noted = written.is_ok();
+            if let Err(error) = written {
+                let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
+                // That the API server is out of order, or the object is gone, is told elsewhere.
+                let is_refused = matches!(
+                    error.kind,
+                    ApiErrorKind::Forbidden | ApiErrorKind::Refused | ApiErrorKind::NotKept
+                );
+                if is_refused {
+                    traced!(warn, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+                } else {
+                    traced!(debug, self.span, driver, VolumeAttachment = name, %error, "could not save the error on the VolumeAttachment");
+                }
+            }
         }
-        report::report_failure(self, &snapshot.attachment.name, Some(snapshot), &failure, cause);
+        report::report_failure(self, snapshot, &failure, cause);
         StepResult::Finish(failed_with(observed))
     }
 
@@ -238,7 +229,7 @@ impl Attempt<'_> {
     }
 
     /// What the cache knows of the object by now.
-    fn cached_snapshot(&self, snapshot: &Snapshot) -> Option<Snapshot> {
+    pub(super) fn cached_snapshot(&self, snapshot: &Snapshot) -> Option<Snapshot> {
         let newest = self.work.context.store.attachment(&snapshot.attachment.name);
         newest.filter(|newest| newest.attachment.uid == snapshot.attachment.uid)
     }
@@ -255,9 +246,8 @@ impl Attempt<'_> {
         write: &Write,
     ) -> Result<bool, ApiError> {
         let outcome = requests.patch(write, self.run.group(), &self.span).await;
-        let outcome = outcome.and_then(|returned| of_write(returned, snapshot.uid(&write.target)));
         let (uid, version) = (snapshot.uid(&write.target), snapshot.version(&write.target));
-        apply_response(&self.work.context.store, &write.target, uid, version, outcome)
+        apply_write_response(&self.work.context.store, write, uid, version, outcome)
     }
 
     /// Whether there is a newer copy of an object than the one in `snapshot`, so that a write made from it may well be
@@ -279,8 +269,25 @@ impl Attempt<'_> {
     }
 }
 
+/// As [`apply_response`], for a write. It succeeded only if the answer shows what was written, or the object went with it.
+pub(in crate::driver) fn apply_write_response(
+    store: &crate::cache::Store,
+    write: &Write,
+    uid: &str,
+    version: Option<ResourceVersion>,
+    outcome: Result<Returned, ApiError>,
+) -> Result<bool, ApiError> {
+    let outcome = outcome.and_then(|returned| of_write(returned, uid));
+    let kept = outcome.as_ref().map_or(Ok(()), |answer| kept::check(write, answer));
+    let gone = apply_response(store, &write.target, uid, version, outcome)?;
+    match kept {
+        Err(not_kept) if !gone => Err(ApiError::not_kept(not_kept.to_string())),
+        _ => Ok(gone),
+    }
+}
+
 /// What a write brought back, if that is the object that was written to: each write names its UID.
-pub(in crate::driver) fn of_write(returned: Returned, uid: &str) -> Result<Returned, ApiError> {
+fn of_write(returned: Returned, uid: &str) -> Result<Returned, ApiError> {
     let found = match &returned {
         Returned::Attachment(record) => &record.uid,
         Returned::Volume(record) => &record.uid,

@@ -12,7 +12,12 @@ use tokio::sync::{Barrier, watch};
 
 use super::{LIMIT, VOLUMES};
 use crate::api_server::{apply, is_gone, not_found};
+use crate::cache::Store;
 use crate::decide::patch::{PatchType, Write, WriteTarget};
+use crate::objects::VolumeAttachmentWire;
+
+/// Changes what a patch of this path makes of an object, before it is stored.
+pub(super) type Admission = Box<dyn Fn(&str, &mut Value) + Send>;
 
 /// The API server: objects by path, and every patch in the order of arrival.
 #[derive(Default)]
@@ -37,6 +42,10 @@ pub(super) struct Api {
     pub(super) hold_attachments: AtomicBool,
     /// Reads wait here, before they are answered and after, if they are to.
     pub(super) reads_together: Option<Barrier>,
+    /// A mutating admission webhook.
+    pub(super) admission: Mutex<Option<Admission>>,
+    /// Paths of objects that somebody else changes before each patch of them; the watch has brought it before the answer.
+    pub(super) contended: Mutex<Option<(String, Store)>>,
 }
 
 /// An answer that is not the API server's.
@@ -71,6 +80,27 @@ impl Api {
             code,
             body: body.to_owned(),
         });
+    }
+
+    /// Has a webhook change the objects that are patched from now on.
+    pub(super) fn admit(&self, admission: impl Fn(&str, &mut Value) + Send + 'static) {
+        *self.admission.lock() = Some(Box::new(admission));
+    }
+
+    /// Has somebody else change this attachment before each patch of it.
+    pub(super) fn contend(&self, path: String, store: &Store) {
+        *self.contended.lock() = Some((path, store.clone()));
+    }
+
+    fn change_contended(&self, path: &str) {
+        let contended = self.contended.lock();
+        let Some((_, store)) = contended.as_ref().filter(|(contended, _)| contended == path) else {
+            return;
+        };
+        if let Some(object) = self.get(path) {
+            let object = self.put(path.to_owned(), object);
+            store.apply_attachment(serde_json::from_value::<VolumeAttachmentWire>(object).unwrap().into());
+        }
     }
 
     pub(super) fn untrue_answer(&self, method: &Method, path: &str) -> Option<Response> {
@@ -111,7 +141,10 @@ impl Api {
         }
         match apply(&object, &Write { target, form, body }) {
             Err(message) => (422, json!({"message": message})),
-            Ok(patched) => {
+            Ok(mut patched) => {
+                if let Some(admit) = &*self.admission.lock() {
+                    admit(path, &mut patched);
+                }
                 let stored = self.put(object_path.clone(), patched);
                 if is_gone(&stored) {
                     self.objects.lock().remove(&object_path);
@@ -152,6 +185,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, request: Request) -> Resp
             barrier.wait().await;
         }
         api.hold(&path).await;
+        api.change_contended(&path);
         let (code, object) = api.patch(&path, form, body.clone());
         api.patches.lock().push((path, body, code));
         api.changes.send_replace(());

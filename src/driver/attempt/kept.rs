@@ -1,0 +1,178 @@
+//! Whether the answer to a write shows what was written.
+//!
+//! The API server answers a write with the object as it is stored. What a mutating admission webhook, or a policy, takes away on
+//! the way is answered with OK all the same. So OK is no proof that a finalizer or a node ID is there: the answer is.
+
+use serde_json::Value;
+use std::fmt;
+
+use crate::api::names::{NODE_ID_ANNOTATION, RELEASE_REFUSED_ANNOTATION, VOLUME_ANNOTATION};
+use crate::apiserver::Returned;
+use crate::decide::Write;
+use crate::objects::{Attachment, Finalizers, VolumeAnnotation};
+
+/// What an object does not show although it was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotKept(Vec<Difference>);
+
+/// One part of a write that the answer does not show.
+#[derive(Debug, PartialEq, Eq)]
+enum Difference {
+    /// It is not there.
+    Missing(String),
+    /// An annotation has another value.
+    Changed(String),
+    /// A finalizer that was removed is there.
+    PutBack(String),
+}
+
+/// Compares the answer to a write with what was written. Only what a later step rests on counts: not what others add, and not
+/// the trace context.
+pub(super) fn check(write: &Write, answer: &Returned) -> Result<(), NotKept> {
+    let mut found = Vec::new();
+    let finalizers = match answer {
+        Returned::Attachment(record) => &record.finalizers,
+        Returned::Volume(record) => &record.finalizers,
+    };
+    match &write.body {
+        Value::Array(operations) => {
+            let mut tested = None;
+            for operation in operations {
+                let path = operation["path"].as_str().unwrap_or_default();
+                let value = &operation["value"];
+                match operation["op"].as_str().unwrap_or_default() {
+                    "test" => tested = Some(value),
+                    "add" => added(path, value, finalizers, answer, &mut found),
+                    // What is removed is tested before.
+                    "remove" if path.starts_with(FINALIZERS) => {
+                        let removed = tested.and_then(Value::as_str);
+                        found.extend(removed.filter(|name| finalizers.contains(name)).map(put_back));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        body => {
+            if let Returned::Attachment(record) = answer {
+                status(&body["status"], record, &mut found);
+            }
+        }
+    }
+    if found.is_empty() { Ok(()) } else { Err(NotKept(found)) }
+}
+
+const FINALIZERS: &str = "/metadata/finalizers";
+const ANNOTATIONS: &str = "/metadata/annotations";
+
+fn put_back(finalizer: &str) -> Difference {
+    Difference::PutBack(format!("finalizer {finalizer}"))
+}
+
+/// What an `add` of a JSON patch puts there.
+fn added(path: &str, value: &Value, present: &Finalizers, answer: &Returned, found: &mut Vec<Difference>) {
+    if path.starts_with(FINALIZERS) {
+        let names = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let missing = names
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|name| !present.contains(name));
+        found.extend(missing.map(|name| Difference::Missing(format!("finalizer {name}"))));
+        return;
+    }
+    let (Some(key), Returned::Attachment(record)) = (path.strip_prefix(ANNOTATIONS), answer) else {
+        return;
+    };
+    match value {
+        Value::Object(all) => {
+            for key in KEYS {
+                if let Some(value) = all.get(*key).and_then(Value::as_str) {
+                    found.extend(annotation(key, value, record));
+                }
+            }
+        }
+        value => {
+            let key = key.trim_start_matches('/').replace("~1", "/").replace("~0", "~");
+            found.extend(annotation(&key, value.as_str().unwrap_or_default(), record));
+        }
+    }
+}
+
+/// The annotations that a later step rests on, as they are told.
+const KEYS: &[&str] = &[NODE_ID_ANNOTATION, VOLUME_ANNOTATION, RELEASE_REFUSED_ANNOTATION];
+
+fn annotation(key: &str, written: &str, record: &Attachment) -> Option<Difference> {
+    let (is_there, is_kept) = match key {
+        NODE_ID_ANNOTATION => {
+            let shown = record.node_id.as_deref();
+            (shown.is_some(), shown == Some(written))
+        }
+        VOLUME_ANNOTATION => {
+            let written: Option<VolumeAnnotation> = serde_json::from_str(written).ok();
+            let shown = record.volume_note.as_deref();
+            (shown.is_some(), shown == written.as_ref())
+        }
+        RELEASE_REFUSED_ANNOTATION => {
+            let shown = record.release.as_ref().and_then(|note| note.answer.as_deref());
+            // The request itself may be withdrawn meanwhile, and its answer is not read then.
+            (shown.is_some(), record.release.is_none() || shown == Some(written))
+        }
+        _ => return None,
+    };
+    let name = format!("annotation {key}");
+    match (is_there, is_kept) {
+        (_, true) => None,
+        (true, false) => Some(Difference::Changed(name)),
+        (false, false) => Some(Difference::Missing(name)),
+    }
+}
+
+/// What a merge patch puts into the status.
+fn status(written: &Value, record: &Attachment, found: &mut Vec<Difference>) {
+    let mut missing = |field: &str| found.push(Difference::Missing(format!("status.{field}")));
+    if written["attached"]
+        .as_bool()
+        .is_some_and(|attached| attached != record.attached)
+    {
+        missing("attached");
+    }
+    let has_context = written["attachmentMetadata"]
+        .as_object()
+        .is_some_and(|context| context.values().any(Value::is_string));
+    if has_context && record.publish_context_keys.is_empty() {
+        missing("attachmentMetadata");
+    }
+    if written["attachError"].is_object() && record.attach_error.is_none() {
+        missing("attachError");
+    }
+    if written["detachError"].is_object() && record.detach_error.is_none() {
+        missing("detachError");
+    }
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let does = match self.0.first() {
+            Some(Difference::Missing(_)) | None => "remove",
+            Some(Difference::Changed(_)) => "change",
+            Some(Difference::PutBack(_)) => "put",
+        };
+        let them = if parts.len() > 1 { "them" } else { "it" };
+        let back = if does == "put" { " back" } else { "" };
+        write!(
+            formatter,
+            "the API server accepted the write but did not keep {}; an admission webhook may {does} {them}{back}",
+            parts.join(" and ")
+        )
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(what) => formatter.write_str(what),
+            Self::Changed(what) => write!(formatter, "the value of {what}"),
+            Self::PutBack(what) => write!(formatter, "the removal of {what}"),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A mutating admission webhook changes what was written: the API server answers OK, and the object does not show it.
+
+use super::*;
+
+const DELETED: &str = "2026-01-01T00:00:00Z";
+const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+const NOTE: &str = "attacher.csi.dev/volume";
+/// Attempts of [`AttemptFixture::retrying_fast`] that are waited for, and writes that none of them needs more of: two of
+/// the preparation and one of the failure.
+const ATTEMPTS: usize = 3;
+const WRITES: usize = 3;
+
+/// Takes annotations away whose key begins so. The API server stores no empty map.
+fn strip_annotations(prefix: &'static str) -> impl Fn(&str, &mut Value) + Send + 'static {
+    move |path, object| {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else {
+            return;
+        };
+        annotations.retain(|key, _| !path.starts_with(ATTACHMENTS) || !key.starts_with(prefix));
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+}
+
+/// Takes all finalizers away from objects below this path.
+fn strip_finalizers(below: &'static str) -> impl Fn(&str, &mut Value) + Send + 'static {
+    move |path, object| {
+        if path.starts_with(below) {
+            object["metadata"].as_object_mut().unwrap().remove("finalizers");
+        }
+    }
+}
+
+/// What the status of va0 shows as the error of this operation.
+fn error_of(api: &Api, error: &str) -> Option<String> {
+    let object = api.get(&format!("{ATTACHMENTS}va0"))?;
+    object["status"][error]["message"].as_str().map(str::to_owned)
+}
+
+/// Waits until so many failures are noted; the last one.
+async fn noted(stage: &AttemptFixture, error: &str, count: usize) -> String {
+    let notes = |api: &Api| {
+        let patches = api.patches.lock();
+        let noted = patches.iter().filter(|(_, body, _)| body["status"][error].is_object());
+        noted.count() >= count
+    };
+    stage.api.until(notes).await;
+    error_of(&stage.api, error).expect("is shown")
+}
+
+/// An attach to which the webhook does this fails with such an error, with few writes, and goes on without the webhook.
+async fn attach_fails(admission: impl Fn(&str, &mut Value) + Send + 'static, expected: &str) {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.api.admit(admission);
+    stage.volume(&json!({}));
+    stage.attachment("va0", "n0", &json!({}));
+    assert_eq!(noted(&stage, "attachError", ATTEMPTS).await, expected);
+    let patches = stage.api.patches.lock().len();
+    // The volume is protected once, if that is not what fails.
+    assert!(patches <= ATTEMPTS * WRITES + 1, "{:?}", stage.patches());
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
+    *stage.api.admission.lock() = None;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+}
+
+#[tokio::test]
+async fn an_attach_whose_claim_is_not_kept_says_what_is_missing() {
+    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
+                    attacher.csi.dev/volume; an admission webhook may remove it";
+    attach_fails(strip_annotations("attacher.csi.dev/"), expected).await;
+    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
+                    csi.alpha.kubernetes.io/node-id; an admission webhook may remove it";
+    attach_fails(strip_annotations(NODE_ID), expected).await;
+    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep annotation \
+                    csi.alpha.kubernetes.io/node-id and annotation attacher.csi.dev/volume; an admission webhook may remove them";
+    attach_fails(strip_annotations(""), expected).await;
+    let expected = "could not save VolumeAttachment: the API server accepted the write but did not keep finalizer \
+                    external-attacher/a-test; an admission webhook may remove it";
+    attach_fails(strip_finalizers(ATTACHMENTS), expected).await;
+}
+
+#[tokio::test]
+async fn an_attach_whose_claim_is_changed_says_what() {
+    for (key, value) in [(NODE_ID, "another"), (NOTE, r#"{"handle": "another"}"#)] {
+        let expected = format!(
+            "could not save VolumeAttachment: the API server accepted the write but did not keep the value of annotation {key}; \
+             an admission webhook may change it"
+        );
+        let change = move |path: &str, object: &mut Value| {
+            if path.starts_with(ATTACHMENTS) && object["metadata"]["annotations"].is_object() {
+                object["metadata"]["annotations"][key] = value.into();
+            }
+        };
+        attach_fails(change, &expected).await;
+    }
+}
+
+#[tokio::test]
+async fn an_attach_whose_volume_cannot_be_protected_says_so() {
+    let expected = "could not add PersistentVolume finalizer: the API server accepted the write but did not keep finalizer \
+                    external-attacher/a-test; an admission webhook may remove it";
+    attach_fails(strip_finalizers(VOLUMES), expected).await;
+}
+
+/// What is added to an object besides, and what only a trace needs, is nobody's failure.
+#[tokio::test]
+async fn what_a_webhook_adds_or_takes_besides_is_no_failure() {
+    let stage = AttemptFixture::with(Api::default(), DRIVER, |spec| spec.tracing.outgoing_annotation = true).await;
+    stage.store.apply_node(CsiNode::new("n0", &[(DRIVER, "id0")]));
+    stage.api.admit(|_, object| {
+        object["metadata"]["annotations"]["example.com/seen"] = "true".into();
+        object["metadata"]["labels"]["example.com/seen"] = "true".into();
+        let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.remove("attacher.csi.dev/traceparent");
+        let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        let others = finalizers.into_iter().filter(|entry| *entry != "example.com/held");
+        object["metadata"]["finalizers"] = [json!("example.com/held")].into_iter().chain(others).collect();
+    });
+    stage.volume(&json!({}));
+    stage.attachment("va0", "n0", &json!({}));
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    let order: Vec<String> = stage.patches().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(order, ["pv1", "va0", "va0/status"]);
+}
+
+/// The record of an attach that the status does not show: the call is made again, as after any record that was refused.
+#[tokio::test]
+async fn a_record_that_is_not_kept_is_written_once_more() {
+    let stage = AttemptFixture::retrying_fast().await;
+    let record = format!("{ATTACHMENTS}va0/status");
+    stage.api.admit(move |path, object| {
+        if path == record {
+            object["status"]["attached"] = false.into();
+        }
+    });
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    stage.attachment("va0", "n0", &json!({}));
+    let called = stage
+        .driver
+        .wait_for_call(|call| call.method == Call::ControllerPublishVolume);
+    tokio::time::timeout(LIMIT, called).await.unwrap();
+    stage.api.until(|api| api.patches.lock().len() == 3).await;
+    let status = || ("va0/status".to_owned(), 200);
+    assert_eq!(stage.patches(), [("va0".to_owned(), 200), status(), status()]);
+    assert_eq!(stage.calls(Call::ControllerPublishVolume), 1);
+    *stage.api.admission.lock() = None;
+    stage.api.until(|api| AttemptFixture::is_attached(api, "va0")).await;
+    assert_eq!(error_of(&stage.api, "attachError"), None);
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+/// A detach whose finalizer comes back is no end, and asks the driver only as often as the backoff allows.
+#[tokio::test]
+async fn a_detach_whose_finalizer_is_put_back_says_so() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.api.admit(|path, object| {
+        if path.starts_with(ATTACHMENTS) {
+            object["metadata"]["finalizers"] = json!([FINALIZER]);
+        }
+    });
+    stage.driver.drift_attach("h", "id0");
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let annotations = json!({NODE_ID: "id0"});
+    let held = json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED, "annotations": annotations});
+    stage.attachment("va0", "n0", &held);
+    let shown = noted(&stage, "detachError", ATTEMPTS).await;
+    let expected = "could not mark as detached: the API server accepted the write but did not keep the removal of finalizer \
+                    external-attacher/a-test; an admission webhook may put it back";
+    assert_eq!(shown, expected);
+    assert!(stage.calls(Call::ControllerUnpublishVolume) <= ATTEMPTS + 1);
+    assert!(
+        stage.api.patches.lock().len() <= (ATTEMPTS + 1) * WRITES,
+        "{:?}",
+        stage.patches()
+    );
+    *stage.api.admission.lock() = None;
+    stage
+        .api
+        .until(|api| api.get(&format!("{ATTACHMENTS}va0")).is_none())
+        .await;
+}
+
+/// The claim of another attachment that a detach renews first.
+#[tokio::test]
+async fn a_renewal_that_is_not_kept_is_told_before_the_driver_is_asked() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let annotations = json!({NODE_ID: "id0", NOTE: r#"{"handle":"h"}"#});
+    let claimed = json!({"finalizers": [FINALIZER], "annotations": annotations});
+    stage.attachment("va1", "n1", &claimed);
+    // A webhook that resets the note.
+    stage.api.admit(|path, object| {
+        if path.ends_with("/va1") {
+            object["metadata"]["annotations"][NOTE] = r#"{"handle":"h"}"#.into();
+        }
+    });
+    stage.driver.drift_attach("h", "id0");
+    let mut deleted = claimed.clone();
+    deleted["deletionTimestamp"] = DELETED.into();
+    stage.attachment("va0", "n0", &deleted);
+    let shown = noted(&stage, "detachError", 1).await;
+    let expected = "could not renew the claim of VolumeAttachment va1: the API server accepted the write but did not keep the \
+                    value of annotation attacher.csi.dev/volume; an admission webhook may change it";
+    assert_eq!(shown, expected);
+    assert_eq!(stage.calls(Call::ControllerUnpublishVolume), 0);
+}
+
+/// Somebody else is first at each write of the preparation.
+#[tokio::test]
+async fn objects_that_keep_changing_end_the_attempt_with_an_error_on_the_attachment() {
+    for (error, contended) in [("attachError", "va0"), ("detachError", "va1")] {
+        let stage = AttemptFixture::retrying_fast().await;
+        stage.api.contend(format!("{ATTACHMENTS}{contended}"), &stage.store);
+        stage.volume(&json!({"finalizers": [FINALIZER]}));
+        let mut metadata = json!({});
+        if error == "detachError" {
+            // A detach renews the claim of the other attachment first.
+            metadata = json!({"finalizers": [FINALIZER], "annotations": {NODE_ID: "id0", NOTE: r#"{"handle":"h"}"#}});
+            stage.attachment("va1", "n1", &metadata);
+            metadata["deletionTimestamp"] = DELETED.into();
+        }
+        stage.attachment("va0", "n0", &metadata);
+        assert_eq!(
+            noted(&stage, error, 1).await,
+            "the objects kept changing during the attempt"
+        );
+        assert!(stage.driver.calls_of(Call::ControllerPublishVolume).is_empty());
+        assert!(stage.driver.calls_of(Call::ControllerUnpublishVolume).is_empty());
+    }
+}
+
+/// A volume whose finalizer comes back is not released.
+#[tokio::test]
+async fn a_volume_whose_finalizer_is_put_back_is_not_told_to_be_released() {
+    let stage = AttemptFixture::retrying_fast().await;
+    stage
+        .api
+        .admit(|_, object| object["metadata"]["finalizers"] = json!([FINALIZER]));
+    stage.volume(&json!({"finalizers": [FINALIZER], "deletionTimestamp": DELETED}));
+    stage.api.until(|api| api.patches.lock().len() == ATTEMPTS).await;
+    assert!(stage.store.volume("pv1").is_some());
+    *stage.api.admission.lock() = None;
+    stage.api.until(|api| api.objects.lock().is_empty()).await;
+}
