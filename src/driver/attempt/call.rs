@@ -7,7 +7,7 @@ use super::cause::FailureCause;
 use super::detach_waits::longest_hold;
 use super::in_flight::{CallInFlight, InFlightGuard};
 use super::publish_guard::PublishGuard;
-use super::state::{Attempt, StepResult};
+use super::state::{Attempt, FailureNote, StepResult};
 use super::{events, report, undo};
 use crate::api::names::NOT_ATTACHED_AT_ANNOTATION;
 use crate::api::validated::Timeouts;
@@ -60,21 +60,24 @@ impl Attempt<'_> {
             Err(CallFailure::Driver(error)) => Err(Failure::from(&error)),
             Ok(context) => checked(context),
         };
-        let (step, is_on_record, refused) = match answer {
+        let (step, is_on_record, may_be_unseen) = match answer {
             Ok(context) => {
                 let step = self.record_published(snapshot, observed, context).await;
                 let is_on_record = matches!(step, StepResult::Continue | StepResult::Finish(RunResult::Done));
-                (step, is_on_record, false)
+                (step, is_on_record, !is_on_record)
             }
             Err(failure) => {
                 let refused = failure.code.is_some_and(decide::is_final);
                 let step = self
                     .record_failure(snapshot, observed, failure, FailureCause::Other)
                     .await;
-                (step, self.noted, refused)
+                // A failure that was not to be written is tried again: a driver that fails for thousands must not cost the API
+                // server a read for each of the writes that it is spared.
+                let may_be_unseen = self.noted == FailureNote::Failed && !refused;
+                (step, self.noted == FailureNote::Written, may_be_unseen)
             }
         };
-        undo::unpublish_if_deleted(guard, &self.span, &self.calls, is_on_record || refused).await;
+        undo::unpublish_if_deleted(guard, &self.span, &self.calls, !may_be_unseen).await;
         // What the driver refused says nothing of a record before that was not answered.
         if is_on_record {
             self.work.context.unfinished.end_record(&snapshot.attachment);

@@ -34,7 +34,7 @@ use crate::telemetry::trace::Span;
 use crate::traces::AttemptResult;
 use cause::FailureCause;
 use detach_waits::longest_hold;
-use state::{Attempt, LEASE_LOST_REST, LIST_REST, StepResult, is_settled};
+use state::{Attempt, FailureNote, LEASE_LOST_REST, LIST_REST, StepResult, is_settled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use writes::failed_with;
@@ -60,7 +60,7 @@ pub(super) async fn run(work: &DriverContext, run: &Run<AttacherKey>, name: &str
         confirmed: false,
         not_kept: None,
         retracted: false,
-        noted: false,
+        noted: FailureNote::NotSent,
         may_be_on_record: false,
         calls: AtomicU32::new(0),
     };

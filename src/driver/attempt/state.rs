@@ -49,12 +49,23 @@ pub(in crate::driver) struct Attempt<'w> {
     pub(super) not_kept: Option<WriteTarget>,
     /// Whether the volume was taken back from where earlier tries may have left it.
     pub retracted: bool,
-    /// Whether the last failure is written on the attachment, so that it was there.
-    pub noted: bool,
+    /// What became of the last failure on the attachment.
+    pub noted: FailureNote,
     /// Whether the API server has taken the result of a call, or may have: its answer did not come.
     pub may_be_on_record: bool,
     /// Calls to the driver that were made. `callsPerSecond` is about these, while the queue counts starts.
     pub calls: AtomicU32,
+}
+
+/// Whether a failure is written on its attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum FailureNote {
+    /// It is, so that the attachment was there.
+    Written,
+    /// It was not to be written: there were many failures lately. That says nothing about the attachment.
+    NotSent,
+    /// No answer of the API server says that it is.
+    Failed,
 }
 
 /// How a step went.

@@ -76,8 +76,8 @@ pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Fut
 /// one is claimed for the place. One that came back under the same name is not: it waits for this attempt to end, and may never get
 /// as far as its claim.
 ///
-/// `is_known` says whether the API server has taken in what the call came to. If not, the attachment may have ended without
-/// a word that has come in yet.
+/// `is_known` says that no answer to a write of what the call came to is missing. If one is, the attachment may have ended
+/// without a word that has come in yet.
 pub(in crate::driver) async fn unpublish_if_deleted(
     mut guard: PublishGuard<'_>,
     span: &Span,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cause::FailureCause;
-use super::state::{Attempt, StepResult};
+use super::state::{Attempt, FailureNote, StepResult};
 use super::{kept, report};
 use crate::apiserver::{ApiError, ApiErrorKind, Requests, Returned};
 use crate::cache::Snapshot;
@@ -149,10 +149,14 @@ impl Attempt<'_> {
         };
         let now = Instant::now();
         let turn = self.work.failures.acquire(&snapshot.attachment, operation, now);
-        self.noted = false;
+        self.noted = FailureNote::NotSent;
         if let Some(_turn) = turn.await {
             let written = self.write_failure(snapshot, observed, &outcome).await;
-            self.noted = written.is_ok();
+            self.noted = if written.is_ok() {
+                FailureNote::Written
+            } else {
+                FailureNote::Failed
+            };
             if let Err(error) = written {
                 let (driver, name) = (&*self.work.facts.name, &*snapshot.attachment.name);
                 // That the API server is out of order, or the object is gone, is told elsewhere.

@@ -360,3 +360,33 @@ async fn a_volume_that_ends_while_it_is_read_does_not_stay() {
     assert!(stage.store.volume("pv1").is_none(), "a phantom");
     assert_eq!(stage.calls(Call::ControllerPublishVolume), 0);
 }
+
+/// Of a driver that fails without an answer that is final, a few failures are noted at a time. What is not noted is not read either.
+#[tokio::test]
+async fn failures_that_are_not_noted_cost_no_reads() {
+    const ATTACHMENTS_OF_DRIVER: usize = 60;
+    let stage = AttemptFixture::retrying_fast().await;
+    stage.volume(&json!({"finalizers": [FINALIZER]}));
+    let away = Rule::on(Call::ControllerPublishVolume);
+    stage.driver.script(away.fail(tonic::Code::Unavailable, "away"));
+    for number in 0..ATTACHMENTS_OF_DRIVER {
+        let (node, id) = (format!("m{number}"), format!("id-{number}"));
+        stage.store.apply_node(CsiNode::new(&node, &[(DRIVER, &id)]));
+        stage.attachment(&format!("va{number}"), &node, &json!({}));
+    }
+    let fails = async {
+        while stage.calls(Call::ControllerPublishVolume) < 10 * ATTACHMENTS_OF_DRIVER {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, fails).await.expect("in time");
+    let notes = stage
+        .patches()
+        .iter()
+        .filter(|(path, _)| path.ends_with("/status"))
+        .count();
+    assert!(notes < 5 * ATTACHMENTS_OF_DRIVER, "{notes} notes");
+    let reads = stage.api.reads.lock();
+    let reads = reads.iter().filter(|path| path.starts_with(ATTACHMENTS)).count();
+    assert!(reads <= 5, "{reads} reads, {notes} notes");
+}
