@@ -23,6 +23,15 @@ pub(super) fn is_waiting(object: &AttacherConfigObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && is_served(object)
 }
 
+/// What is to be said of the deletion of an AttacherConfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeletionState {
+    /// What it waits for; none when it does not wait, or when that is not known yet.
+    pub remaining: Option<Remaining>,
+    /// Why `spec.deletionPolicy` is not in effect.
+    pub problem: Option<String>,
+}
+
 /// What an AttacherConfig waits for to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remaining {
@@ -95,9 +104,20 @@ pub(super) fn withdraw_confirmation(object: &AttacherConfigObject, publishes: bo
     }}))
 }
 
+/// Whether a patch of the metadata is one of the finalizers.
+pub(super) fn is_of_finalizers(patch: &Value) -> bool {
+    patch["metadata"].get("finalizers").is_some()
+}
+
+/// Whether a patch puts our finalizer on an object.
+pub(super) fn protects(patch: &Value) -> bool {
+    let finalizers = patch["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|finalizers| finalizers.iter().any(|entry| entry == WAIT_FOR_DETACH_FINALIZER))
+}
+
 /// Whether a patch lets go of an object.
 pub(super) fn lets_go(object: &AttacherConfigObject, patch: &Value) -> bool {
-    is_waiting(object) && patch["metadata"].get("finalizers").is_some()
+    is_waiting(object) && is_of_finalizers(patch)
 }
 
 fn is_kept(meta: &ObjectMeta) -> bool {

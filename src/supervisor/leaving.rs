@@ -1,13 +1,15 @@
 //! Letting go of AttacherConfigs that are deleted, and what is written into their metadata besides.
 
+use serde_json::Value;
 use std::sync::Arc;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use super::deletion::{self, Remaining};
+use super::deletion::{self, DeletionState, Remaining};
 use super::drivers::Drivers;
 use super::status_author::DriverLeader;
-use super::writer::TrackedConfig;
+use super::writer::{MetadataError, TrackedConfig};
 use super::{Supervisor, driver_name};
+use crate::api::AttacherConfigObject;
 use crate::api::names::finalizer_name;
 use crate::clock;
 use crate::events::{EventReason, EventRecorder, NewEvent, of_config};
@@ -25,21 +27,25 @@ impl Supervisor {
             let done = waits_for_nothing(drivers, name, entry);
             let publishes = drivers.publishes(name);
             let patch = deletion::patch(&entry.object, done)
-                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes))?;
+                .or_else(|| deletion::withdraw_confirmation(&entry.object, publishes));
+            if patch.is_none() && entry.metadata_written() {
+                tell_of_success(name);
+            }
+            let patch = patch.filter(|_| entry.may_write_metadata())?;
             Some(async move {
                 let lets_go = deletion::lets_go(&entry.object, &patch);
-                match writer.write_metadata(name, &patch).await {
+                let written = writer.write_metadata(name, &patch).await;
+                match written.and_then(|answer| kept(&patch, answer, done, publishes)) {
                     Ok(answer) => {
                         if lets_go {
                             tell_of_finalizers(events, drivers, name, entry);
                         }
                         entry.object = answer;
+                        if entry.metadata_written() {
+                            tell_of_success(name);
+                        }
                     }
-                    // Another replica was faster, as often as not.
-                    Err(error) => debug!(
-                        config = name,
-                        error, "cannot write the metadata of the AttacherConfig; retrying"
-                    ),
+                    Err(error) => tell_of_failure(name, entry, &error),
                 }
             })
         });
@@ -47,8 +53,67 @@ impl Supervisor {
     }
 }
 
+/// The answer to a patch of the metadata, if it shows what was written: a mutating webhook may undo it.
+fn kept(
+    patch: &Value,
+    answer: AttacherConfigObject,
+    done: bool,
+    publishes: bool,
+) -> Result<AttacherConfigObject, MetadataError> {
+    let again = if deletion::is_of_finalizers(patch) {
+        deletion::patch(&answer, done)
+    } else {
+        deletion::withdraw_confirmation(&answer, publishes)
+    };
+    match again {
+        None => Ok(answer),
+        Some(_) => Err(MetadataError::NotKept),
+    }
+}
+
+fn tell_of_success(name: &str) {
+    info!(config = name, "the metadata of the AttacherConfig is written");
+}
+
+/// Says once in the log that the metadata cannot be written; the condition Stalled says so for as long as it lasts.
+fn tell_of_failure(name: &str, entry: &mut TrackedConfig, error: &MetadataError) {
+    if matches!(error, MetadataError::Conflict(_)) {
+        return debug!(config = name, %error, "the AttacherConfig changed; retrying");
+    }
+    let Some(rest) = entry.metadata_failed(error) else {
+        return;
+    };
+    warn!(
+        config = name,
+        %error,
+        next_try_seconds = rest.as_secs_f64(),
+        "cannot write the metadata of the AttacherConfig; retrying"
+    );
+}
+
+/// What the status shows of the deletion of an AttacherConfig.
+pub(super) fn state(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> DeletionState {
+    DeletionState {
+        remaining: remaining(drivers, name, entry),
+        problem: problem(entry),
+    }
+}
+
+/// Why the policy for the deletion of an AttacherConfig is not in effect: the finalizer cannot be written.
+fn problem(entry: &TrackedConfig) -> Option<String> {
+    let error = entry.metadata_error()?;
+    let patch = deletion::patch(&entry.object, true)?;
+    let what = if deletion::protects(&patch) {
+        "spec.deletionPolicy WaitForDetach is not in effect, and a deletion does not wait for volumes that are attached: the operator \
+         cannot add its finalizer"
+    } else {
+        "a deletion does not end: the operator cannot remove its finalizer"
+    };
+    Some(format!("{what}: {error}"))
+}
+
 /// What an AttacherConfig waits for to be deleted; none when it does not wait, or when that is not known yet.
-pub(super) fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Remaining> {
+fn remaining(drivers: &Drivers, name: &str, entry: &TrackedConfig) -> Option<Remaining> {
     if !deletion::is_waiting(&entry.object) {
         return None;
     }

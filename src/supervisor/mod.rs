@@ -288,8 +288,8 @@ impl Supervisor {
                 return None;
             }
             let (generation, problem) = (entry.object.metadata.generation, problems.get(name));
-            let leaving = leaving::remaining(drivers, name, entry);
-            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, leaving.as_ref());
+            let deletion = leaving::state(drivers, name, entry);
+            let (wanted, essence) = drivers.status(name, generation, problem, holder, &entry.written, deletion);
             if entry.voice.has_written(&essence) {
                 entry.rest(cached);
                 return None;

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::attachment_conditions::{consistent, healthy};
-use super::deletion::Remaining;
+use super::deletion::DeletionState;
 use super::plan::ConfigProblem;
 use super::saturation::Saturation;
 use crate::api::condition::{
@@ -29,8 +29,8 @@ pub(super) struct StatusInput<'a> {
     pub driver: Option<&'a DriverState>,
     /// Why the latest spec is not in use.
     pub problem: Option<&'a ConfigProblem>,
-    /// What the object waits for to be deleted.
-    pub leaving: Option<&'a Remaining>,
+    /// What the object waits for to be deleted, and what is wrong with that.
+    pub deletion: DeletionState,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -225,7 +225,15 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
             );
         }
     }
-    if let Some(remaining) = facts.leaving {
+    // What only a person can fix besides is shown first.
+    let is_stalled = |update: &ConditionUpdate| update.type_ == ConditionType::Stalled && update.status == True;
+    if let Some(problem) = &facts.deletion.problem
+        && !updates.iter().any(is_stalled)
+    {
+        let (kind, reason) = (ConditionType::Stalled, ConditionReason::FinalizerNotWritten);
+        replace(&mut updates, kind, True, reason, problem);
+    }
+    if let Some(remaining) = &facts.deletion.remaining {
         let text = format!(
             "is being deleted and attaches no further volumes; waits until {} (spec.deletionPolicy)",
             remaining.words()

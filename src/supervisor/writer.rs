@@ -5,6 +5,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -33,6 +34,8 @@ pub(super) struct TrackedConfig {
     written_at: Option<Instant>,
     /// Until when no write is tried after so many failed in a row.
     failed: Option<(u32, Instant)>,
+    /// The same of the metadata, with what went wrong last.
+    metadata: Option<MetadataFailure>,
     /// The version that our last write made: copies of the object up to this one tell nothing new of the status.
     version: Option<u64>,
     /// Whether somebody else wrote after us. What is put right then is never urgent.
@@ -66,6 +69,7 @@ impl TrackedConfig {
                 object,
                 written_at: None,
                 failed: None,
+                metadata: None,
                 version: None,
                 overwritten: false,
                 at_rest: None,
@@ -80,6 +84,7 @@ impl TrackedConfig {
             written: written.clone(),
             written_at: known.written_at,
             failed: known.failed,
+            metadata: known.metadata.clone(),
             version: known.version,
             at_rest: None,
             voice: known.voice.clone(),
@@ -131,9 +136,92 @@ impl TrackedConfig {
     /// A write failed; how long the next one waits.
     pub fn failed(&mut self) -> Duration {
         let failures = self.failed.map_or(0, |(failures, _)| failures);
-        let rest = Backoff::default().base(failures).min(LONGEST_REST);
+        let rest = pause(failures);
         self.failed = Some((failures.saturating_add(1), Instant::now() + rest));
         rest
+    }
+
+    /// Whether the metadata may be written now.
+    pub fn may_write_metadata(&self) -> bool {
+        self.metadata
+            .as_ref()
+            .is_none_or(|failure| Instant::now() >= failure.until)
+    }
+
+    /// The metadata shows what was written. True when writes of it had failed before.
+    pub fn metadata_written(&mut self) -> bool {
+        let had_failed = self.metadata.take().is_some();
+        if had_failed {
+            self.wake();
+        }
+        had_failed
+    }
+
+    /// A write of the metadata failed; how long the next one waits, if that is the first one that failed.
+    pub fn metadata_failed(&mut self, error: &MetadataError) -> Option<Duration> {
+        let failures = self.metadata.as_ref().map_or(0, |failure| failure.failures);
+        let rest = pause(failures);
+        self.metadata = Some(MetadataFailure {
+            failures: failures.saturating_add(1),
+            until: Instant::now() + rest,
+            error: error.to_string(),
+        });
+        self.wake();
+        (failures == 0).then_some(rest)
+    }
+
+    /// Why the metadata cannot be written, once it failed more than once: an API server that is away for a moment is no news.
+    pub fn metadata_error(&self) -> Option<&str> {
+        let lasting = self.metadata.as_ref().filter(|failure| failure.failures > 1);
+        lasting.map(|failure| &*failure.error)
+    }
+}
+
+/// How long a write waits after so many failures in a row and one more.
+fn pause(failures: u32) -> Duration {
+    Backoff::default().base(failures).min(LONGEST_REST)
+}
+
+/// Writes of the metadata that failed in a row.
+#[derive(Clone, Debug)]
+struct MetadataFailure {
+    failures: u32,
+    until: Instant,
+    error: String,
+}
+
+/// Why the metadata of an AttacherConfig is not as it was written.
+#[derive(Debug, Error)]
+pub(super) enum MetadataError {
+    /// The object is another one, or gone: another replica was faster, as often as not.
+    #[error("{0}")]
+    Conflict(String),
+    /// The rule is missing.
+    #[error(
+        "{0}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [attacher.csi.dev], resources [attacherconfigs], \
+         verbs [patch]"
+    )]
+    Forbidden(String),
+    /// The answer does not show it.
+    #[error("the API server accepted the write but did not keep it; an admission webhook may undo it")]
+    NotKept,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<kube::Error> for MetadataError {
+    fn from(error: kube::Error) -> Self {
+        let kube::Error::Api(status) = &error else {
+            return Self::Other(error.to_string());
+        };
+        let text = status.message.clone();
+        match status.code {
+            404 | 409 => Self::Conflict(text),
+            // An admission webhook that denies the request answers 403 as well.
+            403 if text.contains("cannot patch resource") => Self::Forbidden(text),
+            _ => Self::Other(text),
+        }
     }
 }
 
@@ -165,13 +253,16 @@ impl StatusWriter {
         bounded(self.api.patch_status(name, &params, &Patch::Apply(&body))).await
     }
 
-    /// Sends a merge patch of the metadata; an error in words.
-    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, String> {
+    /// Sends a merge patch of the metadata.
+    pub async fn write_metadata(&self, name: &str, body: &Value) -> Result<AttacherConfigObject, MetadataError> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        bounded(self.api.patch(name, &params, &Patch::Merge(body))).await
+        match timeout(WRITE_DEADLINE, self.api.patch(name, &params, &Patch::Merge(body))).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(MetadataError::Other(no_answer())),
+        }
     }
 }
 
@@ -179,8 +270,12 @@ async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T,
     match timeout(WRITE_DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(with_fix(error.to_string())),
-        Err(_) => Err(format!("no answer within {} s", WRITE_DEADLINE.as_secs())),
+        Err(_) => Err(no_answer()),
     }
+}
+
+fn no_answer() -> String {
+    format!("no answer within {} s", WRITE_DEADLINE.as_secs())
 }
 
 /// Server-side apply refuses a status that the schema of the CRD does not have.

@@ -11,7 +11,7 @@ use crate::api::AttacherConfigStatus;
 use crate::api::names::finalizer_name;
 use crate::clock;
 use crate::driver::DriverPhase;
-use crate::supervisor::deletion::Remaining;
+use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::drivers::Name;
 use crate::supervisor::gauges;
 use crate::supervisor::plan::ConfigProblem;
@@ -35,8 +35,7 @@ impl Drivers {
         self.context.store.generation()
     }
 
-    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that. `leaving` is
-    /// what it waits for to be deleted.
+    /// The status that an AttacherConfig should show after `known`, and what of it does not depend on that.
     pub fn status(
         &self,
         name: &str,
@@ -44,7 +43,7 @@ impl Drivers {
         problem: Option<&ConfigProblem>,
         holder: &str,
         known: &AttacherConfigStatus,
-        leaving: Option<&Remaining>,
+        deletion: DeletionState,
     ) -> (AttacherConfigStatus, AttacherConfigStatus) {
         let running = self.running.get(name);
         let driver = running.map(|running| running.status.borrow().clone());
@@ -68,7 +67,7 @@ impl Drivers {
             holder,
             driver: driver.as_ref(),
             problem,
-            leaving,
+            deletion,
             counts,
             failing,
             oldest: oldest.as_deref(),

@@ -2,9 +2,15 @@
 
 use serde_json::{Value, json};
 
+use super::status::{condition, driver, facts, failed, four, fresh};
 use crate::api::AttacherConfigObject;
+use crate::api::condition::ConditionReason;
 use crate::api::validated::CapabilityLost;
-use crate::supervisor::deletion::{Remaining, is_served, is_waiting, lets_go, patch, withdraw_confirmation};
+use crate::driver::DriverPhase;
+use crate::supervisor::deletion::{
+    DeletionState, Remaining, is_served, is_waiting, lets_go, patch, withdraw_confirmation,
+};
+use crate::supervisor::status::StatusInput;
 
 const OURS: &str = "attacher.csi.dev/wait-for-detach";
 
@@ -101,4 +107,31 @@ fn a_confirmation_goes_when_the_driver_publishes() {
     assert!(config.leaving);
     let confirmed_for = Some("a.test".to_owned());
     assert_eq!(config.capability_lost, CapabilityLost::Stall { confirmed_for });
+}
+
+#[test]
+fn a_deletion_policy_that_is_not_in_effect_is_told() {
+    let running = driver(DriverPhase::Running);
+    let deletion = DeletionState {
+        remaining: None,
+        problem: Some("cannot add its finalizer".to_owned()),
+    };
+    let told = fresh(&StatusInput {
+        deletion: deletion.clone(),
+        ..facts(Some(&running))
+    });
+    let shown = four(&told);
+    assert_eq!(
+        (&*shown[0], &*shown[2]),
+        ("True Running", "True FinalizerNotWritten"),
+        "it is served all the same"
+    );
+    assert_eq!(condition(&told, "Stalled").message, "cannot add its finalizer");
+    // What keeps the driver from being served is shown first.
+    let stalled = driver(failed(ConditionReason::CapabilityLost, true));
+    let told = fresh(&StatusInput {
+        deletion,
+        ..facts(Some(&stalled))
+    });
+    assert_eq!(four(&told)[2], "True CapabilityLost");
 }

@@ -11,6 +11,7 @@ use crate::apiserver::Requests;
 use crate::cache::Store;
 use crate::driver::SharedContext;
 use crate::events::EventRecorder;
+use crate::supervisor::deletion::DeletionState;
 use crate::supervisor::drivers::Drivers;
 use crate::telemetry::{Metrics, Tracer};
 
@@ -47,7 +48,14 @@ pub(super) fn config(path: &str) -> Arc<DriverConfig> {
 
 /// The reason of a condition.
 fn reason(drivers: &Drivers, name: &str, kind: &str) -> String {
-    let (status, _) = drivers.status(name, Some(1), None, "me", &AttacherConfigStatus::default(), None);
+    let (status, _) = drivers.status(
+        name,
+        Some(1),
+        None,
+        "me",
+        &AttacherConfigStatus::default(),
+        DeletionState::default(),
+    );
     let condition = status.conditions.into_iter().find(|condition| condition.type_ == kind);
     condition.unwrap().reason
 }

@@ -10,7 +10,7 @@ use crate::api::status::DriverMode;
 use crate::cache::Counts;
 use crate::driver::{DriverPhase, DriverState, FailureRecord, Plugin};
 use crate::objects::{Attachment, VolumeAttachmentWire};
-use crate::supervisor::deletion::Remaining;
+use crate::supervisor::deletion::{DeletionState, Remaining};
 use crate::supervisor::plan::ConfigProblem;
 use crate::supervisor::status::{StatusInput, is_urgent, status};
 
@@ -43,7 +43,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         saturation: None,
         insight: None,
         stuck: None,
-        leaving: None,
+        deletion: DeletionState::default(),
     }
 }
 
@@ -353,7 +353,10 @@ fn a_config_that_is_being_deleted_says_what_it_waits_for() {
         volumes: Vec::new(),
     };
     let status = fresh(&StatusInput {
-        leaving: Some(&remaining),
+        deletion: DeletionState {
+            remaining: Some(remaining),
+            problem: None,
+        },
         ..facts(Some(&running))
     });
     let shown = four(&status);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use crate::api::{AttacherConfigObject, AttacherConfigStatus};
-use crate::supervisor::writer::TrackedConfig;
+use crate::supervisor::writer::{MetadataError, TrackedConfig};
 
 fn object(uid: &str, version: u64, holder: &str) -> AttacherConfigObject {
     let value = json!({
@@ -103,4 +103,41 @@ async fn a_status_that_shows_everything_is_not_computed_anew_before_something_ch
     entry.rest(7);
     let entry = TrackedConfig::new(object("1", 11, "other"), Some(&entry));
     assert!(!entry.is_at_rest(7), "somebody wrote the object");
+}
+
+fn refused(message: &str, code: u16) -> MetadataError {
+    let status = kube::core::Status::failure(message, "Forbidden").with_code(code);
+    MetadataError::from(kube::Error::Api(status.boxed()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_cannot_be_written_is_tried_with_pauses_and_told_once() {
+    let mut entry = TrackedConfig::new(object("1", 10, "none"), None);
+    let error = || refused("User \"u\" cannot patch resource \"attacherconfigs\"", 403);
+    assert!(entry.may_write_metadata());
+    assert!(entry.metadata_failed(&error()).is_some(), "the first one is told");
+    assert_eq!(entry.metadata_error(), None, "once is no news");
+    for _ in 0..20 {
+        assert!(!entry.may_write_metadata());
+        advance(Duration::from_secs(16)).await;
+        assert!(entry.may_write_metadata());
+        assert_eq!(entry.metadata_failed(&error()), None);
+    }
+    // A copy from the watch changes nothing about it.
+    let mut entry = TrackedConfig::new(object("1", 11, "none"), Some(&entry));
+    let told = entry.metadata_error().unwrap();
+    assert!(told.ends_with("resources [attacherconfigs], verbs [patch]"), "{told}");
+    assert!(entry.metadata_written());
+    assert_eq!(entry.metadata_error(), None);
+    assert!(!entry.metadata_written());
+}
+
+#[test]
+fn what_a_webhook_denies_lacks_no_rule() {
+    let error = refused("admission webhook \"a.test\" denied the request: no", 403);
+    assert_eq!(error.to_string(), "admission webhook \"a.test\" denied the request: no");
+    assert!(matches!(
+        refused("the object has been modified", 409),
+        MetadataError::Conflict(_)
+    ));
 }

@@ -217,6 +217,8 @@ reasons! {
     NodeLimit,
     /// The AttacherConfig is being deleted and waits for its volumes (`spec.deletionPolicy`).
     WaitingForDetach,
+    /// The finalizer of `spec.deletionPolicy` cannot be written.
+    FinalizerNotWritten,
     /// The operator was told to stop.
     Stopped,
 }
