@@ -27,6 +27,7 @@ mod table;
 mod value;
 mod view;
 mod watch_backoff;
+mod watch_error;
 
 pub use crate::decide::{Snapshot, observe};
 pub use cause::EnqueueCause;
@@ -47,6 +48,7 @@ pub use synced::Watched;
 pub use value::{CacheContent, CacheValue};
 pub use view::{AttachmentView, Marks};
 pub(crate) use watch_backoff::patient;
+pub(crate) use watch_error::explain;
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use super::store::Store;
 use super::synced::{Listed, Slot, Synced};
 use super::table::Origin;
 use super::watch_backoff::{LISTS, WINDOW, breaks, patient};
+use super::watch_error::{consequence, explain};
 use crate::health::CheckHandle;
 use crate::objects::{
     Attachment, CsiNode, CsiNodeWire, PersistentVolumeWire, ResourceVersion, Volume, VolumeAttachmentWire,
@@ -198,10 +199,13 @@ pub(super) async fn follow<K: WatchedKind>(
                 if breaks(&error) {
                     store.inner.synced.write().broke(K::SLOT);
                 }
+                let error = explain::<K>(&error, consequence(store.is_listed::<K>()));
                 if !std::mem::replace(&mut broken, true) {
-                    warn!(resource = K::PLURAL, %error, "cannot watch; retrying with backoff");
+                    warn!(resource = K::PLURAL, error, "cannot watch; retrying with backoff");
                 }
-                check.set_failing(format!("cannot watch {}: {error}", K::PLURAL));
+                let failure = format!("cannot watch {}: {error}", K::PLURAL);
+                check.set_failing(failure.clone());
+                store.inner.watch_failures.lock().insert(K::PLURAL, failure);
                 continue;
             }
             Ok(Some(Ok(event))) => Some(event),
@@ -223,6 +227,7 @@ pub(super) async fn follow<K: WatchedKind>(
         if !listing && std::mem::take(&mut broken) {
             info!(resource = K::PLURAL, "watching again");
             store.watches::<K>(true);
+            store.inner.watch_failures.lock().remove(K::PLURAL);
             check.set_ready(store.is_listed::<K>());
         }
         if let Some(event) = event {

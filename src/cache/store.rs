@@ -1,7 +1,7 @@
 //! [`Store`]: the handle to the cache, what it reads and what it takes in.
 
 use parking_lot::RwLock;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(super) struct StoreInner {
     pub(super) arrivals: watch::Sender<()>,
     /// Counts the changes.
     pub(super) generation: AtomicU64,
+    /// Why kinds cannot be watched, by their plural names.
+    pub(super) watch_failures: parking_lot::Mutex<BTreeMap<&'static str, String>>,
     /// What a test of the tests makes the store forget to tell.
     #[cfg(test)]
     pub(super) ignored_changes: parking_lot::Mutex<Option<ChangeFilter>>,
@@ -68,6 +70,13 @@ impl Store {
     /// A PersistentVolume and the number of VolumeAttachments of any driver that name it.
     pub fn volume(&self, name: &str) -> Option<(Arc<Volume>, usize)> {
         self.inner.index.read().volume(name)
+    }
+
+    /// Why objects cannot be listed or watched, if so.
+    pub fn watch_failure(&self) -> Option<String> {
+        let failures = self.inner.watch_failures.lock();
+        let told: Vec<String> = failures.values().cloned().collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// How many attachments of a driver are in which state.

@@ -31,6 +31,8 @@ pub(super) struct StatusInput<'a> {
     pub problem: Option<&'a ConfigProblem>,
     /// What the object waits for to be deleted, and what is wrong with that.
     pub deletion: DeletionState,
+    /// Why objects cannot be listed or watched.
+    pub watch_failure: Option<String>,
     pub counts: Counts,
     pub failing: usize,
     pub oldest: Option<&'a Attachment>,
@@ -223,6 +225,14 @@ fn conditions(facts: &StatusInput<'_>) -> Vec<ConditionUpdate> {
                 problem.reason,
                 "no driver is running",
             );
+        }
+    }
+    if let Some(failure) = &facts.watch_failure {
+        for update in updates
+            .iter_mut()
+            .filter(|update| update.reason == ConditionReason::Syncing)
+        {
+            update.message = condition::shorten_message(&format!("{}; {failure}", update.message));
         }
     }
     // What only a person can fix besides is shown first.

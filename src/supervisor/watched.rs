@@ -4,7 +4,8 @@ use kube::runtime::watcher::{self, Event};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::cache::RECOVERED;
+use crate::api::AttacherConfigObject;
+use crate::cache::{RECOVERED, explain};
 use crate::health::CheckHandle;
 
 /// What the events and errors of the watch say for readiness.
@@ -38,8 +39,14 @@ impl Watched {
 
     pub(super) fn error(&mut self, error: &watcher::Error) {
         let again = self.broken.replace(Instant::now()).is_some();
+        let meanwhile = if self.listed {
+            "until then changes of AttacherConfigs are seen late or not at all"
+        } else {
+            "until then no driver is served"
+        };
+        let error = explain::<AttacherConfigObject>(error, meanwhile);
         if !again {
-            warn!(%error, "cannot watch attacherconfigs; is the CRD installed? retrying");
+            warn!(error, "cannot watch attacherconfigs; retrying");
         }
         // An API server makes the storage of a custom resource when it is first asked for one. It may answer the first list
         // and refuse the watch after it (429, "storage is (re)initializing"); the next try, a second later, stands, but tells

@@ -68,6 +68,7 @@ impl Drivers {
             driver: driver.as_ref(),
             problem,
             deletion,
+            watch_failure: store.watch_failure(),
             counts,
             failing,
             oldest: oldest.as_deref(),

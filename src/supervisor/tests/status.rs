@@ -44,6 +44,7 @@ pub(super) fn facts(driver: Option<&DriverState>) -> StatusInput<'_> {
         insight: None,
         stuck: None,
         deletion: DeletionState::default(),
+        watch_failure: None,
     }
 }
 

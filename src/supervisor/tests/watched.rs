@@ -1,10 +1,14 @@
 //! What readiness says of the watch of AttacherConfigs.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher::{self, Event};
 use tokio::time::advance;
 
+use super::status::{driver, facts, fresh};
 use crate::cache::RECOVERED;
+use crate::driver::DriverPhase;
 use crate::health::Health;
+use crate::supervisor::status::StatusInput;
 use crate::supervisor::watched::Watched;
 
 fn refused(code: u16) -> watcher::Error {
@@ -38,6 +42,26 @@ async fn a_watch_that_is_refused_after_each_list_is_not_ready() {
     }
     let reason = health.readiness()[0].failure.clone().unwrap();
     assert!(reason.starts_with("cannot watch attacherconfigs: "), "{reason}");
+    let rule = "apiGroups [\"attacher.csi.dev\"], resources [attacherconfigs], verbs [list, watch]";
+    assert!(reason.contains(rule) && !reason.contains("CRD"), "{reason}");
+}
+
+/// A CRD that is not there is another thing than a permission or credentials that are missing.
+#[tokio::test(start_paused = true)]
+async fn why_attacherconfigs_cannot_be_watched_is_told_apart() {
+    for (code, told) in [
+        (404, "is the CRD installed?"),
+        (401, "credentials"),
+        (403, "ClusterRole"),
+    ] {
+        let (mut watched, health) = watched();
+        watched.error(&refused(code));
+        let reason = health.readiness()[0].failure.clone().unwrap();
+        for other in ["is the CRD installed?", "credentials", "ClusterRole"] {
+            assert_eq!(reason.contains(other), other == told, "{code}: {reason}");
+        }
+        assert!(reason.ends_with("until then no driver is served"), "{reason}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,4 +89,18 @@ async fn it_is_ready_with_a_list_after_an_outage_with_news_and_with_time() {
     assert!(health.is_ready());
     watched.error(&refused(429));
     assert!(health.is_ready(), "the first one since");
+}
+
+#[test]
+fn lists_that_do_not_come_are_explained() {
+    let watch_failure = Some("cannot watch csinodes: forbidden".to_owned());
+    for (phase, kinds) in [(DriverPhase::Syncing, 2), (DriverPhase::Running, 0)] {
+        let driver = driver(phase);
+        let told = fresh(&StatusInput {
+            watch_failure: watch_failure.clone(),
+            ..facts(Some(&driver))
+        });
+        let explained = |condition: &&Condition| condition.message.ends_with("; cannot watch csinodes: forbidden");
+        assert_eq!(told.conditions.iter().filter(explained).count(), kinds);
+    }
 }

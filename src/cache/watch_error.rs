@@ -1,0 +1,79 @@
+//! Why a kind of objects cannot be listed or watched, in words that say what to do about it.
+
+use kube::Resource;
+use kube::runtime::watcher;
+
+/// The error of a watch, with its fix where the API server refuses: the rule that is missing, or the credentials.
+/// `meanwhile` says what does not work until then.
+pub(crate) fn explain<K: Resource<DynamicType = ()>>(error: &watcher::Error, meanwhile: &str) -> String {
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    let code = match error {
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => match error {
+            kube::Error::Api(status) => status.code,
+            _ => 0,
+        },
+        WatchError(status) => status.code,
+        NoResourceVersion => 0,
+    };
+    let (group, plural) = (K::group(&()), K::plural(&()));
+    match code {
+        401 => format!(
+            "{error}; the API server does not accept the credentials of the operator: check its ServiceAccount token or kubeconfig; \
+             {meanwhile}"
+        ),
+        403 => format!(
+            "{error}; the operator's ServiceAccount needs, by a ClusterRole, apiGroups [\"{group}\"], resources [{plural}], verbs \
+             [list, watch]; {meanwhile}"
+        ),
+        404 => format!("{error}; the API server does not serve {plural}.{group}: is the CRD installed?; {meanwhile}"),
+        _ => error.to_string(),
+    }
+}
+
+/// What does not work while a kind is not listed, or not watched after that.
+pub(super) fn consequence(is_listed: bool) -> &'static str {
+    if is_listed {
+        "until then its changes are seen late or not at all"
+    } else {
+        "until then no volume is attached or detached"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{CsiNodeWire, PersistentVolumeWire};
+
+    fn failed(code: u16) -> watcher::Error {
+        let status = kube::core::Status::failure("no", "No").with_code(code);
+        watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn a_refusal_names_the_rule_and_what_does_not_work() {
+        let text = explain::<CsiNodeWire>(&failed(403), consequence(false));
+        let rule = "apiGroups [\"storage.k8s.io\"], resources [csinodes], verbs [list, watch]";
+        assert!(text.contains(rule), "{text}");
+        assert!(
+            text.ends_with("; until then no volume is attached or detached"),
+            "{text}"
+        );
+        let text = explain::<PersistentVolumeWire>(&failed(403), consequence(true));
+        assert!(
+            text.contains("apiGroups [\"\"], resources [persistentvolumes]"),
+            "{text}"
+        );
+        assert!(text.ends_with("changes are seen late or not at all"), "{text}");
+    }
+
+    #[test]
+    fn who_is_not_known_lacks_no_rule_and_an_outage_needs_none() {
+        let text = explain::<CsiNodeWire>(&failed(401), consequence(false));
+        assert!(
+            text.contains("does not accept the credentials") && !text.contains("ClusterRole"),
+            "{text}"
+        );
+        let text = explain::<CsiNodeWire>(&failed(503), consequence(false));
+        assert_eq!(text, failed(503).to_string());
+    }
+}
