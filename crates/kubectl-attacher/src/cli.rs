@@ -135,6 +135,7 @@ pub struct WhyArguments {
     #[arg(value_enum)]
     pub kind: WhyKind,
     /// Name of the object
+    #[arg(value_parser = name)]
     pub name: String,
     /// Form of the output
     #[arg(long, short, value_enum, value_name = "FORM")]
@@ -178,10 +179,10 @@ pub struct ListArguments {
     #[arg(long)]
     pub stuck: bool,
     /// Only those of a driver
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub driver: Option<String>,
     /// Only those of a node
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub node: Option<String>,
     /// From when on an attach or detach counts as stuck, in seconds; the operator's flag --stuck-after has the same default
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
@@ -207,7 +208,7 @@ pub struct DriversArguments {
 pub enum WaitFor {
     /// No VolumeAttachment is left
     Detached,
-    /// Every VolumeAttachment is attached, and there is one
+    /// At least one VolumeAttachment exists, and all are attached
     Attached,
 }
 
@@ -215,18 +216,21 @@ pub enum WaitFor {
 #[derive(Debug, Args)]
 pub struct WaitArguments {
     /// `pvc NAME`, `pv NAME` or `va NAME`; not with --node
-    #[arg(num_args = 0..=2, value_names = ["KIND", "NAME"])]
+    #[arg(num_args = 0..=2, value_names = ["KIND", "NAME"], value_parser = name)]
     pub object: Vec<String>,
     /// All VolumeAttachments of a node
-    #[arg(long, value_name = "NAME", conflicts_with = "object")]
+    #[arg(long, value_name = "NAME", value_parser = name, conflicts_with = "object")]
     pub node: Option<String>,
     /// Only those of a driver
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub driver: Option<String>,
+    /// Succeed for a node, volume, VolumeAttachment or driver that does not exist, instead of exit code 4
+    #[arg(long)]
+    pub allow_missing: bool,
     /// The state to wait for
     #[arg(long = "for", value_enum, value_name = "STATE")]
     pub state: WaitFor,
-    /// How long to wait: 30s, 10m, 1h; 0 looks once
+    /// How long to wait: 30s, 10m, 1h; 0 lists once and does not wait
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
     pub timeout: std::time::Duration,
     /// Print nothing but the result
@@ -238,6 +242,7 @@ pub struct WaitArguments {
 #[derive(Debug, Args)]
 pub struct RetryArguments {
     /// Name of the VolumeAttachment
+    #[arg(value_parser = name)]
     pub name: String,
     /// How long to wait for the result; 0 does not wait
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
@@ -272,6 +277,7 @@ pub struct ReleaseArguments {
     #[arg(value_enum)]
     pub kind: ReleaseKind,
     /// Name of the object
+    #[arg(value_parser = name)]
     pub name: String,
     /// Why; it is recorded in the audit event
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -296,6 +302,14 @@ pub struct BundleArguments {
     /// Path of the archive
     #[arg(long, value_name = "FILE", default_value = "kubectl-attacher-bundle.tar.gz")]
     pub output_file: PathBuf,
+}
+
+/// Reads the name of an object. A shell makes an empty one of a variable that is not set, and that names nothing.
+fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("the name is empty; is a variable of the shell not set?".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Reads `30s`, `10m`, `1h`, or a number of seconds.
@@ -323,6 +337,36 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_takes_an_empty_name() {
+        for line in [
+            "why pv",
+            "retry",
+            "release va",
+            "wait node",
+            "wait --for=detached --node",
+            "list --driver",
+        ] {
+            let words = |name| {
+                ["kubectl-attacher"]
+                    .into_iter()
+                    .chain(line.split(' '))
+                    .chain([name])
+                    .chain(after(line))
+            };
+            assert!(Cli::try_parse_from(words("web")).is_ok(), "{line}");
+            for empty in ["", " "] {
+                let error = Cli::try_parse_from(words(empty)).unwrap_err();
+                assert!(error.to_string().contains("variable of the shell"), "{line}: {error}");
+            }
+        }
+    }
+
+    /// What else a command needs.
+    fn after(line: &str) -> Option<&'static str> {
+        (line == "wait node").then_some("--for=detached")
     }
 
     #[test]

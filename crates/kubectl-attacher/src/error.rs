@@ -43,6 +43,14 @@ pub enum PluginError {
         /// Names like it.
         nearest: Vec<String>,
     },
+    /// Nothing is attached to what is waited for, and it does not exist either.
+    #[error("{object} does not exist, and no VolumeAttachment of it was seen{}; if that is as it should be, use --allow-missing", suggestion(.nearest))]
+    NothingSeen {
+        /// The object.
+        object: String,
+        /// Names like it.
+        nearest: Vec<String>,
+    },
     /// The object of the question could not be read.
     #[error("{0}")]
     Unreadable(Gap),
@@ -79,7 +87,7 @@ impl PluginError {
         match self {
             Self::Config(_) | Self::Api { .. } | Self::Output(_) => EXIT_ERROR,
             Self::Usage(_) => EXIT_USAGE,
-            Self::NotFound { .. } => EXIT_NOT_FOUND,
+            Self::NotFound { .. } | Self::NothingSeen { .. } => EXIT_NOT_FOUND,
             Self::Timeout { .. } => EXIT_TIMEOUT,
             Self::Refused(_) => EXIT_REFUSED,
             Self::Unreadable(_) => EXIT_UNKNOWN,

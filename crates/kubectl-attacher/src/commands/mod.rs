@@ -5,6 +5,7 @@ mod context;
 mod drivers;
 mod follow;
 mod list;
+mod missing;
 mod release;
 mod retry;
 mod wait;

@@ -4,16 +4,16 @@ use csi_attacher_model::objects::{Attachment, VolumeAttachmentWire};
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::watcher::{self, Event, watcher};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
 use super::follow::fatal;
-use super::{Context, print};
+use super::{Context, missing, print};
 use crate::cli::{WaitArguments, WaitFor};
 use crate::error::{EXIT_OK, PluginError, Result};
 use crate::gather::{ResourceName, now};
-use crate::observed::ClaimRecord;
+use crate::observed::{ClaimRecord, Lookup};
 use crate::output;
 
 /// How often an unbound claim is looked at.
@@ -23,7 +23,7 @@ const MOST_NAMED: usize = 10;
 
 /// The VolumeAttachments that are waited for.
 #[derive(Clone, Debug)]
-enum Target {
+pub(super) enum Target {
     Node(String),
     Volume(String),
     Attachment(String),
@@ -53,37 +53,40 @@ impl std::fmt::Display for Target {
 pub(super) async fn run(context: &Context, arguments: &WaitArguments) -> Result<u8> {
     let began = std::time::Instant::now();
     let mut state = Waited::default();
-    let waiting = async {
-        let target = target(context, arguments).await?;
-        follow(context, arguments, &target, &mut state).await
+    let ended = if arguments.timeout.is_zero() {
+        once(context, arguments, &mut state).await?
+    } else {
+        let waiting = follow(context, arguments, &mut state);
+        tokio::time::timeout(arguments.timeout, waiting)
+            .await
+            .ok()
+            .transpose()?
     };
-    // A timeout of zero looks once, which takes a moment.
-    let limit = arguments.timeout.max(Duration::from_secs(2));
-    let ended = tokio::time::timeout(limit, waiting).await;
-    match ended {
-        Ok(Ok(target)) => {
-            let done = match arguments.state {
-                WaitFor::Detached => "detached",
-                WaitFor::Attached => "attached",
-            };
-            print(&format!(
-                "{target}: all volumes are {done}, after {}\n",
-                output::span(began.elapsed())
-            ))?;
-            Ok(EXIT_OK)
-        }
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(PluginError::Timeout {
+    let Some(target) = ended else {
+        return Err(PluginError::Timeout {
             what: state.words(),
             seconds: arguments.timeout.as_secs(),
-        }),
-    }
+        });
+    };
+    let done = match arguments.state {
+        WaitFor::Detached => "detached",
+        WaitFor::Attached => "attached",
+    };
+    let seen = match state.seen.len() {
+        1 => "1 VolumeAttachment".to_owned(),
+        count => format!("{count} VolumeAttachments"),
+    };
+    let span = output::span(began.elapsed());
+    print(&format!(
+        "{target}: all volumes are {done}, after {span}, {seen} seen\n"
+    ))?;
+    Ok(EXIT_OK)
 }
 
-/// What is waited for. A claim is waited for until it is bound.
-async fn target(context: &Context, arguments: &WaitArguments) -> Result<Target> {
+/// What is waited for; none for a claim that is not bound.
+async fn target(context: &Context, arguments: &WaitArguments) -> Result<Option<Target>> {
     if let Some(node) = &arguments.node {
-        return Ok(Target::Node(node.clone()));
+        return Ok(Some(Target::Node(node.clone())));
     }
     let [kind, name] = arguments.object.as_slice() else {
         return Err(PluginError::Usage(
@@ -91,49 +94,62 @@ async fn target(context: &Context, arguments: &WaitArguments) -> Result<Target> 
         ));
     };
     match kind.as_str() {
-        "pv" | "persistentvolume" => Ok(Target::Volume(name.clone())),
-        "va" | "volumeattachment" => Ok(Target::Attachment(name.clone())),
-        "pvc" | "persistentvolumeclaim" => claim(context, name).await,
-        "node" => Ok(Target::Node(name.clone())),
+        "pv" | "persistentvolume" => Ok(Some(Target::Volume(name.clone()))),
+        "va" | "volumeattachment" => Ok(Some(Target::Attachment(name.clone()))),
+        "pvc" | "persistentvolumeclaim" => Ok(claim(context, name).await?.map(Target::Volume)),
+        "node" => Ok(Some(Target::Node(name.clone()))),
         other => Err(PluginError::Usage(format!(
             "cannot wait for {other}; name a pvc, pv, va or node"
         ))),
     }
 }
 
-async fn claim(context: &Context, name: &str) -> Result<Target> {
+/// The PersistentVolume of a claim, once it is bound.
+async fn claim(context: &Context, name: &str) -> Result<Option<String>> {
     let resource = ResourceName::new("", "persistentvolumeclaims");
     let sources = context.sources();
     let reader = &sources.reader;
-    loop {
-        let api = reader.namespaced::<PersistentVolumeClaim>(&context.namespace);
-        let Some(claim) = reader.require(api, resource, name).await? else {
-            let names = reader
-                .names(reader.namespaced::<PersistentVolumeClaim>(&context.namespace))
-                .await;
-            return Err(PluginError::NotFound {
-                object: format!("PersistentVolumeClaim {}/{name}", context.namespace),
-                nearest: crate::gather::nearest(name, &names),
-            });
-        };
-        let claim = ClaimRecord::from(claim);
-        if let Some(volume) = claim.volume.as_ref().filter(|_| claim.is_bound()) {
-            return Ok(Target::Volume(volume.clone()));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    let api = reader.namespaced::<PersistentVolumeClaim>(&context.namespace);
+    let Some(claim) = reader.require(api, resource, name).await? else {
+        let names = reader
+            .names(reader.namespaced::<PersistentVolumeClaim>(&context.namespace))
+            .await;
+        return Err(PluginError::NotFound {
+            object: format!("PersistentVolumeClaim {}/{name}", context.namespace),
+            nearest: crate::gather::nearest(name, &names),
+        });
+    };
+    let claim = ClaimRecord::from(claim);
+    let bound = claim.is_bound();
+    Ok(claim.volume.filter(|_| bound))
 }
 
-/// What was seen last.
+/// What was seen so far.
 #[derive(Debug, Default)]
 struct Waited {
     left: Vec<String>,
-    seen: bool,
+    listed: bool,
+    /// Names of the VolumeAttachments that are waited for.
+    seen: BTreeSet<String>,
+    /// Whether one named the target, of whatever driver.
+    target_seen: bool,
+    /// Whether one was of the driver, at whatever node.
+    driver_seen: bool,
+    /// The last error of the API server, until it answers again.
+    error: Option<String>,
 }
 
 impl Waited {
     fn words(&self) -> String {
-        if !self.seen {
+        let text = self.state();
+        match &self.error {
+            Some(error) => format!("{text}; last error of the API server: {error}"),
+            None => text,
+        }
+    }
+
+    fn state(&self) -> String {
+        if !self.listed {
             return "the VolumeAttachments could not be listed, or the claim is not bound".to_owned();
         }
         if self.left.is_empty() {
@@ -152,10 +168,76 @@ impl Waited {
             named.join(", ")
         )
     }
+
+    /// Takes note of a VolumeAttachment; whether it is one that is waited for.
+    fn observe(&mut self, arguments: &WaitArguments, target: &Target, attachment: &Attachment) -> bool {
+        let of_target = target.concerns(attachment);
+        let driver = arguments.driver.as_deref();
+        let of_driver = driver.is_none_or(|driver| *driver == *attachment.attacher);
+        self.target_seen |= of_target;
+        self.driver_seen |= of_driver;
+        if of_target && of_driver {
+            self.seen.insert(attachment.name.to_string());
+        }
+        of_target && of_driver
+    }
+
+    /// Whether the VolumeAttachments are as asked for. A drain goes on after success, so what was never seen attached has to exist: else a
+    /// mistyped name would count as detached.
+    async fn is_done(
+        &self,
+        context: &Context,
+        arguments: &WaitArguments,
+        target: &Target,
+        known: &BTreeMap<String, Attachment>,
+    ) -> Result<bool> {
+        match arguments.state {
+            WaitFor::Attached => Ok(!known.is_empty() && left(arguments.state, known).is_empty()),
+            WaitFor::Detached if !known.is_empty() => Ok(false),
+            WaitFor::Detached if arguments.allow_missing => Ok(true),
+            WaitFor::Detached => {
+                let sources = context.sources();
+                if !self.target_seen {
+                    Box::pin(missing::require_target(&sources, target)).await?;
+                }
+                if let Some(driver) = arguments.driver.as_deref().filter(|_| !self.driver_seen) {
+                    Box::pin(missing::require_driver(&sources, target, driver)).await?;
+                }
+                Ok(true)
+            }
+        }
+    }
 }
 
-/// Follows the VolumeAttachments until it is as asked for.
-async fn follow(context: &Context, arguments: &WaitArguments, target: &Target, state: &mut Waited) -> Result<Target> {
+/// Looks once: one list, however long that takes.
+async fn once(context: &Context, arguments: &WaitArguments, state: &mut Waited) -> Result<Option<Target>> {
+    let Some(target) = target(context, arguments).await? else {
+        return Ok(None);
+    };
+    let sources = context.sources();
+    let Lookup::Found(all) = sources.attachments().await else {
+        return Err(missing::unreadable(&sources));
+    };
+    let mut known = BTreeMap::new();
+    for attachment in all {
+        if state.observe(arguments, &target, attachment) {
+            known.insert(attachment.name.to_string(), (**attachment).clone());
+        }
+    }
+    state.listed = true;
+    state.left = left(arguments.state, &known);
+    let done = state.is_done(context, arguments, &target, &known).await?;
+    Ok(done.then_some(target))
+}
+
+/// Follows the VolumeAttachments until it is as asked for. A claim is waited for until it is bound.
+async fn follow(context: &Context, arguments: &WaitArguments, state: &mut Waited) -> Result<Target> {
+    let target = loop {
+        if let Some(target) = target(context, arguments).await? {
+            break target;
+        }
+        tokio::time::sleep(LOOK).await;
+    };
     let sources = context.sources();
     let stream = watcher(
         sources.reader.cluster::<VolumeAttachmentWire>(),
@@ -173,7 +255,7 @@ async fn follow(context: &Context, arguments: &WaitArguments, target: &Target, s
             Ok(Event::InitDone) => listed = true,
             Ok(Event::Apply(wire) | Event::InitApply(wire)) => {
                 let attachment = Attachment::from(wire);
-                if concerns(arguments, target, &attachment) {
+                if state.observe(arguments, &target, &attachment) {
                     known.insert(attachment.name.to_string(), attachment);
                 }
             }
@@ -184,30 +266,25 @@ async fn follow(context: &Context, arguments: &WaitArguments, target: &Target, s
                 if let Some(error) = fatal(&error) {
                     return Err(error);
                 }
+                state.error = Some(error.to_string());
+                continue;
             }
         }
         if !listed {
             continue;
         }
+        state.error = None;
         let left = left(arguments.state, &known);
-        let done = match arguments.state {
-            WaitFor::Detached => known.is_empty(),
-            WaitFor::Attached => !known.is_empty() && left.is_empty(),
-        };
-        if done {
-            return Ok(target.clone());
+        if state.is_done(context, arguments, &target, &known).await? {
+            return Ok(target);
         }
-        if (!state.seen || state.left != left) && !arguments.quiet {
-            progress(target, &left);
+        if (!state.listed || state.left != left) && !arguments.quiet {
+            progress(&target, &left);
         }
-        *state = Waited { left, seen: true };
+        state.left = left;
+        state.listed = true;
     }
     Err(PluginError::Usage("the watch of VolumeAttachments ended".to_owned()))
-}
-
-fn concerns(arguments: &WaitArguments, target: &Target, attachment: &Attachment) -> bool {
-    let driver = arguments.driver.as_deref();
-    target.concerns(attachment) && driver.is_none_or(|driver| *driver == *attachment.attacher)
 }
 
 /// Names of what is not as asked for.
