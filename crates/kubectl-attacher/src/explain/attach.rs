@@ -72,8 +72,8 @@ fn attached(scene: &Scene, attachment: &Arc<Attachment>) -> Diagnosis {
             scene.driver.name
         );
         return Diagnosis::new(Case::LeftOver, summary).since(attachment.created).run(
-            "once no pod on the node uses the volume, request the detach",
-            format!("kubectl delete volumeattachment {}", attachment.name),
+            "find out whether a pod on the node uses the volume; once none does, deleting the VolumeAttachment requests the detach",
+            format!("kubectl get pods --all-namespaces --field-selector spec.nodeName={node}"),
         );
     }
     let diagnosis = Diagnosis::new(Case::Attached, format!("the volume is attached to node {node}"));

@@ -171,6 +171,11 @@ fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
     let names: Vec<&str> = running.iter().map(|pod| pod.name.as_str()).collect();
     let first = names.first().copied().unwrap_or_default();
     let (namespace, name) = first.split_once('/').unwrap_or(("", first));
+    let controller = running.first().and_then(|pod| pod.owner.as_deref());
+    let owned = controller.map_or_else(
+        || "has no owner that would make it again".to_owned(),
+        |controller| format!("belongs to {controller}"),
+    );
     Diagnosis::new(
         Case::UsedOnOtherNode,
         format!(
@@ -178,11 +183,12 @@ fn used(node: &str, running: &[&HolderPod]) -> Diagnosis {
             names.join(", ")
         ),
     )
-    .next("nothing, until that pod is deleted: no VolumeAttachment is made for the second node")
+    .next("nothing, until that pod ends: no VolumeAttachment is made for the second node")
     .run(
-        "delete the pod that is not needed; for a Deployment with one replica, set strategy Recreate",
-        format!("kubectl delete pod {name} --namespace {namespace}"),
+        format!("decide which of the pods has to go; pod {first} {owned}"),
+        format!("kubectl get pod {name} --namespace {namespace} --output wide"),
     )
+    .advise("for a Deployment with one replica, set strategy Recreate: then the old pod ends before the new one starts")
 }
 
 fn unmounting(node: &str, pods: &[HolderPod], since: Option<Timestamp>) -> Diagnosis {
@@ -239,8 +245,12 @@ fn unready_node(holder: &Holder, pods: &[HolderPod]) -> Diagnosis {
     .since(deleted.or(since))
     .next(format!("{next}{until}"))
     .run(
-        "only if the machine is certainly off: let Kubernetes detach immediately",
-        format!("kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"),
+        "find out whether the machine is off",
+        format!("kubectl describe node {node}"),
+    )
+    .advise(
+        "only if the machine is certainly off (as the cloud or the hypervisor says): the taint \
+         node.kubernetes.io/out-of-service=nodeshutdown:NoExecute on that node lets Kubernetes detach immediately",
     )
 }
 

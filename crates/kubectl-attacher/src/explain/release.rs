@@ -139,9 +139,10 @@ fn by_others(scene: &Scene, name: &str) -> Diagnosis {
             format!("PersistentVolume {name} is kept until claim {}/{} is deleted", claim.namespace, claim.name),
         )
         .next("kube-controller-manager removes its finalizer when the claim is gone; the claim waits for the pods that use it")
+        .advise(after_the_claim(scene.reclaim_policy.as_deref()))
         .run(
-            "delete the claim, if its data is not needed",
-            format!("kubectl delete pvc {} --namespace {}", claim.name, claim.namespace),
+            "find out who uses the claim, and whether its data is needed",
+            format!("kubectl describe pvc {} --namespace {}", claim.name, claim.namespace),
         );
     }
     let others: Vec<&str> = volume.finalizers.iter().collect();
@@ -153,4 +154,17 @@ fn by_others(scene: &Scene, name: &str) -> Diagnosis {
         ),
     )
     .advise("check the controller that set it; external-provisioner sets its own until the disk is deleted")
+}
+
+/// What becomes of the data when the claim is deleted. `why` names no command that deletes: this decision is a person's.
+fn after_the_claim(policy: Option<&str>) -> String {
+    match policy {
+        Some("Delete") => "as long as the claim exists, the data does: its reclaim policy is Delete, so whoever deletes the claim deletes \
+             the disk; back the data up, or set persistentVolumeReclaimPolicy: Retain, before anything else"
+            .to_owned(),
+        Some(policy) => format!(
+            "its reclaim policy is {policy}: the disk stays when the claim is deleted, without a PersistentVolume that names it"
+        ),
+        None => "read its persistentVolumeReclaimPolicy first: with Delete, whoever deletes the claim deletes the disk".to_owned(),
+    }
 }

@@ -83,6 +83,7 @@ async fn holder(sources: &Sources, scene: &Scene, other: &Arc<Attachment>) -> Ho
             .map(|pod| HolderPod {
                 name: format!("{}/{}", pod.namespace, pod.name),
                 deleting: pod.deleting,
+                owner: pod.owner,
             })
             .collect()
     });

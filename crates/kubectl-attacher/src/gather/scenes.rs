@@ -5,7 +5,7 @@ use csi_attacher_model::objects::{
 };
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -196,6 +196,12 @@ async fn read_volume(sources: &Sources, scene: &mut Scene) {
         .await;
     if let Lookup::Found(wire) = &found {
         scene.volume_deleting = wire.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    }
+    if scene.volume_deleting.is_some() {
+        // The operator has no use for the policy, so its record of a volume lacks it.
+        let whole = reader.get(reader.cluster::<PersistentVolume>(), VOLUMES, name).await;
+        let spec = whole.found().and_then(|volume| volume.spec.as_ref());
+        scene.reclaim_policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.clone());
     }
     scene.volume = found.map(|wire| Arc::new(Volume::from(wire)));
 }

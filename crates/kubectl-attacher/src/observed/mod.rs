@@ -78,6 +78,8 @@ pub struct HolderPod {
     pub name: String,
     /// When it was deleted, if it was.
     pub deleting: Option<Timestamp>,
+    /// Kind and name of the controller that made it, with a slash.
+    pub owner: Option<String>,
 }
 
 /// Who serves a driver, as far as objects show it.
@@ -174,6 +176,8 @@ pub struct Scene {
     pub volume: Lookup<Arc<Volume>>,
     /// Since when the PersistentVolume is being deleted.
     pub volume_deleting: Option<Timestamp>,
+    /// `spec.persistentVolumeReclaimPolicy` of one that is being deleted.
+    pub reclaim_policy: Option<String>,
     /// Name of the node.
     pub node_name: Option<String>,
     /// The node.
@@ -207,6 +211,7 @@ impl Scene {
             volume_name: None,
             volume: Lookup::Unknown,
             volume_deleting: None,
+            reclaim_policy: None,
             node_name: None,
             node: Lookup::Unknown,
             csi_node: Lookup::Unknown,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube_derive::Resource;
 use serde::{Deserialize, Deserializer};
 
@@ -30,6 +30,7 @@ fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
         uid: meta.uid,
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
+        owner_references: meta.owner_references,
         ..ObjectMeta::default()
     })
 }
@@ -42,6 +43,7 @@ struct SlimMeta {
     uid: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -114,6 +116,8 @@ pub struct PodRecord {
     pub created: Option<Timestamp>,
     /// When it was deleted, if it was.
     pub deleting: Option<Timestamp>,
+    /// Kind and name of the controller that made it, with a slash.
+    pub owner: Option<String>,
     /// The condition PodScheduled.
     pub scheduled: Option<ConditionRecord>,
     /// The volumes that a CSI driver may have to do with.
@@ -136,6 +140,8 @@ impl PodRecord {
 impl From<PodWire> for PodRecord {
     fn from(wire: PodWire) -> Self {
         let name = wire.metadata.name.unwrap_or_default();
+        let owners = wire.metadata.owner_references.unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true));
         let source = |volume: &VolumeWire| match volume {
             VolumeWire {
                 persistent_volume_claim: Some(claim),
@@ -165,6 +171,7 @@ impl From<PodWire> for PodRecord {
             phase: wire.status.phase.unwrap_or_default(),
             created: wire.metadata.creation_timestamp.map(|time| time.0),
             deleting: wire.metadata.deletion_timestamp.map(|time| time.0),
+            owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
             scheduled: scheduled.map(|condition| ConditionRecord {
                 status: condition.status,
                 reason: condition.reason.unwrap_or_default(),

@@ -48,8 +48,8 @@ pub fn attachment(scene: &Scene, facts: &ReleaseFacts) -> Result<ReleaseWay, Ref
     let name = &attachment.name;
     let Some(deleted) = attachment.deleting else {
         return Err(format!(
-            "VolumeAttachment {name} is not being deleted; if no pod on node {} uses the volume, request the detach with: kubectl \
-             delete volumeattachment {name}",
+            "VolumeAttachment {name} is not being deleted, so nobody has requested its detach; whether a pod uses the volume says: kubectl \
+             get pods --all-namespaces --field-selector spec.nodeName={}",
             attachment.node
         ));
     };

@@ -76,6 +76,7 @@ pub fn pod() -> PodRecord {
         phase: "Pending".into(),
         created: Some(before(60)),
         deleting: None,
+        owner: None,
         scheduled: Some(ConditionRecord {
             status: "True".into(),
             since: Some(before(45)),
@@ -230,6 +231,7 @@ pub fn holder(edit: Value, node: NodeRecord, pods: &[(&str, Option<i64>)]) -> Ho
                 .map(|(name, deleted)| HolderPod {
                     name: (*name).to_owned(),
                     deleting: deleted.map(before),
+                    owner: Some("ReplicaSet/web-5d9".to_owned()),
                 })
                 .collect(),
         ),

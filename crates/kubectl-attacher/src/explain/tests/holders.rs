@@ -34,7 +34,8 @@ fn who_has_the_volume() {
             Case::UsedOnOtherNode,
             &[
                 "pod shop/web-0 uses it on node node2",
-                "kubectl delete pod web-0 --namespace shop",
+                "pod shop/web-0 belongs to ReplicaSet/web-5d9",
+                "kubectl get pod web-0 --namespace shop --output wide",
             ],
         ),
         row(

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::builders::{FINALIZER, attachment, before, claimed, volume, with};
-use super::rows::all_words;
+use super::rows::{all_words, no_command_destroys};
 use crate::explain::{Case, volume_release};
 use crate::observed::{Lookup, Scene};
 
@@ -70,7 +70,7 @@ fn what_keeps_a_volume() {
             }),
             0,
             Case::VolumeInUse,
-            "kubectl delete pvc data --namespace shop",
+            "kubectl describe pvc data --namespace shop",
         ),
     ];
     for (name, scene, count, case, says) in rows {
@@ -78,6 +78,29 @@ fn what_keeps_a_volume() {
         let chain = volume_release(&scene, &Lookup::Found(naming)).unwrap();
         assert_eq!(chain.diagnosis.case, case, "{name}: {}", all_words(&chain));
         assert!(all_words(&chain).contains(says), "{name}: {}", all_words(&chain));
+        no_command_destroys(name, &chain);
+    }
+}
+
+/// What is at stake when somebody deletes the claim.
+#[test]
+fn the_reclaim_policy_is_named() {
+    let claim = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z", "finalizers": ["kubernetes.io/pv-protection"]},
+        "spec": {"claimRef": {"namespace": "shop", "name": "data", "uid": "u"}},
+    });
+    for (policy, says) in [
+        (Some("Delete"), "whoever deletes the claim deletes the disk"),
+        (Some("Retain"), "its reclaim policy is Retain: the disk stays"),
+        (None, "read its persistentVolumeReclaimPolicy first"),
+    ] {
+        let scene = with(|scene| {
+            scene.volume = volume(claim.clone());
+            scene.reclaim_policy = policy.map(str::to_owned);
+        });
+        let chain = volume_release(&scene, &Lookup::Found(Vec::new())).unwrap();
+        assert!(all_words(&chain).contains(says), "{policy:?}: {}", all_words(&chain));
+        no_command_destroys("claim", &chain);
     }
 }
 

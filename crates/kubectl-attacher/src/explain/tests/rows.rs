@@ -41,8 +41,36 @@ pub fn play(rows: Vec<Row>) {
     }
 }
 
+/// What deletes, detaches or frees something when it is pasted into a shell.
+const DESTROYING: [&str; 9] = [
+    " delete",
+    " taint",
+    " drain",
+    " evict",
+    " replace",
+    " scale",
+    "--force",
+    "finalizers",
+    "--i-know-the-volume-is-not-attached-anywhere",
+];
+
+/// A command that `why` prints is pasted by somebody in a hurry: it looks, or it asks a controller that checks first.
+pub fn no_command_destroys(name: &str, chain: &Chain) {
+    for command in chain
+        .diagnosis
+        .advice
+        .iter()
+        .filter_map(|advice| advice.command.as_deref())
+    {
+        for word in DESTROYING {
+            assert!(!command.contains(word), "{name}: {command}");
+        }
+    }
+}
+
 /// What holds of every chain.
 fn check(name: &str, chain: &Chain) {
+    no_command_destroys(name, chain);
     let blocked = chain
         .steps
         .iter()
