@@ -72,8 +72,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- with .Values.leaderElection }}
 {{- $_ := set $defaults "leaderElection" (mergeOverwrite (deepCopy .) ($defaults.leaderElection | default dict)) }}
 {{- end }}
+{{- $leases := dig "leaderElection" "namespace" "" $defaults }}
+{{- $followers := list }}
 {{- range $name, $spec := .Values.attacherConfigs }}
 {{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) $spec) }}
+{{- if not (dig "leaderElection" "namespace" "" $spec) }}
+{{- $followers = append $followers (printf "attacherConfigs.%s" $name) }}
+{{- end }}
 {{- end }}
 {{- range $name, $driver := .Values.drivers }}
 {{- if eq $name "operator" }}
@@ -94,6 +99,13 @@ unix:///csi/{{ .name }}/{{ .driver.socket | default "csi.sock" }}
 {{- $_ := set $spec "tls" $tls }}
 {{- end }}
 {{- $_ := set $configs $name (mergeOverwrite (deepCopy $defaults) ($driver.config | default dict) $spec) }}
+{{- if not (dig "leaderElection" "namespace" "" ($driver.config | default dict)) }}
+{{- $followers = append $followers (printf "drivers.%s.config" $name) }}
+{{- end }}
+{{- end }}
+{{- /* A Lease keeps the attacher of a vendor away only in the namespace of that vendor. */}}
+{{- if and $leases (ne $leases .Release.Namespace) (gt (len $followers) 1) }}
+{{- fail (printf "leaderElection.namespace: %s would have the Leases of several drivers (%s). A Lease must be in the namespace where the external-attacher of its driver has it, otherwise both work at the same time. Remove this value, and set leaderElection.namespace in each of them" $leases (join ", " $followers)) }}
 {{- end }}
 {{- toYaml $configs }}
 {{- end }}
@@ -259,10 +271,122 @@ tlsConfig:
 {{- end }}
 {{- end }}
 
+{{/* The ports where the drivers' liveness probes answer as YAML: a map from the names of drivers. Containers of a pod share one network. */}}
+{{- define "csi-attacher-operator.probePorts" -}}
+{{- $taken := list 8080 (int .Values.metrics.secure.port) }}
+{{- $containers := .Values.extraContainers }}
+{{- range .Values.drivers }}
+{{- with .container }}
+{{- $containers = append $containers . }}
+{{- end }}
+{{- with .livenessProbe }}
+{{- $taken = append $taken (int .port) }}
+{{- end }}
+{{- end }}
+{{- range $containers }}
+{{- range .ports }}
+{{- $taken = append $taken (int .containerPort) }}
+{{- end }}
+{{- end }}
+{{- $ports := dict }}
+{{- range $name, $driver := .Values.drivers }}
+{{- with $driver.livenessProbe }}
+{{- $port := int .port }}
+{{- range $free := untilStep 9808 10808 1 }}
+{{- if and (not $port) (not (has $free $taken)) }}
+{{- $port = $free }}
+{{- $taken = append $taken $free }}
+{{- end }}
+{{- end }}
+{{- $_ := set $ports $name $port }}
+{{- end }}
+{{- end }}
+{{- toYaml $ports }}
+{{- end }}
+
+{{/*
+Refuses a pod that the API server refuses, or in which a container answers for another: two containers with one name or one port.
+Values files are merged by Helm: of a list, such as extraContainers, only that of the last file is left.
+*/}}
+{{- define "csi-attacher-operator.checkContainers" -}}
+{{- $containers := list (dict "of" "the operator" "name" "operator" "ports" (list (dict "containerPort" 8080))) }}
+{{- with .Values.metrics.secure }}
+{{- if .enabled }}
+{{- $containers = append $containers (dict "of" "metrics.secure" "ports" (list (dict "containerPort" .port))) }}
+{{- end }}
+{{- end }}
+{{- $probes := include "csi-attacher-operator.probePorts" . | fromYaml }}
+{{- range $name, $driver := .Values.drivers }}
+{{- with $driver.container }}
+{{- $probed := list }}
+{{- $httpGet := dig "livenessProbe" "httpGet" dict . }}
+{{- with $httpGet.port }}
+{{- $probed = list . }}
+{{- end }}
+{{- range .ports }}
+{{- if and .name (has .name $probed) }}
+{{- $probed = list .containerPort }}
+{{- end }}
+{{- end }}
+{{- if and $driver.livenessProbe .livenessProbe }}
+{{- fail (printf "drivers.%s has livenessProbe and container.livenessProbe: set only one of them" $name) }}
+{{- end }}
+{{- $containers = append $containers (dict "of" (printf "drivers.%s.container" $name) "name" $name "ports" .ports "probed" $probed) }}
+{{- end }}
+{{- with $driver.livenessProbe }}
+{{- $ports := list (dict "containerPort" (get $probes $name)) }}
+{{- $containers = append $containers (dict "of" (printf "drivers.%s.livenessProbe" $name) "name" (printf "probe-%s" $name) "ports" $ports) }}
+{{- end }}
+{{- end }}
+{{- range $index, $container := .Values.extraContainers }}
+{{- $containers = append $containers (dict "of" (printf "extraContainers[%d]" $index) "name" $container.name "ports" $container.ports) }}
+{{- end }}
+{{- $names := dict }}
+{{- $ports := dict }}
+{{- $probed := dict }}
+{{- $cure := "give one of them another port; for the liveness probe of a driver use drivers.NAME.livenessProbe, which has a port for each driver" }}
+{{- range $containers }}
+{{- $of := .of }}
+{{- with .name }}
+{{- if hasKey $names . }}
+{{- fail (printf "%s and %s are both a container of the name %s: give one of them another name" (get $names .) $of .) }}
+{{- end }}
+{{- $_ := set $names . $of }}
+{{- end }}
+{{- range .ports }}
+{{- $port := printf "%d/%s" (int .containerPort) (.protocol | default "TCP") }}
+{{- if ne (get $ports $port | default $of) $of }}
+{{- fail (printf "%s and %s both have port %s, and the containers of a pod share one network: %s" (get $ports $port) $of $port $cure) }}
+{{- end }}
+{{- $_ := set $ports $port $of }}
+{{- end }}
+{{- range .probed }}
+{{- $port := . | toString }}
+{{- if hasKey $probed $port }}
+{{- fail (printf "%s and %s both have their livenessProbe at port %s, where one program answers for both: %s" (get $probed $port) $of $port $cure) }}
+{{- end }}
+{{- $_ := set $probed $port $of }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The container that answers the liveness probe of a driver, by asking its plugin. */}}
+{{- define "csi-attacher-operator.probeContainer" -}}
+{{- $socket := printf "/csi/%s/%s" .name (.driver.socket | default "csi.sock") }}
+{{- $own := dict "args" (concat (list (printf "--csi-address=%s" $socket) (printf "--health-port=%d" .port)) (.driver.livenessProbe.args | default list))
+  "ports" (list (dict "containerPort" .port))
+  "volumeMounts" (list (dict "name" (printf "socket-%s" .name) "mountPath" (printf "/csi/%s" .name))) }}
+{{- if .first }}
+{{- $_ := set $own "restartPolicy" "Always" }}
+{{- end }}
+{{- merge $own (pick .driver.livenessProbe "image" "imagePullPolicy" "resources" "securityContext") (dict "securityContext" .root.Values.containerSecurityContext) | toYaml }}
+{{- end }}
+
 {{/* The containers of drivers that start before the operator, or of those that do not, as `first` says. */}}
 {{- define "csi-attacher-operator.driverContainers" -}}
 {{- $root := .root }}
 {{- $first := .first }}
+{{- $probes := include "csi-attacher-operator.probePorts" $root | fromYaml }}
 {{- range $name, $driver := $root.Values.drivers }}
 {{- if and $driver.container (eq $first (dig "startsFirst" true $driver)) }}
 {{- $mounts := list (dict "name" (printf "socket-%s" $name) "mountPath" (printf "/csi/%s" $name)) }}
@@ -273,8 +397,21 @@ tlsConfig:
 {{- if $first }}
 {{- $_ := set $settings "restartPolicy" "Always" }}
 {{- end }}
+{{- $port := get $probes $name | int }}
+{{- with $driver.livenessProbe }}
+{{- $probe := dict "httpGet" (dict "path" "/healthz" "port" $port) "initialDelaySeconds" 10 "timeoutSeconds" 3 "periodSeconds" 10 "failureThreshold" 5 }}
+{{- /* Not merged, which would take a 0 for nothing. */}}
+{{- range $key, $value := pick . "initialDelaySeconds" "timeoutSeconds" "periodSeconds" "failureThreshold" "terminationGracePeriodSeconds" }}
+{{- $_ := set $probe $key $value }}
+{{- end }}
+{{- $_ := set $settings "livenessProbe" $probe }}
+{{- end }}
 - name: {{ $name }}
   {{- merge $settings (omit $driver.container "name") (dict "securityContext" $root.Values.containerSecurityContext) | toYaml | nindent 2 }}
+{{- if $driver.livenessProbe }}
+- name: probe-{{ $name }}
+  {{- include "csi-attacher-operator.probeContainer" (dict "root" $root "name" $name "driver" $driver "port" $port "first" $first) | nindent 2 }}
+{{- end }}
 {{ end }}
 {{- end }}
 {{- end }}
