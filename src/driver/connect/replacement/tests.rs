@@ -94,10 +94,7 @@ impl Stage {
 }
 
 async fn unpublish(client: &CsiClient, volume_id: &str, deadline: Duration) -> Result<(), Code> {
-    let place = VolumeOnNode {
-        volume_id,
-        node_id: "n",
-    };
+    let place = VolumeOnNode::new(volume_id, "n").unwrap();
     let answer = client.unpublish(place, None, deadline, &Span::disabled()).await;
     answer.map_err(|error| error.code)
 }
