@@ -29,6 +29,13 @@ use crate::clock;
 use crate::error_chain::chain;
 use crate::telemetry::Metrics;
 
+/// One that is cut off, as when it could not release the Lease in time, is thought to hold nothing.
+impl Drop for LeaderElector {
+    fn drop(&mut self) {
+        self.display.forget();
+    }
+}
+
 /// Candidates that wait for the same moment come this much apart, in parts of the retry period.
 const SPREAD: f64 = 0.2;
 
@@ -73,7 +80,7 @@ impl LeaderElector {
             api: Api::namespaced(campaign.client.clone(), &settings.namespace),
             display: Display {
                 lease: name.clone(),
-                health: campaign.health.clone(),
+                health: Arc::new(campaign.health.candidate(&name)),
                 metrics: metrics.clone(),
                 elects: settings.enabled,
                 standing,
@@ -120,8 +127,7 @@ impl LeaderElector {
                     self.release().await;
                     self.share = None;
                     self.election.withdraw();
-                    self.campaign.health.remove(&self.name);
-                    self.metrics.forget_lease(&self.name);
+                    self.display.forget();
                     let holder = self.other_holder();
                     self.show(LeaderState::Observing { holder });
                 }

@@ -11,34 +11,74 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The held Leases of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseHealth(Arc<Mutex<BTreeMap<String, LeaseRenewal>>>);
+pub struct LeaseHealth(Arc<Mutex<LeaseHealthInner>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
+struct LeaseHealthInner {
+    /// By the number of the candidate: one may end while the next one competes for the same Lease.
+    held: BTreeMap<u64, LeaseRenewal>,
+    candidates: u64,
+}
+
+#[derive(Clone, Debug)]
 struct LeaseRenewal {
+    lease: Arc<str>,
     renewed: Instant,
     duration: Duration,
 }
 
-impl LeaseHealth {
-    /// A Lease was taken or renewed.
-    pub(super) fn renewed(&self, lease: &str, duration: Duration, now: Instant) {
-        self.0
-            .lock()
-            .insert(lease.to_owned(), LeaseRenewal { renewed: now, duration });
-    }
+/// What one candidate says of its Lease. Dropped, as when the candidate is cut off, it says nothing any more: a Lease that nobody
+/// renews for this process is not one that is thought to be held.
+#[derive(Debug)]
+pub(super) struct LeaseHealthEntry {
+    health: LeaseHealth,
+    lease: Arc<str>,
+    number: u64,
+}
 
-    /// A Lease is not thought to be held any more.
-    pub(super) fn remove(&self, lease: &str) {
-        self.0.lock().remove(lease);
+impl LeaseHealth {
+    /// The entry of a new candidate for a Lease.
+    pub(super) fn candidate(&self, lease: &str) -> LeaseHealthEntry {
+        let mut inner = self.0.lock();
+        inner.candidates += 1;
+        LeaseHealthEntry {
+            health: self.clone(),
+            lease: lease.into(),
+            number: inner.candidates,
+        }
     }
 
     /// Fails when a Lease that is thought to be held was not renewed for longer than its duration and 20 s.
     pub fn check(&self, now: Instant) -> Result<(), String> {
-        for (lease, held) in &*self.0.lock() {
+        for held in self.0.lock().held.values() {
             if now.duration_since(held.renewed) > held.duration + TOLERANCE {
+                let lease = &held.lease;
                 return Err(format!("failed election to renew leadership on lease {lease}"));
             }
         }
         Ok(())
+    }
+}
+
+impl LeaseHealthEntry {
+    /// The Lease was taken or renewed.
+    pub fn renewed(&self, duration: Duration, now: Instant) {
+        let renewal = LeaseRenewal {
+            lease: self.lease.clone(),
+            renewed: now,
+            duration,
+        };
+        self.health.0.lock().held.insert(self.number, renewal);
+    }
+
+    /// The Lease is not thought to be held any more.
+    pub fn remove(&self) {
+        self.health.0.lock().held.remove(&self.number);
+    }
+}
+
+impl Drop for LeaseHealthEntry {
+    fn drop(&mut self) {
+        self.remove();
     }
 }

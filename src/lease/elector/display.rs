@@ -1,17 +1,20 @@
 //! Where a candidate stands, as the process and its metrics show it.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::lease::Term;
+use crate::lease::health::LeaseHealthEntry;
 use crate::lease::state::{LeaderState, LeaseHolder};
-use crate::lease::{LeaseHealth, Term};
 use crate::telemetry::Metrics;
 
 /// What a candidate shows by.
 #[derive(Clone)]
 pub(super) struct Display {
     pub lease: String,
-    pub health: LeaseHealth,
+    pub health: Arc<LeaseHealthEntry>,
     pub metrics: Metrics,
     pub elects: bool,
     pub standing: watch::Sender<LeaderState>,
@@ -24,7 +27,7 @@ impl Display {
             let leads = matches!(standing, LeaderState::Leading(_));
             self.metrics.leading(&self.lease, leads);
             if matches!(standing, LeaderState::Lost { .. }) {
-                self.health.remove(&self.lease);
+                self.health.remove();
             }
         }
         self.standing.send_if_modified(|known| {
@@ -32,6 +35,19 @@ impl Display {
             *known = standing;
             differs
         });
+    }
+
+    /// It does not compete any more, and had shown that it did.
+    pub fn forget(&self) {
+        self.health.remove();
+        if self.elects
+            && !matches!(
+                *self.standing.borrow(),
+                LeaderState::Unknown | LeaderState::Observing { .. }
+            )
+        {
+            self.metrics.forget_lease(&self.lease);
+        }
     }
 
     /// Whether there is work in a term.

@@ -104,7 +104,7 @@ impl LeaderElector {
         self.election.record_written(record, Instant::now());
         if self.election.is_ours() {
             let duration = self.campaign.settings.timing.lease_duration;
-            self.campaign.health.renewed(&self.name, duration, begun.monotonic);
+            self.display.health.renewed(duration, begun.monotonic);
         }
         Ok(begun)
     }

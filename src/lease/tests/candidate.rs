@@ -269,8 +269,8 @@ async fn an_observer_sees_who_holds_the_lease_and_writes_nothing() {
     assert_eq!(world.server.holder().as_deref(), Some("sidecar"));
     assert_eq!(
         world.master_status(),
-        Some("1".to_owned()),
-        "that of the candidate that vanished"
+        None,
+        "a candidate that vanished does not lead any more"
     );
 }
 
@@ -341,9 +341,33 @@ fn health_fails_when_a_held_lease_is_long_not_renewed() {
     let health = LeaseHealth::default();
     let now = Instant::now();
     assert_eq!(health.check(now), Ok(()));
-    health.renewed("l", seconds(15), now);
+    let (entry, other) = (health.candidate("l"), health.candidate("l"));
+    entry.renewed(seconds(15), now);
     assert_eq!(health.check(now + seconds(35)), Ok(()));
     assert!(health.check(now + seconds(36)).unwrap_err().contains("lease l"));
-    health.remove("l");
-    assert_eq!(health.check(now + seconds(36)), Ok(()));
+    other.renewed(seconds(15), now + seconds(30));
+    entry.remove();
+    assert_eq!(
+        health.check(now + seconds(36)),
+        Ok(()),
+        "that of another candidate is another one"
+    );
+    assert!(health.check(now + seconds(66)).is_err());
+    drop(other);
+    assert_eq!(health.check(now + seconds(66)), Ok(()));
+}
+
+/// The driver goes away while the API server hangs: the candidate is dropped, as it cannot release the Lease in time.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_could_not_be_released_in_time_is_not_thought_to_be_held() {
+    let world = World::new();
+    let candidate = world.candidate("a");
+    leads(&candidate).await;
+    world.server.set_slow(seconds(3600));
+    assert!(!candidate.release().await);
+    drop(candidate);
+    pass(seconds(60)).await;
+    assert_eq!(world.health.check(Instant::now()), Ok(()));
+    let metrics = world.metrics.encode_prometheus();
+    assert!(!metrics.contains("leader_election_master_status{"), "{metrics}");
 }
