@@ -244,6 +244,7 @@ pub(super) fn limits(config: &DriverConfig, facts: &DriverFacts) -> QueueLimits 
             },
         ],
         per_group: limits.per_node.map_or(0, std::num::NonZeroUsize::get),
+        max_running: limits.total.map_or(0, std::num::NonZeroUsize::get),
         starts_per_second: Rate::per_second(rate).unwrap_or_default(),
     }
 }

@@ -131,7 +131,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
     if flags.max_entries < 0 {
         return Err(SettingsError::MaxEntries);
     }
-    // One pool for both directions in the sidecar; here each has its own, so that neither starves the other.
+    // One pool for both directions, as in the sidecar: a vendor whose storage takes one call at a time says 1.
     let workers = usize::try_from(flags.worker_threads).ok().and_then(NonZeroUsize::new);
     let workers = workers.ok_or(SettingsError::Zero("worker-threads"))?;
     Ok(DriverConfig {
@@ -155,6 +155,7 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
             attach: Some(workers),
             detach: Some(workers),
             per_node: None,
+            total: Some(workers),
             calls_per_second: None,
         },
         reconcile_sync: ReconcileSync {

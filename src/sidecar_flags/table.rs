@@ -113,7 +113,7 @@ const FLAGS: &[Flag] = &[
     sidecar!(
         "worker-threads",
         FlagKind::Value("uint"),
-        "Maximum number of ControllerPublishVolume calls in flight, and of ControllerUnpublishVolume calls.",
+        "Maximum number of ControllerPublishVolume and ControllerUnpublishVolume calls in flight, together.",
         |flags| flags.worker_threads.to_string(),
         |flags, value| number(&mut flags.worker_threads, value)
     ),

@@ -134,6 +134,7 @@ impl<K: Key> Lanes<K> {
     /// Takes the next key that may run now and counts its run.
     pub(super) fn pop(&mut self, now: Instant) -> NextReady<K> {
         let mut token_at = None;
+        let is_full = self.is_full();
         for step in 0..self.all.len() {
             let index = (self.cursor + step) % self.all.len();
             let limit = self.limits.lanes.get(index).copied().unwrap_or_default();
@@ -142,6 +143,9 @@ impl<K: Key> Lanes<K> {
                 continue;
             }
             if limit.rate_limited {
+                if is_full {
+                    continue;
+                }
                 token_at = self.bucket.wait_until(now);
                 if token_at.is_some() {
                     continue;
@@ -153,7 +157,10 @@ impl<K: Key> Lanes<K> {
             if limit.rate_limited {
                 self.bucket.take(now);
             }
-            self.cursor = index + 1;
+            if !is_full {
+                // What only waits for the others keeps its turn.
+                self.cursor = index + 1;
+            }
             self.running += 1;
             self.start(group.as_ref());
             return NextReady::Key(key);
@@ -162,6 +169,14 @@ impl<K: Key> Lanes<K> {
             lane.refused = Some(now);
         }
         NextReady::Nobody(token_at)
+    }
+
+    /// Whether the lanes that count together have all the runs that they may have.
+    fn is_full(&self) -> bool {
+        let lanes = self.all.iter().enumerate();
+        let counted = lanes.filter(|(index, _)| self.limits.lanes.get(*index).is_some_and(|limit| limit.rate_limited));
+        let max_running = self.limits.max_running;
+        max_running > 0 && counted.map(|(_, lane)| lane.running).sum::<usize>() >= max_running
     }
 
     /// Whether a key of this lane that is ready since then was held back by a limit.

@@ -19,6 +19,8 @@ pub struct QueueLimits {
     pub lanes: Vec<LaneLimits>,
     /// The most runs at once of one group, over all lanes. Keys without a group are not limited by it.
     pub per_group: usize,
+    /// The most runs at once over all lanes that are [`LaneLimits::rate_limited`].
+    pub max_running: usize,
     /// How often a run may start, over all lanes that are [`LaneLimits::rate_limited`]; see also `Queue::settle_rate`.
     pub starts_per_second: Rate,
 }
@@ -35,7 +37,7 @@ impl QueueLimits {
 pub struct LaneLimits {
     /// The most runs at once; 0: no limit.
     pub max_running: usize,
-    /// Whether a start takes a token of [`QueueLimits::starts_per_second`].
+    /// Whether a start takes a token of [`QueueLimits::starts_per_second`], and a run counts in [`QueueLimits::max_running`].
     pub rate_limited: bool,
 }
 

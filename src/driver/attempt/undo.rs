@@ -6,6 +6,7 @@
 //! is gone, and not if a write that records it as attached may have been taken in. Else it stays where it is, and people are
 //! told. What ends before that is known is kept for the driver's next engine (`unfinished.rs`).
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -66,8 +67,11 @@ pub(in crate::driver) fn resume_unfinished(work: Arc<DriverContext>) -> impl Fut
             tokio::time::sleep(LIST_REST).await;
         }
         let (span, calls) = (Span::disabled(), AtomicU32::new(0));
+        let total = work.config.borrow().concurrency.total.map_or(AT_ONCE, NonZero::get);
         stream::iter(guards)
-            .for_each_concurrent(AT_ONCE, |guard| unpublish_if_deleted(guard, &span, &calls, false))
+            .for_each_concurrent(AT_ONCE.min(total), |guard| {
+                unpublish_if_deleted(guard, &span, &calls, false)
+            })
             .await;
     }
 }

@@ -35,8 +35,12 @@ fn the_flags_of_a_sidecar_make_the_settings_of_a_driver() {
         (Duration::from_millis(500), Duration::from_mins(5))
     );
     assert_eq!(format!("{} {}", backoff.factor, backoff.jitter), "2 0");
-    let lanes = [driver.concurrency.attach, driver.concurrency.detach];
-    assert_eq!(lanes.map(|lane| lane.map_or(0, std::num::NonZero::get)), [100, 100]);
+    let limits = &driver.concurrency;
+    let limits = [limits.attach, limits.detach, limits.total];
+    assert_eq!(
+        limits.map(|limit| limit.map_or(0, std::num::NonZero::get)),
+        [100, 100, 100]
+    );
     assert_eq!(
         (driver.concurrency.per_node, driver.concurrency.calls_per_second),
         (None, None)

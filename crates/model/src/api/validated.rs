@@ -161,6 +161,8 @@ pub struct Concurrency {
     pub attach: Option<NonZeroUsize>,
     /// ControllerUnpublishVolume calls in flight.
     pub detach: Option<NonZeroUsize>,
+    /// Calls of both kinds in flight; only the sidecar's `--worker-threads` is such a limit.
+    pub total: Option<NonZeroUsize>,
     /// Calls of both kinds in flight for one node.
     pub per_node: Option<NonZeroUsize>,
     /// Calls of both kinds started in one second.

@@ -39,6 +39,44 @@ async fn a_full_lane_blocks_no_other() {
     assert_eq!(keys(&take_all(&queue)), ["a3"]);
 }
 
+/// Lanes 0 and 1 count together, 2 does not.
+#[tokio::test(start_paused = true)]
+async fn lanes_that_count_together_take_turns_and_others_do_not_wait_for_them() {
+    let together = QueueLimits {
+        max_running: 1,
+        ..limits([1, 1, 0], 0, 0)
+    };
+    let queue = limited(together.clone());
+    for key in ["a1", "a2", "a3"] {
+        queue.add(item(key, 0));
+    }
+    for key in ["d1", "d2"] {
+        queue.add(Item::new(key, DETACH, 0));
+    }
+    for key in ["v1", "v2"] {
+        queue.add(Item::new(key, VOLUME, 0));
+    }
+    let mut runs = take_all(&queue);
+    assert_eq!(keys(&runs), ["a1", "v1", "v2"]);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        runs.swap_remove(0).finish(RunResult::Done);
+        runs = take_all(&queue);
+        assert_eq!(runs.len(), 1);
+        order.extend(keys(&runs));
+    }
+    assert_eq!(order, ["d1", "a2", "d2", "a3"]);
+    queue.set_limits(QueueLimits {
+        max_running: 3,
+        ..together
+    });
+    for key in ["a4", "a5"] {
+        queue.add(item(key, 0));
+    }
+    queue.add(Item::new("d3", DETACH, 0));
+    assert_eq!(keys(&take_all(&queue)), ["d3"], "each lane keeps its own limit");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_group_blocks_no_other_group_and_counts_over_lanes() {
     let queue = limited(limits([0; 3], 2, 0));

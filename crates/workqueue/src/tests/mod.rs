@@ -48,6 +48,7 @@ pub(super) fn limits(running: [usize; 3], per_group: usize, starts_per_second: u
     QueueLimits {
         lanes: vec![lane(0), lane(1), lane(2)],
         per_group,
+        max_running: 0,
         starts_per_second: Rate::from(starts_per_second),
     }
 }

@@ -60,6 +60,7 @@ fn the_defaults_become_these_settings() {
             concurrency: Concurrency {
                 attach: NonZeroUsize::new(100),
                 detach: NonZeroUsize::new(100),
+                total: None,
                 per_node: None,
                 calls_per_second: None,
             },

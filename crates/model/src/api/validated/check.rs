@@ -102,6 +102,7 @@ impl Checker {
         Concurrency {
             attach: in_flight(self.calls("concurrency.attach", spec.attach)),
             detach: in_flight(self.calls("concurrency.detach", spec.detach)),
+            total: None,
             per_node: in_flight(self.calls("concurrency.perNode", spec.per_node)),
             calls_per_second: NonZeroU32::new(self.calls("concurrency.callsPerSecond", spec.calls_per_second)),
         }

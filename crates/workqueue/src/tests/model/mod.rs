@@ -79,6 +79,7 @@ fn limits(running: [usize; LANES], per_group: usize, rate: u32) -> QueueLimits {
     QueueLimits {
         lanes: (0..LANES).map(lane).collect(),
         per_group,
+        max_running: 0,
         starts_per_second: Rate::from(rate),
     }
 }
