@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -28,21 +27,21 @@ use crate::cache::{Store, reflect};
 use crate::driver::SharedContext;
 use crate::events::EventRecorder;
 use crate::findings::{self, FindingsScanner};
-use crate::health::{CheckHandle, Health};
+use crate::health::Health;
 use crate::lease::{Clock, LeaderElectionConfig, LeaderElections, LeaseHealth, LeaseShares, LeaseTimings, SeenPlaces};
 use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::supervisor::{Supervisor, run_single_driver};
 use crate::telemetry::logs::LogOptions;
-use crate::telemetry::{self, Metrics, SHUTDOWN_CAP, Telemetry};
+use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry};
 
+mod api_server;
 mod servers;
+mod signals;
 
 pub use servers::SecureMetrics;
 use servers::{MetricsReaders, Servers};
-
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+use signals::Signals;
 
 /// Why the operator cannot start.
 #[derive(Debug, Error)]
@@ -191,21 +190,23 @@ async fn operate(
     signals: &mut Signals,
 ) -> Result<ExitCode, StartError> {
     let Observability { telemetry, health, .. } = observed;
-    let api_server = health.check("apiserver");
+    let reached = health.check("apiserver");
     let config = match &options.cluster {
         Cluster::Kubeconfig(path) => load_config(Some(path)).await?,
         Cluster::Environment => load_config(None).await?,
         Cluster::Pod => load_pod_config()?,
     };
-    tokio::select! {
-        () = wait_for_api_server(&config, &telemetry.metrics, &api_server) => {}
-        () = signals.next() => return Ok(ExitCode::SUCCESS),
-    }
     // Watches keep a connection busy for minutes, writes come in bursts: neither is to wait for the other.
-    let watching = connect_counted(&config, Some(options.kube_api_timeout * 4), &telemetry.metrics)?;
+    let listed_within = options.kube_api_timeout * 4;
+    let watching = tokio::select! {
+        watching = api_server::connect_when_possible(&config, listed_within, &telemetry.metrics, &reached) => watching,
+        () = signals.next() => return Ok(ExitCode::SUCCESS),
+    };
     let writing = connect_counted(&config, None, &telemetry.metrics)?;
     let store = Store::default();
-    let _watches = watch_objects(&watching, &store, health);
+    let mut watches = watch_objects(&watching, &store, health);
+    let metrics = telemetry.metrics.clone();
+    watches.spawn(api_server::report_first_answer(config.clone(), metrics, store.clone(), reached));
     let requests = requests(&config, writing.clone(), observed, options);
     let context = context(requests, store, telemetry, options);
     let stop = CancellationToken::new();
@@ -340,58 +341,8 @@ async fn finish(drivers: JoinHandle<()>, grace: Duration, signals: &mut Signals)
     ExitCode::FAILURE
 }
 
-/// Waits until the API server answers, and says what is wrong while it does not.
-async fn wait_for_api_server(config: &Config, metrics: &Metrics, check: &CheckHandle) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let answer = match connect_counted(config, None, metrics) {
-            Ok(client) => tokio::time::timeout(LONGEST_PAUSE, client.apiserver_version())
-                .await
-                .map_err(|_| "no answer".to_owned())
-                .and_then(|answer| answer.map_err(|error| crate::error_chain::chain(&error))),
-            Err(error) => Err(error.to_string()),
-        };
-        match answer {
-            Ok(version) => {
-                info!(url = %config.cluster_url, version = version.git_version, "connected to the API server");
-                check.set_ready(true);
-                return;
-            }
-            Err(error) => {
-                let text = format!("cannot reach the API server at {}: {error}", config.cluster_url);
-                warn!(next_try_seconds = pause.as_secs(), "{text}");
-                check.set_failing(text);
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
 fn identity(options: &ProcessOptions) -> String {
     let host = || std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
     let name = options.identity.clone().or_else(host);
     name.as_deref().unwrap_or("unknown").trim().to_owned()
-}
-
-/// The signals that end a pod or a foreground process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
