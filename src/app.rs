@@ -2,21 +2,23 @@
 //!
 //! The admin server comes first, so that the kubelet sees a process that is alive but not ready. Then the API server,
 //! the watches, and the supervisor or the one driver that takes the place of a sidecar. A signal stops it in reverse:
-//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once.
+//! drivers finish what runs, then watches and server stop, then traces are exported. A second signal ends it at once. So it does
+//! too when a task ends that every driver needs, and the exit code says so: a new process has all of them.
 
 use kube::{Client, Config};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::admin::ListenAddress;
 use crate::api::DriverConfig;
 use crate::api::names::sanitise_driver_name;
 use crate::apiserver::{
@@ -33,15 +35,17 @@ use crate::objects::{CsiNodeWire, PersistentVolumeWire, VolumeAttachmentWire};
 use crate::open_files;
 use crate::supervisor::{Supervisor, run_single_driver};
 use crate::telemetry::logs::LogOptions;
-use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry};
+use crate::telemetry::{self, SHUTDOWN_CAP, Telemetry, TelemetryGuard};
 
 mod api_server;
 mod servers;
 mod signals;
+mod tasks;
 
 pub use servers::SecureMetrics;
 use servers::{MetricsReaders, Servers};
 use signals::Signals;
+use tasks::SharedTasks;
 
 /// Why the operator cannot start.
 #[derive(Debug, Error)]
@@ -55,7 +59,7 @@ pub enum StartError {
         /// The flag with the address.
         flag: &'static str,
         /// The address.
-        address: SocketAddr,
+        address: ListenAddress,
         /// Why not.
         source: io::Error,
     },
@@ -73,7 +77,7 @@ pub struct ProcessOptions {
     /// Where the cluster is found.
     pub cluster: Cluster,
     /// Where metrics and health are served; nowhere without.
-    pub http_endpoint: Option<SocketAddr>,
+    pub http_endpoint: Option<ListenAddress>,
     /// Path of the metrics.
     pub metrics_path: String,
     /// How the metrics are served in place of [`ProcessOptions::http_endpoint`].
@@ -164,7 +168,7 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
     let leases = LeaseHealth::default();
     let shown = mode.shows_leases().then(|| leases.clone());
     let servers = Servers::start(&options, &telemetry, &health, shown, &stopped).await?;
-    let http_endpoint = options.http_endpoint.map(tracing::field::display);
+    let http_endpoint = options.http_endpoint.as_ref().map(tracing::field::display);
     info!(
         version = env!("CARGO_PKG_VERSION"),
         http_endpoint, "csi-attacher-operator"
@@ -175,11 +179,35 @@ pub async fn run(options: ProcessOptions, mode: Mode) -> Result<ExitCode, StartE
         leases,
         readers: servers.readers(),
     };
-    let code = operate(&options, mode, &observed, &mut signals).await?;
+    let mut running = SharedParts {
+        tasks: SharedTasks::default(),
+        servers,
+        guard,
+    };
+    let code = operate(&options, mode, &observed, &mut running, &mut signals).await?;
     stopped.cancel();
-    servers.ended().await;
-    guard.shutdown(SHUTDOWN_CAP).await;
+    let SharedParts { tasks, servers, guard } = running;
+    tokio::join!(servers.ended(), guard.shutdown(SHUTDOWN_CAP));
+    drop(tasks);
     Ok(code)
+}
+
+/// What every driver needs, for as long as the process runs.
+struct SharedParts {
+    tasks: SharedTasks,
+    servers: Servers,
+    guard: TelemetryGuard,
+}
+
+impl SharedParts {
+    /// Resolves when one of them ends, with what ended.
+    async fn failed(&mut self) -> String {
+        tokio::select! {
+            failed = self.tasks.failed() => failed.to_string(),
+            failed = self.servers.failed() => failed.to_string(),
+            () = self.guard.failed() => "the thread that exports traces ended".to_owned(),
+        }
+    }
 }
 
 /// From the API server to the drivers, and back.
@@ -187,6 +215,7 @@ async fn operate(
     options: &ProcessOptions,
     mode: Mode,
     observed: &Observability,
+    running: &mut SharedParts,
     signals: &mut Signals,
 ) -> Result<ExitCode, StartError> {
     let Observability { telemetry, health, .. } = observed;
@@ -204,13 +233,19 @@ async fn operate(
     };
     let writing = connect_counted(&config, None, &telemetry.metrics)?;
     let store = Store::default();
-    let mut watches = watch_objects(&watching, &store, health);
-    let metrics = telemetry.metrics.clone();
-    watches.spawn(api_server::report_first_answer(config.clone(), metrics, store.clone(), reached));
+    watch_objects(&mut running.tasks, &watching, &store, health);
+    let first_answer =
+        api_server::report_first_answer(config.clone(), telemetry.metrics.clone(), store.clone(), reached);
+    running.tasks.spawn("first-answer", async {
+        first_answer.await;
+        std::future::pending().await
+    });
     let requests = requests(&config, writing.clone(), observed, options);
-    let context = context(requests, store, telemetry, options);
+    let context = context(&mut running.tasks, requests, store, telemetry, options);
     let stop = CancellationToken::new();
-    let (insights, _inspector) = FindingsScanner::start(&context, options.inspection);
+    let scanner = FindingsScanner::new(&context, options.inspection);
+    let insights = scanner.findings();
+    running.tasks.spawn("findings", scanner.run());
     let mut drivers = match mode {
         Mode::Configs => {
             let office = leader_elections(&config, options, BTreeMap::new(), observed)?.with_status_writer();
@@ -231,19 +266,25 @@ async fn operate(
             tokio::spawn(run_single_driver(context, driver, election, check, stop.clone()))
         }
     };
-    tokio::select! {
-        () = signals.next() => {}
+    let failed = tokio::select! {
+        () = signals.next() => None,
+        failed = running.failed() => Some(failed),
         ended = &mut drivers => {
             error!(?ended, "the supervisor ended unexpectedly");
             return Ok(ExitCode::FAILURE);
         }
+    };
+    let grace_period_seconds = options.shutdown_grace_period.as_secs();
+    match &failed {
+        None => info!(grace_period_seconds, "stop signal received; finishing running calls"),
+        Some(error) => error!(
+            error,
+            grace_period_seconds, "a task that all drivers need has ended; finishing running calls, then exiting"
+        ),
     }
-    info!(
-        grace_period_seconds = options.shutdown_grace_period.as_secs(),
-        "stop signal received; finishing running calls"
-    );
     stop.cancel();
-    Ok(finish(drivers, options.shutdown_grace_period, signals).await)
+    let code = finish(drivers, options.shutdown_grace_period, signals).await;
+    Ok(if failed.is_some() { ExitCode::FAILURE } else { code })
 }
 
 /// The election of the one driver that is served in the sidecar's place.
@@ -277,23 +318,15 @@ fn leader_elections(
     })
 }
 
-/// The watches, which end with the returned set.
-fn watch_objects(client: &Client, store: &Store, health: &Health) -> JoinSet<()> {
-    let mut watches = JoinSet::new();
-    let check = |plural: &str| health.check(format!("watch/{plural}"));
+/// The watches.
+fn watch_objects(tasks: &mut SharedTasks, client: &Client, store: &Store, health: &Health) {
     let (client, store) = (|| client.clone(), || store.clone());
-    watches.spawn(reflect::<VolumeAttachmentWire>(
-        client(),
-        store(),
-        check("volumeattachments"),
-    ));
-    watches.spawn(reflect::<PersistentVolumeWire>(
-        client(),
-        store(),
-        check("persistentvolumes"),
-    ));
-    watches.spawn(reflect::<CsiNodeWire>(client(), store(), check("csinodes")));
-    watches
+    let name = "watch/volumeattachments";
+    tasks.spawn(name, reflect::<VolumeAttachmentWire>(client(), store(), health.check(name)));
+    let name = "watch/persistentvolumes";
+    tasks.spawn(name, reflect::<PersistentVolumeWire>(client(), store(), health.check(name)));
+    let name = "watch/csinodes";
+    tasks.spawn(name, reflect::<CsiNodeWire>(client(), store(), health.check(name)));
 }
 
 /// Requests without any limit; by such ones the API server is asked who may read the metrics.
@@ -309,13 +342,21 @@ fn requests(config: &Config, client: Client, observed: &Observability, options: 
 }
 
 /// What all drivers share.
-fn context(requests: Requests, store: Store, telemetry: &Telemetry, options: &ProcessOptions) -> SharedContext {
+fn context(
+    tasks: &mut SharedTasks,
+    requests: Requests,
+    store: Store,
+    telemetry: &Telemetry,
+    options: &ProcessOptions,
+) -> SharedContext {
     let metrics = telemetry.metrics.clone();
     let shared = requests.clone().with_slots(RequestSlots::new(PlaceLimits::default()));
+    // Events have a budget of their own: they neither wait for the limit nor use it up.
+    let (events, writer) = EventRecorder::new(requests, metrics.clone(), identity(options));
+    tasks.spawn("events", writer);
     SharedContext {
         store,
-        // Events have a budget of their own: they neither wait for the limit nor use it up.
-        events: EventRecorder::start(requests, metrics.clone(), identity(options)),
+        events,
         requests: match options.kube_api_limit {
             Some(limit) => shared.throttled(Throttle::new(limit)),
             None => shared,

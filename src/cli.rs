@@ -2,11 +2,11 @@
 //! one driver without an AttacherConfig, are in `sidecar_flags/`.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use crate::admin::CertificateFiles;
+use crate::admin::{CertificateFiles, ListenAddress};
 use crate::api::GoDuration;
 use crate::app::{Cluster, ProcessOptions, SecureMetrics};
 use crate::findings;
@@ -42,16 +42,16 @@ pub struct Options {
     /// Kubeconfig of the cluster; without it KUBECONFIG or the pod's service account is used.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Address of /metrics, /livez and /readyz; ":8080" means all interfaces.
-    #[arg(long, value_name = "HOST:PORT", default_value = ":8080", value_parser = parse_address)]
-    pub http_endpoint: SocketAddr,
+    /// Address of /metrics, /livez and /readyz; ":8080" means all addresses, of IPv4 and IPv6.
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8080", value_parser = ListenAddress::from_str)]
+    pub http_endpoint: ListenAddress,
     /// Path of the metrics.
     #[arg(long, value_name = "PATH", default_value = "/metrics")]
     pub metrics_path: String,
     /// Address at which the metrics are served over TLS, to clients whose bearer token may get their path (TokenReview and
     /// SubjectAccessReview); --http-endpoint then serves none.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, requires = "metrics_tls_cert_file")]
-    pub metrics_secure_endpoint: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", value_parser = ListenAddress::from_str, requires = "metrics_tls_cert_file")]
+    pub metrics_secure_endpoint: Option<ListenAddress>,
     /// Certificate of --metrics-secure-endpoint, with its intermediate certificates, as PEM; read again when it changes.
     #[arg(long, value_name = "FILE", requires_all = ["metrics_secure_endpoint", "metrics_tls_key_file"])]
     pub metrics_tls_cert_file: Option<PathBuf>,
@@ -91,7 +91,7 @@ impl Options {
         let certificate = self.metrics_tls_cert_file.clone()?;
         let key = self.metrics_tls_key_file.clone()?;
         Some(SecureMetrics {
-            endpoint: self.metrics_secure_endpoint?,
+            endpoint: self.metrics_secure_endpoint.clone()?,
             certificate: CertificateFiles { certificate, key },
             counts_for: self.metrics_authorization_ttl,
         })
@@ -139,17 +139,6 @@ impl From<Format> for LogFormat {
     }
 }
 
-/// Reads "host:port"; as in Go, an empty host means all interfaces.
-pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let full = if text.starts_with(':') {
-        format!("0.0.0.0{text}")
-    } else {
-        text.replacen("localhost:", "127.0.0.1:", 1)
-    };
-    full.parse()
-        .map_err(|_| "expected IP:PORT, or :PORT for all interfaces".to_owned())
-}
-
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     let duration = duration.to_std().ok_or("must not be negative")?;
@@ -178,7 +167,7 @@ mod tests {
     #[test]
     fn defaults_are_usable_in_a_pod() {
         let cli = Cli::try_parse_from(["csi-attacher-operator"]).unwrap();
-        assert_eq!(cli.options.http_endpoint.to_string(), "0.0.0.0:8080");
+        assert_eq!(cli.options.http_endpoint.to_string(), ":8080");
         assert_eq!(cli.options.kube_api_timeout, Duration::from_secs(15));
         assert_eq!(cli.options.log_format, Format::Text);
         assert_eq!(ProcessOptions::from(cli.options).secure_metrics, None);

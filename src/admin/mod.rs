@@ -4,6 +4,7 @@
 //! so that they must be served before any driver is connected. Whoever reaches them must not be able to cost the process
 //! more than a bounded part of it: connections, requests and answers are counted.
 
+mod address;
 mod answer;
 mod listener;
 mod secure;
@@ -20,6 +21,7 @@ use crate::telemetry::metrics::Metrics;
 use answer::{Answer, Exposition, TEXT, accepts};
 use listener::{HttpEndpoint, Transport};
 
+pub use address::{AddressError, ListenAddress};
 pub use secure::{
     ApiServerReviewer, CertificateFiles, MetricsAuthorizer, ReviewDecision, ReviewError, SecureState,
     ServerCertificate, TokenReviewer, serve_secure,

@@ -1,18 +1,17 @@
 //! The HTTP servers: for probes, and for metrics, which may be behind TLS.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::tasks::{SharedTaskError, SharedTasks};
 use super::{ProcessOptions, StartError};
 use crate::admin::{
-    self, AdminState, ApiServerReviewer, CertificateFiles, MetricsAuthorizer, SecureState, ServerCertificate,
-    serve_secure,
+    self, AdminState, ApiServerReviewer, CertificateFiles, ListenAddress, MetricsAuthorizer, SecureState,
+    ServerCertificate, serve_secure,
 };
 use crate::apiserver::Requests;
 use crate::health::Health;
@@ -23,7 +22,7 @@ use crate::telemetry::Telemetry;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecureMetrics {
     /// Where.
-    pub endpoint: SocketAddr,
+    pub endpoint: ListenAddress,
     /// With which certificate.
     pub certificate: CertificateFiles,
     /// How long the API server's word that a token is good counts.
@@ -44,7 +43,7 @@ impl MetricsReaders {
 
 /// The servers that run.
 pub(super) struct Servers {
-    tasks: JoinSet<()>,
+    tasks: SharedTasks,
     readers: Option<MetricsReaders>,
 }
 
@@ -58,10 +57,10 @@ impl Servers {
         stopped: &CancellationToken,
     ) -> Result<Self, StartError> {
         let mut servers = Self {
-            tasks: JoinSet::new(),
+            tasks: SharedTasks::default(),
             readers: None,
         };
-        if let Some(address) = options.http_endpoint {
+        if let Some(address) = &options.http_endpoint {
             let listener = bind("--http-endpoint", address).await?;
             let state = AdminState {
                 metrics: telemetry.metrics.clone(),
@@ -69,7 +68,8 @@ impl Servers {
                 metrics_path: options.secure_metrics.is_none().then(|| options.metrics_path.clone()),
                 leases,
             };
-            servers.tasks.spawn(admin::serve(listener, state, stopped.clone()));
+            let server = admin::serve(listener, state, stopped.clone());
+            servers.tasks.spawn("http-endpoint", server);
         }
         if let Some(secure) = &options.secure_metrics {
             servers.secure(secure, options, telemetry, health, stopped).await?;
@@ -85,10 +85,12 @@ impl Servers {
         health: &Health,
         stopped: &CancellationToken,
     ) -> Result<(), StartError> {
-        let listener = bind("--metrics-secure-endpoint", secure.endpoint).await?;
+        let listener = bind("--metrics-secure-endpoint", &secure.endpoint).await?;
         // Not ready without a certificate, so that an upgrade that has none stops; volumes are attached all the same.
         let check = health.check("metrics/certificate");
-        let certificates = ServerCertificate::follow(secure.certificate.clone(), check, stopped.clone()).await;
+        let files = secure.certificate.clone();
+        let (certificates, follow) = ServerCertificate::follow(files, check, stopped.clone()).await;
+        self.tasks.spawn("metrics-certificate", follow);
         let gatekeeper = Arc::new(MetricsAuthorizer::new(secure.counts_for));
         self.readers = Some(MetricsReaders(Arc::clone(&gatekeeper)));
         let state = SecureState {
@@ -100,8 +102,8 @@ impl Servers {
             address = %secure.endpoint,
             "metrics are served over TLS to clients that may get the nonResourceURL {}", state.path
         );
-        self.tasks
-            .spawn(serve_secure(listener, state, certificates, stopped.clone()));
+        let server = serve_secure(listener, state, certificates, stopped.clone());
+        self.tasks.spawn("metrics-secure-endpoint", server);
         Ok(())
     }
 
@@ -110,19 +112,24 @@ impl Servers {
         self.readers.clone()
     }
 
-    /// Waits until all of them ended.
-    pub async fn ended(mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                warn!(%error, "an HTTP server ended badly");
-            }
-        }
+    /// Resolves when one of them ends.
+    pub async fn failed(&mut self) -> SharedTaskError {
+        self.tasks.failed().await
+    }
+
+    /// Waits until all of them ended, after they were asked to.
+    pub async fn ended(self) {
+        self.tasks.ended().await;
     }
 }
 
-async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| StartError::Listen { flag, address, source })
+async fn bind(flag: &'static str, address: &ListenAddress) -> Result<TcpListener, StartError> {
+    let failed = |source| StartError::Listen {
+        flag,
+        address: address.clone(),
+        source,
+    };
+    address.bind().await.map_err(failed)
 }
 
 /// A path as a request and a rule of a ClusterRole have it.

@@ -33,15 +33,20 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Writes events over `requests`, in the name of the replica `instance`, until all handles are gone.
-    pub fn start(requests: Requests, metrics: Metrics, instance: String) -> Self {
+    /// A recorder, and the task that writes its events over `requests`, in the name of the replica `instance`, until all clones
+    /// of the recorder are gone.
+    pub fn new(
+        requests: Requests,
+        metrics: Metrics,
+        instance: String,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (waiting, incoming) = mpsc::channel(WAITING);
-        let publisher = publisher::EventWriter::new(requests, metrics.clone(), instance);
-        tokio::spawn(publisher.run(incoming));
-        Self {
+        let writer = publisher::EventWriter::new(requests, metrics.clone(), instance);
+        let recorder = Self {
             waiting: Some(waiting),
             metrics,
-        }
+        };
+        (recorder, writer.run(incoming))
     }
 
     /// Writes nothing.

@@ -21,7 +21,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::apiserver::Requests;
 use crate::cache::Store;
@@ -144,7 +143,8 @@ pub struct FindingsScanner {
 }
 
 impl FindingsScanner {
-    fn new(context: &SharedContext, settings: ScannerSettings) -> Self {
+    /// A scanner of what the drivers of this process work on.
+    pub fn new(context: &SharedContext, settings: ScannerSettings) -> Self {
         Self {
             store: context.store.clone(),
             requests: context.requests.clone(),
@@ -158,14 +158,13 @@ impl FindingsScanner {
         }
     }
 
-    /// Begins to look, until the handle is dropped. What is found is shown on the board.
-    pub fn start(context: &SharedContext, settings: ScannerSettings) -> (FindingsHandle, AbortOnDropHandle<()>) {
-        let inspector = Self::new(context, settings);
-        let insights = inspector.insights.clone();
-        (insights, AbortOnDropHandle::new(tokio::spawn(inspector.run())))
+    /// Where what is found is shown.
+    pub fn findings(&self) -> FindingsHandle {
+        self.insights.clone()
     }
 
-    async fn run(mut self) {
+    /// Scans now and then, for ever.
+    pub async fn run(mut self) {
         self.store.wait_synced().await;
         let mut arrivals = self.store.subscribe_added();
         let mut arrived = true;

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::flags::{AlphaLogOption, Flags};
 use super::table::Flag;
+use crate::admin::{AddressError, ListenAddress};
 use crate::api::validated::{
     BackoffSettings, CapabilityLost, Concurrency, DriverConfig, Endpoint, LeaderElection, PublishSecrets,
     ReconcileSync, SpecProblem, Timeouts, Tracing,
@@ -15,7 +16,7 @@ use crate::api::validated::{
 use crate::api::{DeletionPolicy, OrphanPolicy};
 use crate::apiserver::RateLimit;
 use crate::app::{Cluster, LeaderElectionOptions, ProcessOptions};
-use crate::cli::{Format, parse_address};
+use crate::cli::Format;
 use crate::findings;
 use crate::lease::{LeaseTimings, LeaseTimingsError};
 use crate::telemetry::logs::LogOptions;
@@ -74,7 +75,7 @@ pub enum SettingsError {
         /// What was given.
         address: String,
         /// What is wrong with it.
-        reason: String,
+        reason: AddressError,
     },
     /// The times of the election do not fit together.
     #[error("--leader-election-lease-duration, -renew-deadline, -retry-period: {0}")]
@@ -154,8 +155,8 @@ fn driver(flags: &Flags) -> Result<DriverConfig, SettingsError> {
         concurrency: Concurrency {
             attach: Some(workers),
             detach: Some(workers),
-            per_node: None,
             total: Some(workers),
+            per_node: None,
             calls_per_second: None,
         },
         reconcile_sync: ReconcileSync {
@@ -226,11 +227,13 @@ fn process(flags: Flags) -> Result<ProcessOptions, SettingsError> {
     let http_endpoint = if address.is_empty() {
         None
     } else {
-        let parsed = parse_address(address).map_err(|reason| SettingsError::Listen {
-            flag,
-            address: address.to_owned(),
-            reason,
-        })?;
+        let parsed = address
+            .parse::<ListenAddress>()
+            .map_err(|reason| SettingsError::Listen {
+                flag,
+                address: address.to_owned(),
+                reason,
+            })?;
         Some(parsed)
     };
     let kube_api_limit = limit(&flags)?;

@@ -56,6 +56,16 @@ impl TelemetryGuard {
         }
     }
 
+    /// Resolves when the export thread has ended though nobody closed the pipeline; never without one.
+    pub async fn failed(&mut self) {
+        match &mut self.pipeline {
+            // Whether it said so or panicked.
+            Some(pipeline) => drop((&mut pipeline.finished).await),
+            None => return std::future::pending().await,
+        }
+        self.pipeline = None;
+    }
+
     /// Exports the spans that have ended so far; gives up after `cap`.
     pub async fn flush(&self, cap: Duration) -> FlushOutcome {
         let before = self.counters.read();

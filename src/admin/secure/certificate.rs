@@ -67,9 +67,14 @@ pub enum CertificateError {
 pub struct ServerCertificate(pub(super) watch::Receiver<Option<Arc<ServerConfig>>>);
 
 impl ServerCertificate {
-    /// Reads the certificate from files, and again when they change, until `stopped`. Files that cannot be used leave the
-    /// certificate before them in use, and are told; without one before them `check` fails and no connection is answered.
-    pub async fn follow(files: CertificateFiles, check: CheckHandle, stopped: CancellationToken) -> Self {
+    /// Reads the certificate from files; the task that comes with it reads them again when they change, until `stopped`. Files
+    /// that cannot be used leave the certificate before them in use, and are told; without one before them `check` fails and no
+    /// connection is answered.
+    pub async fn follow(
+        files: CertificateFiles,
+        check: CheckHandle,
+        stopped: CancellationToken,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (current, seen) = watch::channel(None);
         let mut follower = CertificateFileWatcher {
             files,
@@ -78,13 +83,13 @@ impl ServerCertificate {
             last: Err(String::new()),
         };
         follower.look().await;
-        tokio::spawn(async move {
+        let task = async move {
             let mut ticks = tokio::time::interval(LOOK_EVERY);
             while stopped.run_until_cancelled(ticks.tick()).await.is_some() {
                 follower.look().await;
             }
-        });
-        Self(seen)
+        };
+        (Self(seen), task)
     }
 
     /// That of the moment.

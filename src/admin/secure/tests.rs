@@ -125,7 +125,10 @@ impl Files {
             certificate: self.folder.path().join("tls.crt"),
             key: self.folder.path().join("tls.key"),
         };
-        ServerCertificate::follow(files, self.health.check("metrics/certificate"), self.stopped.clone()).await
+        let check = self.health.check("metrics/certificate");
+        let (certificate, task) = ServerCertificate::follow(files, check, self.stopped.clone()).await;
+        tokio::spawn(task);
+        certificate
     }
 
     fn failure(&self) -> Option<String> {

@@ -48,8 +48,8 @@ fn the_flags_of_a_sidecar_make_the_settings_of_a_driver() {
     assert_eq!(driver.default_fs_type, "ext4");
     let process = &settings.process;
     assert_eq!(
-        process.http_endpoint.map(|address| address.to_string()).as_deref(),
-        Some("0.0.0.0:3303")
+        process.http_endpoint.as_ref().map(ToString::to_string).as_deref(),
+        Some(":3303")
     );
     assert_eq!(
         (process.log.format, process.log.level.as_str()),
@@ -67,7 +67,7 @@ fn nothing_is_served_without_an_address_and_only_one_may_be_given() {
         .http_endpoint;
     assert_eq!(
         old.map(|address| address.to_string()).as_deref(),
-        Some("127.0.0.1:9090")
+        Some("localhost:9090")
     );
 }
 
